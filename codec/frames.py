@@ -1,0 +1,182 @@
+"""Frames and headers, for both roles: a 4-byte length, a header, a message.
+
+Rules:
+- A request header is v2 in flexible versions and v1 before; a response header v1 and v0. ApiVersions always answers
+  with header v0, so that a client can read the answer of a broker that it knows nothing of yet (KIP-511).
+- The client id keeps its 2-byte length in every version, so a header can be read before its API is known.
+- Bytes left over behind a request are counted, not refused: librdkafka has sent some.
+
+Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from construct import Int16sb
+
+from ottla.codec import wire
+from ottla.codec.apis import APIS
+from ottla.codec.wire import Buffer, Int16, Int32, Text, WireType, message
+from ottla.errors import DecodeError, RemoteProtocolError
+
+T = TypeVar("T")
+
+MAX_FRAME = 100 * 2**20
+"""Bytes; Kafka's `socket.request.max.bytes`, and what librdkafka and Java take as a response."""
+API_VERSIONS = 18
+
+LegacyString = WireType(lambda version, flexible, null: Text(Int16sb, null), "")
+"""A string whose length stays two bytes in flexible versions too."""
+
+
+@message(key=-1, versions="1-2", flexible="2+")
+class RequestHeader:
+    api_key: int = wire.wire(Int16)
+    api_version: int = wire.wire(Int16)
+    correlation_id: int = wire.wire(Int32)
+    client_id: str | None = wire.wire(LegacyString, null="0+", default=None)
+
+
+@message(key=-1, versions="0-1", flexible="1+")
+class ResponseHeader:
+    correlation_id: int = wire.wire(Int32)
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """A request as a broker reads it."""
+
+    header: RequestHeader
+    message: Any
+    leftover: int
+    """Bytes behind the message."""
+
+
+class UnknownApi(RemoteProtocolError):
+    """A request of an API key or version that the codec does not know; ``header`` is what could be read of it."""
+
+    def __init__(self, header: RequestHeader) -> None:
+        super().__init__(f"API key {header.api_key} version {header.api_version} is not known")
+        self.header = header
+
+
+def header_version(api_key: int, api_version: int) -> int:
+    """Of the request's header."""
+    return 2 if api_version in wire.api(APIS[api_key].request).flexible else 1
+
+
+def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """The header of a request frame (without its length) and the offset of the message.
+
+    Of an API that is not known, the offset is that behind the client id.
+    """
+    header, offset = wire.parse(RequestHeader, 1, frame)
+    if (known := APIS.get(header.api_key)) and header.api_version in wire.api(known.request).flexible:
+        return wire.parse(RequestHeader, 2, frame)
+    return header, offset
+
+
+def parse_request(frame: Buffer) -> Request:
+    """A request frame without its length.
+
+    Raises:
+        UnknownApi: the key or the version is not known.
+        DecodeError: the bytes are not such a request.
+    """
+    header, offset = parse_header(frame)
+    known = APIS.get(header.api_key)
+    if known is None or header.api_version not in wire.api(known.request).versions:
+        raise UnknownApi(header)
+    body, end = wire.parse(known.request, header.api_version, frame, offset)
+    return Request(header=header, message=body, leftover=len(frame) - end)
+
+
+def build_request(body: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A request frame, with its length."""
+    key = wire.api(type(body)).key
+    header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
+    return framed(wire.build(header, header_version(key, version)) + wire.build(body, version))
+
+
+def response_header_version(api_key: int, api_version: int) -> int:
+    return int(api_key != API_VERSIONS and api_version in wire.api(APIS[api_key].response).flexible)
+
+
+def parse_response(cls: type[T], version: int, frame: Buffer) -> tuple[int, T]:
+    """The correlation id and the message of a response frame without its length.
+
+    Raises:
+        DecodeError: the bytes are not such a response, or some are left over.
+    """
+    header, offset = wire.parse(ResponseHeader, response_header_version(wire.api(cls).key, version), frame)
+    body, end = wire.parse(cls, version, frame, offset)
+    if end != len(frame):
+        raise DecodeError(f"{len(frame) - end} bytes left over", cls.__name__, end)
+    return header.correlation_id, body
+
+
+def build_response(body: Any, version: int, correlation_id: int) -> bytes:
+    """A response frame, with its length."""
+    header = ResponseHeader(correlation_id=correlation_id)
+    head = wire.build(header, response_header_version(wire.api(type(body)).key, version))
+    return framed(head + wire.build(body, version))
+
+
+def framed(payload: Buffer) -> bytes:
+    """``payload`` behind its 4-byte length."""
+    return len(payload).to_bytes(4, "big") + payload
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    Args:
+        limit: the largest frame in bytes; a longer one is a `RemoteProtocolError`.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: Buffer) -> Iterator[bytes]:
+        """Add ``data``; iterate over the frames that are whole now, without their lengths.
+
+        Raises:
+            RemoteProtocolError: the length cannot be one; the message says what the bytes look like.
+        """
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            size = int.from_bytes(self._buffer[:4], "big", signed=True)
+            if not 0 <= size <= self._limit:
+                raise RemoteProtocolError(self._complaint(size))
+            if len(self._buffer) < 4 + size:
+                return
+            frame = bytes(memoryview(self._buffer)[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            yield frame
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._buffer)
+
+    def _complaint(self, size: int) -> str:
+        if seems := looks_like(bytes(self._buffer[:8])):
+            return f"this is not Kafka's protocol: it looks like {seems}"
+        if size < 0:
+            return f"a frame of {size} bytes: this is not Kafka's protocol"
+        return f"a frame of {size} bytes is over the limit of {self._limit}"
+
+
+def looks_like(start: bytes) -> str | None:
+    """What speaks there, judged by the first bytes of a connection, where it is something well known."""
+    if start[:2] == b"\x16\x03":
+        return "a TLS hello (the client has TLS on, this port has not)"
+    if start[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN"):
+        return "an HTTP request"
+    if start[:4] == b"SSH-":
+        return "an SSH client"
+    if start[:5] == b"HTTP/":
+        return "an HTTP server"
+    return None

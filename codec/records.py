@@ -1,0 +1,409 @@
+"""Record batches (magic 2): the declaration, and the loops over records written by hand.
+
+A batch is a header of 61 bytes and the records, compressed or not. The records' loops are the one place where the
+declaration is not what runs: the tests prove them equal to it.
+
+Rules:
+- The CRC covers everything from `attributes` on; `base_offset` and `partition_leader_epoch` lie before it, so that a
+  broker can set them without touching the rest.
+- Offsets and timestamps of records are deltas to the batch's; with LogAppendTime every record has `max_timestamp`.
+- `read_batches` stops silently before a torn last batch, because the answer to a Fetch may end in one.
+
+Source: DefaultRecordBatch.java, DefaultRecord.java.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from ottla.codec import wire
+from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress
+from ottla.codec.wire import Buffer, Int8, VarArray, VarBytes, VarInt, VarLong, VarString
+from ottla.errors import CorruptMessage, DecodeError, EncodeError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+MAGIC = 2
+NO_PRODUCER_ID = -1
+NO_TIMESTAMP = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = _HEADER.size
+"""Bytes of a batch before its records."""
+LENGTH_END = 12
+"""The length field counts the bytes from here on."""
+_CRC_START = 21
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_MAX_VARINT = 5
+_MAX_VARLONG = 10
+
+
+@wire.struct
+class RecordHeader:
+    key: str = wire.wire(VarString)
+    value: bytes | None = wire.wire(VarBytes, null="0+")
+
+
+@wire.message(key=-1, versions="2")
+class RecordBody:
+    """A record of a batch, behind its length (`VarInt`)."""
+
+    attributes: int = wire.wire(Int8)
+    """Unused, 0."""
+    timestamp_delta: int = wire.wire(VarLong)
+    offset_delta: int = wire.wire(VarInt)
+    key: bytes | None = wire.wire(VarBytes, null="0+")
+    value: bytes | None = wire.wire(VarBytes, null="0+")
+    headers: tuple[RecordHeader, ...] = wire.wire(VarArray(RecordHeader))
+
+
+@dataclass(slots=True)
+class Record:
+    """One record as a consumer sees it.
+
+    Attributes:
+        offset: its place in the partition.
+        timestamp: milliseconds since 1970; -1 where there is none.
+        key, value: bytes, or ``None`` (a null value is a tombstone in compacted topics).
+        headers: pairs in the producer's order; names may repeat.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """The header of a batch, and its bytes in `data` (header included)."""
+
+    base_offset: int
+    partition_leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    data: memoryview
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last record; sequences wrap from 2**31 - 1 to 0."""
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def compression(self) -> int:
+        """As `Compression` numbers them; 5 to 7 mean nothing."""
+        return self.attributes & _COMPRESSION_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        """The broker stamped the records (otherwise the producer did: CreateTime)."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """The batch holds a transaction marker or the like, never a user's records."""
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def crc_matches(self) -> bool:
+        return crc32c(self.data[_CRC_START:]) == self.crc
+
+    def records(self, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
+        """The records, decompressed.
+
+        Args:
+            limit: bytes that they may take when decompressed.
+
+        Raises:
+            DecodeError: they are damaged, not as many as `count` says, or larger than ``limit``.
+        """
+        body = decompress(self.compression, self.data[HEADER_SIZE:], limit)
+        stamp = self.max_timestamp if self.log_append_time else None
+        return _parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
+
+
+def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
+    """The batch that begins at ``data[offset]``; its CRC is not looked at.
+
+    Raises:
+        DecodeError: it is torn, or not a batch of magic 2.
+    """
+    view = memoryview(data)
+    left = len(view) - offset
+    if left < HEADER_SIZE:
+        raise DecodeError(f"{left} bytes are no record batch", offset=offset)
+    base_offset, length, epoch, magic, crc, attributes, delta, base_ts, max_ts, pid, pepoch, seq, count = (
+        _HEADER.unpack_from(view, offset)
+    )
+    if magic != MAGIC:
+        raise DecodeError(f"record format (magic) {magic} instead of {MAGIC}", offset=offset + 16)
+    end = offset + LENGTH_END + length
+    if length < HEADER_SIZE - LENGTH_END or end > len(view):
+        raise DecodeError(f"batch of {length + LENGTH_END} bytes with {left} left", offset=offset)
+    return RecordBatch(
+        base_offset, epoch, crc, attributes, delta, base_ts, max_ts, pid, pepoch, seq, count, view[offset:end]
+    )
+
+
+def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
+    """The batches of a record set; a torn one at the end is left out.
+
+    Args:
+        verify: compare each CRC.
+
+    Raises:
+        CorruptMessage: a CRC does not match.
+        DecodeError: something that is no batch of magic 2 stands where one should.
+    """
+    view, offset = memoryview(data), 0
+    while len(view) - offset >= HEADER_SIZE:
+        length = int.from_bytes(view[offset + 8 : offset + LENGTH_END], "big", signed=True)
+        if length > len(view) - offset - LENGTH_END:
+            return
+        batch = parse_batch(view, offset)
+        if verify and not batch.crc_matches:
+            raise CorruptMessage(f"batch at offset {batch.base_offset}")
+        yield batch
+        offset += len(batch.data)
+
+
+def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:
+    """``batch`` as a log stores it: with its offset and leader epoch, which the CRC does not cover."""
+    head = base_offset.to_bytes(8, "big") + bytes(memoryview(batch)[8:LENGTH_END])
+    return b"".join((head, partition_leader_epoch.to_bytes(4, "big", signed=True), memoryview(batch)[16:]))
+
+
+class BatchBuilder:
+    """Collects records and builds one batch of them."""
+
+    __slots__ = ("_base_timestamp", "_body", "_max_timestamp", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._body = bytearray()
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch before compression."""
+        return HEADER_SIZE + len(self._body)
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        """Add a record; return its index in the batch. ``timestamp`` in milliseconds since 1970.
+
+        Raises:
+            EncodeError: a key, value or header is not bytes; nothing is added.
+        """
+        index = self.count
+        if index == 0:
+            self._base_timestamp = self._max_timestamp = timestamp
+        try:
+            record = b"".join(
+                (
+                    b"\0",
+                    _varint(timestamp - self._base_timestamp),
+                    _varint(index),
+                    b"\1" if key is None else _varint(len(key)) + key,
+                    b"\1" if value is None else _varint(len(value)) + value,
+                    _header_bytes(headers) if headers else b"\0",
+                )
+            )
+        except TypeError:
+            raise EncodeError(_not_bytes(key, value, headers)) from None
+        self._body += _varint(len(record)) + record
+        self.count = index + 1
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        return index
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        partition_leader_epoch: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> bytes:
+        """The batch's bytes."""
+        body = compress(compression, self._body, level)
+        attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+        batch = bytearray(HEADER_SIZE)
+        _HEADER.pack_into(
+            batch,
+            0,
+            base_offset,
+            HEADER_SIZE - LENGTH_END + len(body),
+            partition_leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            self.count - 1,
+            self._base_timestamp,
+            self._max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        batch += body
+        batch[_CRC_START - 4 : _CRC_START] = crc32c(memoryview(batch)[_CRC_START:]).to_bytes(4, "big")
+        return bytes(batch)
+
+
+def build_batch(records: Iterable[Record], *, compression: Compression = Compression.NONE) -> bytes:
+    """One batch of ``records``, numbered from offset 0."""
+    builder = BatchBuilder()
+    for record in records:
+        builder.append(record.timestamp, record.key, record.value, record.headers)
+    return builder.build(compression=compression)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The loops.
+
+
+def _encode_varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SMALL = [_encode_varint(value) for value in range(8192)]
+
+
+def _varint(value: int) -> bytes:
+    return _SMALL[value] if 0 <= value < 8192 else _encode_varint(value)
+
+
+def _header_bytes(headers: Headers) -> bytes:
+    parts = [_varint(len(headers))]
+    for key, value in headers:
+        name = str.encode(key)
+        parts += (_varint(len(name)), name)
+        parts += (b"\1",) if value is None else (_varint(len(value)), value)
+    return b"".join(parts)
+
+
+def _not_bytes(key: object, value: object, headers: Headers) -> str:
+    for what, given in (("key", key), ("value", value)):
+        if isinstance(given, str):
+            return f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()"
+        if given is not None and not isinstance(given, bytes | bytearray | memoryview):
+            return f"the {what} is {type(given).__name__}, and must be bytes or None"
+    return f"headers are pairs of a str and bytes or None, not {headers!r:.80}"
+
+
+def _parse_records(
+    body: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> list[Record]:
+    """The records of a decompressed body. ``append_time`` overrides the timestamps."""
+    records: list[Record] = []
+    position, size = 0, len(body)
+    if not 0 <= count <= size:
+        raise DecodeError(f"{count} records in {size} bytes")
+    try:
+        for _ in range(count):
+            length, position = _read_varint(body, position, _MAX_VARINT)
+            end = position + length
+            if length < 0 or end > size:
+                raise DecodeError(f"record of {length} bytes with {size - position} left", offset=position)
+            delta, position = _read_varint(body, position + 1, _MAX_VARLONG)
+            offset_delta, position = _read_varint(body, position, _MAX_VARINT)
+            key, position = _read_bytes(body, position, end)
+            value, position = _read_bytes(body, position, end)
+            headers: Headers = ()
+            if body[position]:
+                headers, position = _read_headers(body, position, end)
+            else:
+                position += 1
+            if position != end:
+                raise DecodeError(f"record ends at byte {position}, its length says {end}", offset=position)
+            timestamp = base_timestamp + delta if append_time is None else append_time
+            records.append(Record(base_offset + offset_delta, timestamp, key, value, headers))
+    except IndexError:
+        raise DecodeError("bytes end within a record", offset=size) from None
+    except DecodeError as error:
+        error.path = f"records[{len(records)}]"
+        raise
+    if position != size:
+        raise DecodeError(f"{size - position} bytes behind the last of {count} records", offset=position)
+    return records
+
+
+def _read_varint(body: bytes, position: int, longest: int) -> tuple[int, int]:
+    byte = body[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value, shift, last = byte & 0x7F, 7, position + longest - 1
+    while True:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        if position >= last:
+            raise DecodeError(f"varint of more than {longest} bytes", offset=position)
+        shift += 7
+
+
+def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = _read_varint(body, position, _MAX_VARINT)
+    if size < 0:
+        return None, position
+    stop = position + size
+    if stop > end:
+        raise DecodeError(f"{size} bytes wanted, {end - position} left in the record", offset=position)
+    return body[position:stop], stop
+
+
+def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = _read_varint(body, position, _MAX_VARINT)
+    if not 0 <= count <= end - position:
+        raise DecodeError(f"{count} headers with {end - position} bytes left", offset=position)
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(body, position, end)
+        if name is None:
+            raise DecodeError("a header without a name", offset=position)
+        value, position = _read_bytes(body, position, end)
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError:
+            raise DecodeError("a header's name is not UTF-8", offset=position) from None
+    return tuple(headers), position

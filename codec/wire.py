@@ -1,0 +1,638 @@
+"""Messages declared as typed classes; construct trees made of them, one per version.
+
+    @struct
+    class MetadataBroker:
+        node_id: int = wire(Int32)
+        rack: str | None = wire(String, "1+", null="1+", default=None)
+
+The Python type stands left, the wire type right. One class serves all versions of a message:
+`tree(cls, version)` resolves the versions first, so that each (class, version) has one plain construct
+tree without conditions. `parse` and `build` at the end of the file are the only door to whatever
+executes the trees; today that is construct itself.
+
+Rules:
+- A field that a version lacks reads as its default, and must equal its default to be built, unless it is `ignorable`.
+- In flexible versions strings, bytes and arrays are compact and every struct ends in tagged fields; unknown tags
+  are kept in `unknown_tags` and written back.
+- Only `DecodeError` leaves `parse`, only `EncodeError` leaves `build`, each with the path of the field.
+
+Source: Apache Kafka's message definitions, and KIP-482 for flexible versions.
+"""
+
+import dataclasses
+import functools
+import io
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
+
+from construct import (
+    Construct,
+    ConstructError,
+    FormatField,
+    Int8sb,
+    Int16sb,
+    Int16ub,
+    Int32sb,
+    Int32ub,
+    Int64sb,
+    Struct,
+)
+
+from ottla.errors import DecodeError, EncodeError
+
+T = TypeVar("T")
+
+Buffer = bytes | bytearray | memoryview
+NO_UUID = uuid.UUID(int=0)
+"""Kafka's "no id"."""
+_REQUIRED: Any = object()
+
+
+class Versions:
+    """A range of versions: ``"3"``, ``"3-7"``, ``"3+"``, or ``""`` for none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        low, dash, high = text.removesuffix("+").partition("-")
+        self.low = int(low) if text else 1
+        self.high = (1 << 15) - 1 if text.endswith("+") else int(high if dash else self.low) if text else 0
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+    def __repr__(self) -> str:
+        return f"Versions({self.text!r})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Nodes of the trees. Each is a construct; parse and build are written in terms of a stream.
+
+
+def _read(stream: io.BytesIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise DecodeError(f"{size} bytes wanted, {len(data)} left", offset=stream.tell() - len(data))
+    return data
+
+
+class Unsigned(Construct):  # type: ignore[misc]  # construct is untyped
+    """An unsigned LEB128 integer of at most 32 bits (five bytes)."""
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = _read(stream, 1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >= 1 << 32:
+                    break
+                return value
+        raise DecodeError("varint of more than 32 bits", offset=stream.tell())
+
+    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
+        while obj > 0x7F:
+            stream.write(bytes((obj & 0x7F | 0x80,)))
+            obj >>= 7
+        stream.write(bytes((obj,)))
+
+
+UNSIGNED = Unsigned()
+
+
+class ZigZag(Construct):  # type: ignore[misc]
+    """A signed varint of at most ``bits`` bits: zigzag-coded, so that small negatives are short."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
+        value = 0
+        for shift in range(0, self.bits + 6, 7):
+            byte = _read(stream, 1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> self.bits:
+                    break
+                return (value >> 1) ^ -(value & 1)
+        raise DecodeError(f"varint of more than {self.bits} bits", offset=stream.tell())
+
+    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
+        if not isinstance(obj, int) or not -1 << (self.bits - 1) <= obj < 1 << (self.bits - 1):
+            raise EncodeError(f"{obj!r} is not an integer of {self.bits} bits")
+        UNSIGNED._build((obj << 1) ^ (obj >> (self.bits - 1)), stream, context, path)
+
+
+class Bool(Construct):  # type: ignore[misc]
+    """One byte; any value but 0 is true."""
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> bool:
+        return _read(stream, 1) != b"\0"
+
+    def _build(self, obj: bool, stream: io.BytesIO, context: Any, path: str) -> None:
+        if type(obj) is not bool:
+            raise EncodeError(f"bool wanted, not {type(obj).__name__}")
+        stream.write(b"\1" if obj else b"\0")
+
+
+class Id(Construct):  # type: ignore[misc]
+    """A UUID, 16 bytes."""
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> uuid.UUID:
+        return uuid.UUID(bytes=_read(stream, 16))
+
+    def _build(self, obj: uuid.UUID, stream: io.BytesIO, context: Any, path: str) -> None:
+        if not isinstance(obj, uuid.UUID):
+            raise EncodeError(f"uuid.UUID wanted, not {type(obj).__name__}")
+        stream.write(obj.bytes)
+
+
+class Sized(Construct):  # type: ignore[misc]
+    """A length and what it counts. Compact lengths are one higher; null is -1 (compact: 0)."""
+
+    unit: str
+
+    def __init__(self, length: Construct, null: bool) -> None:
+        super().__init__()
+        self.length, self.null = length, null
+        self.compact = isinstance(length, Unsigned)
+        self.longest = (1 << (8 * length.sizeof() - 1 if isinstance(length, FormatField) else 31)) - 1
+
+    def _parse_length(self, stream: io.BytesIO) -> int:
+        start = stream.tell()
+        size: int = self.length._parse(stream, None, "") - self.compact
+        if size < 0 and not (size == -1 and self.null):
+            raise DecodeError(f"{self.unit} length of {size}", offset=start)
+        return size
+
+    def _build_length(self, size: int, stream: io.BytesIO) -> None:
+        if size == -1 and not self.null:
+            raise EncodeError(f"this {self.unit} cannot be null in this version")
+        if size > self.longest:
+            raise EncodeError(f"{self.unit} of {size} is longer than its length field can say")
+        self.length._build(size + self.compact, stream, None, "")
+
+
+class Text(Sized):
+    """A UTF-8 string."""
+
+    unit = "string"
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> str | None:
+        size = self._parse_length(stream)
+        if size < 0:
+            return None
+        data = _read(stream, size)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"not UTF-8: {error.reason}", offset=stream.tell() - size + error.start) from None
+
+    def _build(self, obj: str | None, stream: io.BytesIO, context: Any, path: str) -> None:
+        if obj is None:
+            self._build_length(-1, stream)
+            return
+        if not isinstance(obj, str):
+            raise EncodeError(f"str wanted, not {type(obj).__name__}")
+        try:
+            data = obj.encode()
+        except UnicodeEncodeError as error:
+            raise EncodeError(f"not encodable as UTF-8: {error.reason}") from None
+        self._build_length(len(data), stream)
+        stream.write(data)
+
+
+class Blob(Sized):
+    """Bytes; also the opaque form of a record set."""
+
+    unit = "bytes"
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> bytes | None:
+        size = self._parse_length(stream)
+        return None if size < 0 else _read(stream, size)
+
+    def _build(self, obj: Buffer | None, stream: io.BytesIO, context: Any, path: str) -> None:
+        if obj is None:
+            self._build_length(-1, stream)
+            return
+        if not isinstance(obj, bytes | bytearray | memoryview):
+            raise EncodeError(f"bytes wanted, not {type(obj).__name__}")
+        self._build_length(len(obj), stream)
+        stream.write(obj)
+
+
+class Sequence(Sized):
+    """An array of ``item``, parsed to a tuple."""
+
+    unit = "array"
+
+    def __init__(self, length: Construct, null: bool, item: Construct) -> None:
+        super().__init__(length, null)
+        self.item = item
+        self.least = least_size(item)
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> tuple[Any, ...] | None:
+        count = self._parse_length(stream)
+        if count < 0:
+            return None
+        start = stream.tell()
+        left = stream.seek(0, io.SEEK_END) - start
+        stream.seek(start)
+        if count * self.least > left:
+            raise DecodeError(f"array of {count} elements with {left} bytes left", offset=start)
+        parse = self.item._parse
+        values: list[Any] = []
+        try:
+            for _ in range(count):
+                values.append(parse(stream, context, path))
+        except DecodeError as error:
+            error.path = f"[{len(values)}]{error.path}"
+            raise
+        except ConstructError as error:
+            raise DecodeError(str(error), f"[{len(values)}]", stream.tell()) from None
+        return tuple(values)
+
+    def _build(self, obj: Iterable[Any] | None, stream: io.BytesIO, context: Any, path: str) -> None:
+        if obj is None:
+            self._build_length(-1, stream)
+            return
+        if not isinstance(obj, tuple | list):
+            raise EncodeError(f"tuple or list wanted, not {type(obj).__name__}")
+        values = tuple(obj)
+        self._build_length(len(values), stream)
+        done = 0
+        try:
+            for value in values:
+                self.item._build(value, stream, context, path)
+                done += 1
+        except EncodeError as error:
+            error.path = f"[{done}]{error.path}"
+            raise
+        except ConstructError as error:
+            raise EncodeError(_unfit(values[done], error), f"[{done}]") from None
+
+
+class Tagged(NamedTuple):
+    tag: int
+    name: str
+    node: Construct
+    default: Any
+
+
+class Structure(Struct):  # type: ignore[misc]
+    """A `construct.Struct` that parses to, and builds from, an instance of a declared class."""
+
+    def __init__(
+        self,
+        cls: Any,
+        members: list[tuple[str, Construct]],
+        absent: list["Field"],
+        tagged: list[Tagged] | None,
+        null: bool = False,
+    ) -> None:
+        super().__init__(*(name / node for name, node in members))
+        self.cls, self.members, self.absent, self.null = cls, members, absent, null
+        self.tagged = tagged
+        """Known tagged fields in the order of their tags; ``None`` where the version is not flexible."""
+        self.known = {each.tag: each for each in tagged or ()}
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
+        if self.null and Int8sb._parse(stream, context, path) < 0:
+            return None
+        values: dict[str, Any] = {field.name: field.fresh_default() for field in self.absent}
+        name = ""
+        try:
+            for name, node in self.members:
+                values[name] = node._parse(stream, context, path)
+            if self.tagged is not None:
+                name = "tagged fields"
+                self._parse_tags(stream, context, path, values)
+        except DecodeError as error:
+            error.path = _join(name, error.path)
+            raise
+        except ConstructError:
+            raise DecodeError("bytes end within it", f".{name}", stream.tell()) from None
+        return self.cls(**values)
+
+    def _parse_tags(self, stream: io.BytesIO, context: Any, path: str, values: dict[str, Any]) -> None:
+        for each in self.tagged or ():
+            values[each.name] = _copy(each.default)
+        unknown: dict[int, bytes] = {}
+        previous = -1
+        for _ in range(UNSIGNED._parse(stream, context, path)):
+            tag, size = UNSIGNED._parse(stream, context, path), UNSIGNED._parse(stream, context, path)
+            if tag <= previous:
+                raise DecodeError(f"tag {tag} after tag {previous}", offset=stream.tell())
+            previous, start = tag, stream.tell()
+            if known := self.known.get(tag):
+                try:
+                    values[known.name] = known.node._parse(stream, context, path)
+                except DecodeError as error:
+                    error.path = _join(known.name, error.path)
+                    raise
+                if stream.tell() - start != size:
+                    raise DecodeError(f"tagged field of {size} bytes took {stream.tell() - start}", known.name, start)
+            else:
+                unknown[tag] = _read(stream, size)
+        if unknown:
+            values["unknown_tags"] = unknown
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
+        if self.null:
+            Int8sb._build(-1 if obj is None else 1, stream, context, path)
+            if obj is None:
+                return
+        if type(obj) is not self.cls:
+            raise EncodeError(f"{self.cls.__name__} wanted, not {type(obj).__name__}")
+        name, value = "", None
+        try:
+            for field in self.absent:
+                name, value = field.name, getattr(obj, field.name)
+                if not field.ignorable and value != field.absent_value:
+                    raise EncodeError(f"this version has no such field, so it cannot carry {value!r}")
+            for name, node in self.members:
+                value = getattr(obj, name)
+                node._build(value, stream, context, path)
+            name, value = "tagged fields", None
+            if self.tagged is not None:
+                self._build_tags(obj, stream, context, path)
+            elif obj.unknown_tags:
+                raise EncodeError("this version has no tagged fields")
+        except EncodeError as error:
+            error.path = _join(name, error.path)
+            raise
+        except AttributeError:
+            raise EncodeError("the attribute is missing", f".{name}") from None
+        except ConstructError as error:
+            raise EncodeError(_unfit(value, error), f".{name}") from None
+
+    def _build_tags(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
+        present: dict[int, bytes] = dict(obj.unknown_tags)
+        for each in self.tagged or ():
+            value = getattr(obj, each.name)
+            if value != each.default:
+                out = io.BytesIO()
+                try:
+                    each.node._build(value, out, context, path)
+                except EncodeError as error:
+                    error.path = _join(each.name, error.path)
+                    raise
+                except ConstructError as error:
+                    raise EncodeError(_unfit(value, error), f".{each.name}") from None
+                present[each.tag] = out.getvalue()
+        UNSIGNED._build(len(present), stream, context, path)
+        for tag in sorted(present):
+            UNSIGNED._build(tag, stream, context, path)
+            UNSIGNED._build(len(present[tag]), stream, context, path)
+            stream.write(present[tag])
+
+
+def _join(name: str, rest: str) -> str:
+    return f".{name}{rest}"
+
+
+def _unfit(value: Any, error: ConstructError) -> str:
+    if isinstance(value, int):
+        return f"{value} does not fit the integer"
+    return f"{type(value).__name__} does not fit: {str(error).splitlines()[0]}"
+
+
+def least_size(node: Construct) -> int:
+    """The fewest bytes that ``node`` can take."""
+    match node:
+        case FormatField():
+            return int(node.sizeof())
+        case Id():
+            return 16
+        case Sized():
+            return least_size(node.length)
+        case Structure(null=True):
+            return 1
+        case Structure():
+            return sum(least_size(each) for _, each in node.members) + (node.tagged is not None)
+    return 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Wire types: what a declaration names. Each makes the node for (version, flexible, nullable).
+
+
+@dataclasses.dataclass(frozen=True)
+class WireType:
+    """A type of Kafka's definitions: ``make(version, flexible, null)`` gives its node, ``zero`` its default."""
+
+    make: Callable[[int, bool, bool], Construct]
+    zero: Any
+
+
+def _fixed(node: Construct, zero: Any) -> WireType:
+    return WireType(lambda version, flexible, null: node, zero)
+
+
+def _sized(kind: type[Sized], length: Construct, zero: Any) -> WireType:
+    return WireType(lambda version, flexible, null: kind(UNSIGNED if flexible else length, null), zero)
+
+
+Boolean = _fixed(Bool(), False)
+Int8 = _fixed(Int8sb, 0)
+Int16 = _fixed(Int16sb, 0)
+UInt16 = _fixed(Int16ub, 0)
+Int32 = _fixed(Int32sb, 0)
+UInt32 = _fixed(Int32ub, 0)
+Int64 = _fixed(Int64sb, 0)
+VarInt = _fixed(ZigZag(32), 0)
+VarLong = _fixed(ZigZag(64), 0)
+Uuid = _fixed(Id(), NO_UUID)
+String = _sized(Text, Int16sb, "")
+Bytes = _sized(Blob, Int32sb, b"")
+VarString = WireType(lambda version, flexible, null: Text(ZigZag(32), null), "")
+VarBytes = WireType(lambda version, flexible, null: Blob(ZigZag(32), null), b"")
+Records = WireType(Bytes.make, None)
+"""A record set, kept as opaque bytes: `ottla.codec.records` reads and writes it."""
+
+
+def Array(item: Any) -> WireType:  # reads as a type in declarations
+    """An array of a wire type or of a declared struct."""
+
+    def make(version: int, flexible: bool, null: bool) -> Construct:
+        inner = item.make(version, flexible, False) if isinstance(item, WireType) else tree(item, version, flexible)
+        return Sequence(UNSIGNED if flexible else Int32sb, null, inner)
+
+    return WireType(make, ())
+
+
+def VarArray(item: Any) -> WireType:  # reads as a type in declarations
+    """An array of a declared struct behind a zigzag count, as in records."""
+    return WireType(lambda version, flexible, null: Sequence(ZigZag(32), null, tree(item, version, flexible)), ())
+
+
+def Nested(item: Any) -> WireType:  # reads as a type in declarations
+    """A declared struct as a field of another; the default is the struct with all its defaults."""
+    return WireType(lambda version, flexible, null: tree(item, version, flexible, null), item())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Declarations.
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """What `wire(...)` says of one field."""
+
+    type: WireType
+    versions: Versions
+    null: Versions
+    default: Any
+    tag: int | None
+    ignorable: bool
+    name: str = ""
+
+    @property
+    def absent_value(self) -> Any:
+        """What the field is in a version that lacks it."""
+        return self.type.zero if self.default is _REQUIRED else self.default
+
+    def fresh_default(self) -> Any:
+        return _copy(self.absent_value)
+
+
+def _copy(value: Any) -> Any:
+    return dataclasses.replace(value) if hasattr(value, "__wire__") else value
+
+
+def wire(
+    type: WireType,
+    versions: str = "0+",
+    *,
+    null: str = "",
+    default: Any = _REQUIRED,
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """One field of a struct.
+
+    Args:
+        type: the wire type.
+        versions: the versions of the message that have the field.
+        null: the versions in which it may be ``None``.
+        default: of the constructor, and of versions that lack the field; without one the constructor demands a value.
+        tag: the tag, where the field travels among the tagged fields.
+        ignorable: a version that lacks the field drops its value silently (otherwise that is an `EncodeError`).
+    """
+    return Field(type, Versions(versions), Versions(null), default, tag, ignorable)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
+def struct(cls: type[T]) -> type[T]:
+    """Make a declared class a slotted, keyword-only dataclass that knows its wire fields."""
+    fields: list[Field] = []
+    for name in list(cls.__annotations__):
+        spec = cls.__dict__[name]
+        if not isinstance(spec, Field):
+            raise TypeError(f"{cls.__name__}.{name} needs a wire(...) declaration")
+        fields.append(dataclasses.replace(spec, name=name))
+        if spec.default is _REQUIRED:
+            delattr(cls, name)
+        elif hasattr(spec.default, "__wire__"):
+            setattr(cls, name, dataclasses.field(default_factory=functools.partial(_copy, spec.default)))
+        else:
+            setattr(cls, name, spec.default)
+    cls.__annotations__["unknown_tags"] = dict[int, bytes]
+    setattr(cls, "unknown_tags", dataclasses.field(default_factory=dict, repr=False))  # noqa: B010 # new to the type
+    made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
+    made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Api:
+    """What `@message` says: the API's key, the versions that exist, and which of them are flexible."""
+
+    key: int
+    versions: Versions
+    flexible: Versions
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
+def message(*, key: int, versions: str, flexible: str = "") -> Callable[[type[T]], type[T]]:
+    """A top-level struct: the body of a request or a response of API ``key``."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        made = struct(cls)
+        made.__api__ = Api(key, Versions(versions), Versions(flexible))  # type: ignore[attr-defined] # read by `api`
+        return made
+
+    return decorate
+
+
+def api(cls: Any) -> Api:
+    """The `Api` of a message class."""
+    return cast(Api, cls.__api__)
+
+
+@functools.cache
+def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structure:
+    """The construct tree of ``cls`` at ``version``: the one source of truth of its bytes."""
+    members: list[tuple[str, Construct]] = []
+    absent: list[Field] = []
+    tagged: list[Tagged] = []
+    for field in cls.__wire__:
+        if version not in field.versions:
+            absent.append(field)
+            continue
+        node = field.type.make(version, flexible, version in field.null)
+        if field.tag is None:
+            members.append((field.name, node))
+        else:
+            tagged.append(Tagged(field.tag, field.name, node, field.absent_value))
+    return Structure(cls, members, absent, sorted(tagged) if flexible else None, null)
+
+
+@functools.cache
+def _tree_of(cls: Any, version: int) -> Structure:
+    declared = api(cls)
+    if version not in declared.versions:
+        raise KeyError(f"{cls.__name__} has versions {declared.versions.text}, not {version}")
+    return tree(cls, version, version in declared.flexible)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The door.
+
+
+def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T, int]:
+    """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset behind it.
+
+    Bytes left over are the caller's to judge (a broker must accept them).
+
+    Raises:
+        DecodeError: the bytes are not a message of this class and version.
+        KeyError: the class has no such version.
+    """
+    node = _tree_of(cast(Any, cls), version)
+    stream = io.BytesIO(data)
+    stream.seek(offset)
+    try:
+        value = node._parse(stream, None, "")
+    except DecodeError as error:
+        error.path = cls.__name__ + error.path
+        raise
+    return cast(T, value), stream.tell()
+
+
+def build(value: Any, version: int) -> bytes:
+    """The bytes of ``value`` (an instance of a message class) at ``version``.
+
+    Raises:
+        EncodeError: a field does not fit; ``.path`` says which.
+        KeyError: the class has no such version.
+    """
+    node = _tree_of(cast(Any, type(value)), version)
+    stream = io.BytesIO()
+    try:
+        node._build(value, stream, None, "")
+    except EncodeError as error:
+        error.path = type(value).__name__ + error.path
+        raise
+    return stream.getvalue()

@@ -1,0 +1,330 @@
+"""The listener that brokerlite and the proxy share: accept, cut into frames, answer in order, drain.
+
+Theory of operation: each connection has one reader and one writer task. The reader hands each frame to the service
+together with an `Answer`, its place in the connection's order; the service fills answers whenever it likes, and
+the writer sends them in the order of the requests, as Kafka's protocol demands. The service's methods are plain functions
+that must not block.
+
+Rules:
+- At most `Limits.pipeline` requests of a connection are unanswered; then the reader waits, and TCP pushes back.
+- Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
+  nobody else notices.
+- An exception out of the service is a bug: it is logged with its traceback and closes that connection only.
+- Every wait has a bound: idle connections, peers that do not read their answers, the drain at the end.
+"""
+
+import errno
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from ottla.codec.frames import MAX_FRAME, FrameReader
+from ottla.errors import ConfigurationError, RemoteProtocolError
+
+log = logging.getLogger("ottla.serve")
+
+_CHUNK = 256 * 2**10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of a listener; bytes and seconds."""
+
+    max_frame: int = MAX_FRAME
+    max_connections: int = 2000
+    pipeline: int = 64
+    """Unanswered requests of one connection before it is no longer read."""
+    idle: float = 600.0
+    """Kafka's `connections.max.idle.ms`."""
+    write: float = 30.0
+    """How long a peer may take to accept an answer."""
+    drain: float = 1.5
+    """How long answers may take once the listener closes."""
+
+
+class Service(Protocol):
+    """What stands behind a listener. No method may block."""
+
+    def connected(self, connection: "Connection") -> None: ...
+
+    def request(self, connection: "Connection", frame: bytes, answer: "Answer") -> None:
+        """Handle a frame (without its length); fill ``answer`` now or later.
+
+        Raises:
+            RemoteProtocolError: the frame breaks the protocol; the connection is closed.
+        """
+
+    def disconnected(self, connection: "Connection") -> None: ...
+
+
+class Answer:
+    """A place in a connection's order of answers; filled once."""
+
+    __slots__ = ("_connection", "frames")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.frames: Sequence[bytes] | None = None
+
+    def send(self, *frames: bytes) -> None:
+        """Answer with the bytes of a whole frame (its length included), in as many pieces as is convenient."""
+        self.frames = frames
+        self._connection.wake()
+
+    def nothing(self) -> None:
+        """The request has no answer (Produce with ``acks=0``)."""
+        self.send()
+
+
+class Connection:
+    """One accepted connection.
+
+    Attributes:
+        id: counts up over the life of the listener.
+        peer: ``host:port``, for logs.
+    """
+
+    def __init__(self, number: int, stream: trio.SocketStream, service: Service, limits: Limits) -> None:
+        self.id = number
+        host, port, *_ = stream.socket.getpeername()
+        self.peer = f"{host}:{port}"
+        self._stream, self._service, self._limits = stream, service, limits
+        self._answers: deque[Answer] = deque()
+        self._progress = trio.Event()
+        self._draining = False
+        self._scope = trio.CancelScope()
+        self._why = "closed by the peer"
+
+    def wake(self) -> None:
+        self._progress.set()
+
+    def close(self, why: str) -> None:
+        """Close without another answer; ``why`` goes into the log."""
+        self._why = why
+        self._scope.cancel()
+
+    def drain(self) -> None:
+        """Answer what was asked, then close."""
+        self._draining = True
+        self.wake()
+
+    async def run(self) -> None:
+        self._service.connected(self)
+        log.debug("connected", extra={"peer": self.peer})
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._read)
+                    nursery.start_soon(self._write)
+        finally:
+            self._service.disconnected(self)
+            with trio.move_on_after(0):
+                await self._stream.aclose()
+            log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
+
+    async def _read(self) -> None:
+        reader = FrameReader(self._limits.max_frame)
+        while True:
+            try:
+                with trio.fail_after(self._limits.idle):
+                    data = await self._stream.receive_some(_CHUNK)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                data = b""
+            except trio.TooSlowError:
+                if self._answers:
+                    continue
+                self.close(f"idle for {self._limits.idle:g} s")
+                return
+            if not data:
+                self._scope.cancel()
+                return
+            try:
+                for frame in reader.feed(data):
+                    while len(self._answers) >= self._limits.pipeline:
+                        await self._turn()
+                    answer = Answer(self)
+                    self._answers.append(answer)
+                    self._service.request(self, frame, answer)
+            except RemoteProtocolError as error:
+                log.warning("connection refused: %s", error, extra={"peer": self.peer})
+                self.close(str(error))
+                return
+            except Exception:  # a bug must not take the other connections with it
+                log.exception("a request failed; its connection is closed", extra={"peer": self.peer})
+                self.close("internal error")
+                return
+
+    async def _turn(self) -> None:
+        """Wait until an answer was filled or sent."""
+        if self._progress.is_set():
+            self._progress = trio.Event()
+        await self._progress.wait()
+
+    async def _write(self) -> None:
+        while True:
+            ready: list[bytes] = []
+            while self._answers and (frames := self._answers[0].frames) is not None:
+                ready += frames
+                self._answers.popleft()
+            if ready:
+                self.wake()
+                try:
+                    with trio.fail_after(self._limits.write):
+                        await self._stream.send_all(b"".join(ready))
+                except trio.BrokenResourceError:
+                    self._scope.cancel()
+                except trio.TooSlowError:
+                    self.close(f"the peer took no answer for {self._limits.write:g} s")
+            elif self._draining and not self._answers:
+                self.close("the listener closes")
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._turn()
+
+
+class Listener:
+    """Listening sockets and the connections that came in through them.
+
+    listener = Listener(Limits())
+    port = await listener.open("127.0.0.1", 9092, service)
+    await listener.run()        # until cancelled, or until `drain` was called and is done
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._numbers = itertools.count(1)
+        self._sockets: list[tuple[trio.SocketListener, Service]] = []
+        self._connections: set[Connection] = set()
+        self._nursery: trio.Nursery | None = None
+        self._accepting = trio.CancelScope()
+
+    async def open(self, host: str, port: int, service: Service) -> int:
+        """Listen on one more address (port 0: any free one); return the port.
+
+        Raises:
+            ConfigurationError: the address is in use, not ours, or not allowed.
+        """
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen on {host}:{port}: {_advice(error)}") from error
+        first, *others = listeners
+        bound: int = first.socket.getsockname()[1]
+        for other in others if port == 0 else ():
+            await other.aclose()
+        for listener in [first, *(others if port else ())]:
+            self._sockets.append((listener, service))
+            if self._nursery is not None:
+                self._nursery.start_soon(self._accept, listener, service)
+        return bound
+
+    async def run(self) -> None:
+        """Accept and serve until cancelled or drained."""
+        try:
+            async with trio.open_nursery() as connections, trio.open_nursery() as acceptors:
+                self._nursery = acceptors
+                self._accepting = acceptors.cancel_scope
+                self._connection_nursery = connections
+                for listener, service in self._sockets:
+                    acceptors.start_soon(self._accept, listener, service)
+        finally:
+            self._nursery = None
+            for listener, _ in self._sockets:
+                listener.socket.close()
+
+    async def drain(self) -> None:
+        """Accept nobody any more, answer what was asked, close; bounded by `Limits.drain`."""
+        self._accepting.cancel()
+        for listener, _ in self._sockets:
+            listener.socket.close()
+        for connection in list(self._connections):
+            connection.drain()
+        with trio.move_on_after(self._limits.drain):
+            while self._connections:
+                await trio.sleep(0.01)
+        for connection in list(self._connections):
+            connection.close("the listener closes")
+
+    async def _accept(self, listener: trio.SocketListener, service: Service) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                log.error("cannot accept: %s", error)
+                await trio.sleep(0.1)
+                continue
+            self._connection_nursery.start_soon(self._serve, stream, service)
+
+    async def _serve(self, stream: trio.SocketStream, service: Service) -> None:
+        try:
+            connection = Connection(next(self._numbers), stream, service, self._limits)
+        except OSError:  # gone before we looked
+            await trio.aclose_forcefully(stream)
+            return
+        if len(self._connections) >= self._limits.max_connections:
+            log.warning("connection refused: %d are open", len(self._connections), extra={"peer": connection.peer})
+            await trio.aclose_forcefully(stream)
+            return
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+
+
+def _advice(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the port is in use; stop who holds it, or choose another (0 takes any free one)"
+        case errno.EADDRNOTAVAIL:
+            return "the address is not one of this machine"
+        case errno.EACCES:
+            return "not allowed; ports below 1024 need privileges"
+    return error.strerror or str(error)
+
+
+async def serve_health(host: str, port: int, ready: Callable[[], bool], *, opened: Callable[[int], None]) -> None:
+    """Answer ``GET /health`` (200 while the process lives) and ``GET /ready`` (200 or 503), for probes.
+
+    Args:
+        opened: told the port once it listens.
+
+    Raises:
+        ConfigurationError: the address cannot be used.
+    """
+
+    async def answer(stream: trio.SocketStream) -> None:
+        with trio.move_on_after(5):
+            try:
+                request = b""
+                while b"\r\n\r\n" not in request and len(request) < 8192:
+                    if not (data := await stream.receive_some(4096)):
+                        break
+                    request += data
+                path = request.split(b" ", 2)[1:2]
+                if path == [b"/health"] or (path == [b"/ready"] and ready()):
+                    status, text = "200 OK", "ok"
+                elif path == [b"/ready"]:
+                    status, text = "503 Service Unavailable", "not ready"
+                else:
+                    status, text = "404 Not Found", "ask /health or /ready"
+                body = f"{text}\n".encode()
+                head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                await stream.send_all(head.encode() + body)
+            except trio.BrokenResourceError:
+                pass
+        await trio.aclose_forcefully(stream)
+
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {host}:{port} for health checks: {_advice(error)}") from error
+    opened(listeners[0].socket.getsockname()[1])
+    await trio.serve_listeners(answer, listeners)
