@@ -1,0 +1,33 @@
+"""What every test may use, and the minutes that each part of the suite took.
+
+Slow tests run last, so that a small mistake is seen early.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests.kafka"]
+
+TESTS = Path(__file__).parent
+_seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+"""Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    part = Path(report.nodeid.partition("::")[0]).parent.name
+    _seconds[part]["slow" in report.keywords] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _seconds:
+        return
+    terminalreporter.section("minutes by part")
+    terminalreporter.write_line(f"{'':<14}{'quick':>7}{'slow':>7}")
+    for part, (quick, slow) in sorted(_seconds.items()):
+        terminalreporter.write_line(f"{part:<14}{quick / 60:7.2f}{slow / 60:7.2f}")

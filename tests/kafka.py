@@ -1,0 +1,336 @@
+"""Apache Kafka itself, as a peer for tests.
+
+Rules of this file:
+- Kafka's jars come from Maven once, into a cache outside the tree (`OTTLA_CACHE`, else ~/.cache/ottla).
+- Brokers start when a test first asks for one, are shared by the session, and are ended by their own process
+  at its end, also when the session breaks off.
+- Who has no JDK or Maven sees a skip with its reason; in CI a missing peer is a failure.
+- Nothing here uses ottla: it must not hide a mistake of ours.
+
+Fixtures: `kafka` is one node, `kafka_cluster` three. `OTTLA_TEST_KAFKA=host:port` names a broker that already runs,
+to be used in place of the one node; tests that kill nodes are then skipped.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+VERSION = "4.3.1"
+ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    f"org.apache.kafka:kafka-tools:{VERSION}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+CACHE = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
+HOST = "127.0.0.1"
+CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
+START_SECONDS = 90.0
+"""How long brokers may take to start; three nodes need nine seconds on two idle cores."""
+
+_PORTS = range(15_000, 32_000)
+"""Below the ports that systems give to outgoing connections, so that one found free is still free seconds later."""
+
+
+def absent(reason: str) -> NoReturn:
+    """Skip the test because a peer is not there; in CI fail it."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason} (a missing peer is a failure in CI)", pytrace=False)
+    pytest.skip(reason)
+
+
+def need(program: str, package: str) -> str:
+    """The path of a program that plays a peer; where it is missing the test ends as in `absent`."""
+    return shutil.which(program) or absent(f"needs `{program}`, which is not on the PATH: install {package}")
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different ports of the loopback address on which nothing listens."""
+    ports: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((HOST, port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+def classpath() -> str:
+    """The class path of Kafka's brokers, tools and Java clients; downloads the jars the first time (130 MB)."""
+    home = CACHE / "apache-kafka" / VERSION
+    libs = home / "libs"
+    if libs.exists():
+        return f"{libs}/*"
+    maven = need("mvn", "Maven")
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not libs.exists():
+            dependencies = "".join(
+                "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
+                    *artifact.split(":")
+                )
+                for artifact in ARTIFACTS
+            )
+            (home / "pom.xml").write_text(
+                '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+                "<groupId>ottla</groupId><artifactId>apache-kafka</artifactId><version>1</version>"
+                f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+            )
+            partial = home / "partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            subprocess.run(
+                [maven, "-q", "-B", "-f", home / "pom.xml", COPY_DEPENDENCIES, f"-DoutputDirectory={partial}"],
+                check=True,
+                timeout=900,
+            )
+            partial.rename(libs)
+    return f"{libs}/*"
+
+
+def java(main: str, *args: str | Path, log: str = "warn", heap: str = "256m", classes: Path | None = None) -> list[str]:
+    """The command that runs a class of Kafka's, or one compiled into the folder ``classes``."""
+    return [
+        need("java", "a JDK, 17 or newer"),
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log}",
+        "-cp",
+        f"{classes}:{classpath()}" if classes else classpath(),
+        main,
+        *map(str, args),
+    ]
+
+
+@dataclass
+class Node:
+    """One broker that is its own controller: where it listens, and the process that runs it."""
+
+    id: int
+    port: int
+    controller_port: int
+    relayed_port: int
+    relay_port: int
+    home: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.home / "broker.log"
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                java("kafka.Kafka", self.home / "server.properties", log="info", heap="512m"),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # or Ctrl-C would end it before the tests that still use it
+            )
+
+    def end(self) -> None:
+        """End the process for good; quick, because nobody needs the data."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def known_brokers(self) -> int:
+        """How many live brokers the node's metadata names; 0 while it does not answer."""
+        request = struct.pack(">hhihi", 3, 0, 1, -1, 0)  # Metadata v0, all topics
+        try:
+            with socket.create_connection((HOST, self.port), timeout=2) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                answer = connection.recv(12, socket.MSG_WAITALL)
+        except OSError:
+            return 0
+        return int(struct.unpack(">iii", answer)[2]) if len(answer) == 12 else 0
+
+
+@dataclass
+class ApacheKafka:
+    """A running Kafka, of one node or several; node ids count from 0.
+
+    Each node has a second listener for tests that put a relay between a client and the broker: it listens on
+    `relayed(node)` and tells clients to come to `relay(node)`, where the test's relay must be listening.
+    """
+
+    bootstrap: str
+    """``host:port`` of every node, comma-separated."""
+    nodes: list[Node] = field(default_factory=list)
+    """Empty when the broker is not ours (`OTTLA_TEST_KAFKA`)."""
+
+    def _node(self, node: int) -> Node:
+        if not self.nodes:
+            pytest.skip("needs a node of its own: unset OTTLA_TEST_KAFKA")
+        return self.nodes[node]
+
+    def kill(self, node: int = 0, sig: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a node, and wait for its end unless the signal is STOP or CONT."""
+        process = self._node(node).process
+        assert process is not None, f"node {node} is down already"
+        process.send_signal(sig)
+        if sig not in (signal.SIGSTOP, signal.SIGCONT):
+            process.wait(timeout=60)
+            self.nodes[node].process = None
+
+    def revive(self, node: int = 0) -> None:
+        """Start a node again after `kill`, on its data, and wait until the cluster is whole."""
+        assert self._node(node).process is None, f"node {node} runs"
+        self.nodes[node].start()
+        self.await_nodes()
+
+    def await_nodes(self) -> None:
+        """Wait until every running node knows every running node."""
+        deadline = time.monotonic() + START_SECONDS
+        running = [node for node in self.nodes if node.process is not None]
+        while any(node.known_brokers() != len(running) for node in running):
+            for node in running:
+                if node.process is not None and node.process.poll() is not None:
+                    raise RuntimeError(f"Kafka's node {node.id} ended while it started:\n{_tail(node.log)}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Kafka is not up after {START_SECONDS} s:\n{_tail(running[0].log)}")
+            time.sleep(0.05)
+
+    def data(self, node: int = 0) -> Path:
+        """The folder in which a node keeps its partitions, one folder ``topic-partition`` each."""
+        return self._node(node).home / "data"
+
+    def relayed(self, node: int = 0) -> tuple[str, int]:
+        """Where a relay finds the node's second listener."""
+        return HOST, self._node(node).relayed_port
+
+    def relay(self, node: int = 0) -> tuple[str, int]:
+        """Where the node's second listener sends clients to."""
+        return HOST, self._node(node).relay_port
+
+    def run(self, main: str, *args: str | Path, timeout: float = 60.0) -> str:
+        """As the function `run`."""
+        return run(main, *args, timeout=timeout)
+
+    def stop(self) -> None:
+        """End every node; logs stay in the session's temporary folder, data does not."""
+        for node in self.nodes:
+            node.end()
+            shutil.rmtree(node.home / "data", ignore_errors=True)
+
+
+def run(main: str, *args: str | Path, timeout: float = 60.0) -> str:
+    """What a class of Kafka's prints, such as ``org.apache.kafka.tools.DumpLogSegments``.
+
+    Raises:
+        AssertionError: its exit code is not 0; the message is what it said.
+        subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
+    """
+    done = subprocess.run(java(main, *args), capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise AssertionError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def start(home: Path, count: int, settings: Mapping[str, str] | None = None) -> ApacheKafka:
+    """Start ``count`` nodes below the folder ``home``, and wait until they form a cluster.
+
+    ``settings`` are added to each node's server.properties. The caller stops what this returns.
+    """
+    ports = iter(free_ports(4 * count))
+    nodes = [Node(i, next(ports), next(ports), next(ports), next(ports), home / f"node{i}") for i in range(count)]
+    voters = ",".join(f"{node.id}@{HOST}:{node.controller_port}" for node in nodes)
+    for node in nodes:
+        node.home.mkdir(parents=True)
+        lines = _properties(node, voters, min(3, count)) | dict(settings or {})
+        (node.home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    formatting = [subprocess.Popen(_format_command(node), stdout=subprocess.DEVNULL) for node in nodes]
+    for node, process in zip(nodes, formatting, strict=True):
+        if process.wait(timeout=START_SECONDS) != 0:
+            raise RuntimeError(f"Kafka's StorageTool could not format the data folder of node {node.id}")
+    kafka = ApacheKafka(",".join(f"{HOST}:{node.port}" for node in nodes), nodes)
+    atexit.register(kafka.stop)
+    for node in nodes:
+        node.start()
+    kafka.await_nodes()
+    return kafka
+
+
+def _format_command(node: Node) -> list[str]:
+    return java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", node.home / "server.properties")
+
+
+def _properties(node: Node, voters: str, replicas: int) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,RELAYED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relayed_port},"
+        f"CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relay_port}",
+        "log.dirs": str(node.home / "data"),
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "5",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.retention.hours": "-1",
+        # A killed node should be missed soon: a test waits for it.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _session(
+    tmp_path_factory: pytest.TempPathFactory, name: str, count: int, attempts: int = 3
+) -> Iterator[ApacheKafka]:
+    for attempt in range(1, attempts + 1):
+        try:
+            kafka = start(tmp_path_factory.mktemp(name), count)
+            break
+        except RuntimeError as error:
+            # Another process took a port between our look and Kafka's bind.
+            if attempt == attempts or "Address already in use" not in str(error):
+                raise
+    try:
+        yield kafka
+    finally:
+        kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka on one node; a test that kills it must revive it."""
+    if named := os.environ.get("OTTLA_TEST_KAFKA"):
+        yield ApacheKafka(named)
+    else:
+        yield from _session(tmp_path_factory, "kafka", 1)
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka on three nodes; a test that kills one must revive it."""
+    yield from _session(tmp_path_factory, "kafka-cluster", 3)
