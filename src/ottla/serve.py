@@ -1,8 +1,8 @@
 """The listener that brokerlite and the proxy share: accept, cut into frames, answer in order, drain.
 
 Theory of operation: each connection has one reader and one writer task. The reader hands each frame to the service
-together with an `Answer`, its place in the connection's order; the service fills answers whenever it likes, and
-the writer sends them in the order of the requests, as Kafka's protocol demands. The service's methods are plain functions
+together with an `Answer`, its place in the connection's order; the service fills answers whenever it likes, and the
+writer sends them in the order of the requests, as Kafka's protocol demands. The service's methods are plain functions
 that must not block.
 
 Rules:
@@ -171,8 +171,8 @@ class Connection:
             while self._answers and (frames := self._answers[0].frames) is not None:
                 ready += frames
                 self._answers.popleft()
-            if ready:
                 self.wake()
+            if ready:
                 try:
                     with trio.fail_after(self._limits.write):
                         await self._stream.send_all(b"".join(ready))
