@@ -1,0 +1,83 @@
+"""aiokafka as a peer program: ``produce key=value…`` or ``consume TOPIC key=value…``.
+
+Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes.
+Settings have aiokafka's names (``enable_idempotence=true``) or the same with dots; JSON values keep their type.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from tests.interop.lines import Message, Outcome, Received, settings
+
+_END = None
+
+
+async def produce(config: dict[str, Any]) -> None:
+    sent: asyncio.Queue[asyncio.Future[Any] | Exception | None] = asyncio.Queue()
+    async with AIOKafkaProducer(**config) as producer:
+        printing = asyncio.create_task(_print(sent))
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            message = Message.parse(line)
+            try:
+                future = await producer.send(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    partition=message.partition,
+                    timestamp_ms=message.timestamp,
+                    headers=list(message.headers),
+                )
+            except Exception as error:  # whatever the client raises is the message's outcome
+                await sent.put(error)
+            else:
+                await sent.put(future)
+        await sent.put(_END)
+        await printing
+
+
+async def _print(sent: asyncio.Queue[asyncio.Future[Any] | Exception | None]) -> None:
+    while (item := await sent.get()) is not _END:
+        try:
+            if isinstance(item, Exception):
+                raise item
+            place = await item
+        except Exception as error:  # whatever the client raises is the message's outcome
+            outcome = Outcome(error=type(error).__name__, message=str(error) or repr(error))
+        else:
+            outcome = Outcome(place.partition, place.offset)
+        print(outcome.line(), flush=sent.empty())
+
+
+async def consume(topic: str, config: dict[str, Any]) -> None:
+    config = {"auto_offset_reset": "earliest"} | config
+    async with AIOKafkaConsumer(topic, **config) as consumer:  # without a group it takes every partition
+        partitions = consumer.assignment()
+        ends = await consumer.end_offsets(partitions)
+        while any([await consumer.position(p) < end for p, end in ends.items()]):
+            for records in (await consumer.getmany(timeout_ms=100)).values():
+                for r in records:
+                    print(Received(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)).line())
+
+
+def typed(config: dict[str, str]) -> dict[str, Any]:
+    """Settings with the names and types that aiokafka's constructors take."""
+    return {name.replace(".", "_"): _value(text) for name, text in config.items()}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+if __name__ == "__main__":
+    role, *arguments = sys.argv[1:]
+    if role == "produce":
+        asyncio.run(produce(typed(settings(arguments))))
+    else:
+        asyncio.run(consume(arguments[0], typed(settings(arguments[1:]))))

@@ -1,0 +1,115 @@
+"""librdkafka as a peer program, through confluent-kafka: ``produce key=value…`` or ``consume TOPIC key=value…``.
+
+Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as Delivered
+
+from tests.interop.lines import Message, Outcome, Received, settings
+
+PARTITION_CHOSEN_BY_CLIENT = -1
+
+
+class InOrder:
+    """Prints outcomes in the order of the messages, whatever the order in which they become known."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Outcome] = {}
+        self._next = 0
+
+    def settle(self, number: int, outcome: Outcome) -> None:
+        self._known[number] = outcome
+        while self._next in self._known:
+            print(self._known.pop(self._next).line())
+            self._next += 1
+        sys.stdout.flush()
+
+
+def produce(config: dict[str, str], lines: Iterable[str]) -> None:
+    producer = Producer(config)
+    outcomes = InOrder()
+    done = threading.Event()
+
+    def serve_callbacks() -> None:
+        while not done.is_set():
+            producer.poll(0.05)
+
+    server = threading.Thread(target=serve_callbacks)
+    server.start()
+    for number, line in enumerate(lines):
+        _send(producer, Message.parse(line), _settling(outcomes, number))
+    producer.flush()
+    done.set()
+    server.join()
+
+
+def _send(producer: Producer, message: Message, settled: Callable[[KafkaError | None, Delivered], None]) -> None:
+    while True:
+        try:
+            producer.produce(
+                message.topic,
+                key=message.key,
+                value=message.value,
+                partition=PARTITION_CHOSEN_BY_CLIENT if message.partition is None else message.partition,
+                timestamp=message.timestamp or 0,
+                headers=list(message.headers),
+                on_delivery=settled,
+            )
+            return
+        except BufferError:  # its queue is full: deliveries make room
+            producer.poll(0.05)
+
+
+def _settling(outcomes: InOrder, number: int) -> Callable[[KafkaError | None, Delivered], None]:
+    def settled(error: KafkaError | None, delivered: Delivered) -> None:
+        if error is not None:
+            outcomes.settle(number, Outcome(error=error.name(), message=error.str()))
+        else:
+            partition, offset = delivered.partition(), delivered.offset()
+            outcomes.settle(number, Outcome(-1 if partition is None else partition, -1 if offset is None else offset))
+
+    return settled
+
+
+def consume(topic: str, config: dict[str, str]) -> None:
+    consumer = Consumer({"group.id": "not-joined", "enable.auto.commit": "false", **config})
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30) for p in partitions}
+    missing = {p for p, (low, high) in ends.items() if low < high}
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in missing])
+    positions = dict.fromkeys(missing, 0)
+    while missing:
+        for message in consumer.consume(1000, timeout=0.1):
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            received = _received(message)
+            print(received.line())
+            positions[received.partition] = received.offset + 1
+        # The position and not the last record says when the end is reached: a transaction's marker takes an offset too.
+        for place in consumer.position([TopicPartition(topic, p) for p in missing]):
+            if max(place.offset, positions[place.partition]) >= ends[place.partition][1]:
+                missing.discard(place.partition)
+    consumer.close()
+
+
+def _received(message: Delivered) -> Received:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None
+    key, value = message.key(), message.value()
+    assert not isinstance(key, str) and not isinstance(value, str)
+    headers: Any = message.headers() or []  # typed as whatever a producer takes; a consumer gets pairs
+    return Received(partition, offset, message.timestamp()[1], key, value, tuple(headers))
+
+
+if __name__ == "__main__":
+    role, *arguments = sys.argv[1:]
+    if role == "produce":
+        produce(settings(arguments), sys.stdin)
+    else:
+        consume(arguments[0], settings(arguments[1:]))

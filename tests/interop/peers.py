@@ -1,0 +1,261 @@
+"""Other people's clients, as programs that tests start: Java, librdkafka, aiokafka and kcat.
+
+Rules of this file:
+- A peer runs in a process of its own, with a bound on its time, and is ended with the test that started it.
+- Calls block: under trio, use ``await trio.to_thread.run_sync(partial(JAVA.produce, …))``.
+- Settings have the client's own names; each client starts with its own defaults.
+
+    outcomes = JAVA.produce(bootstrap, [Message("flights", b"N14228", b"…")])
+    records = LIBRDKAFKA.consume(bootstrap, "flights")
+
+`CLIENTS` holds the three that produce and consume alike, for ``@pytest.mark.parametrize("client", CLIENTS, ids=str)``.
+"""
+
+import contextlib
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.interop.lines import Message, Outcome, Received
+from tests.kafka import CACHE, VERSION, classpath, java, need
+
+ROOT = Path(__file__).parents[2]
+SOURCES = Path(__file__).parent / "java"
+
+
+class PeerFailed(AssertionError):
+    """A peer ended with an error or took too long; the text says what it printed."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """A foreign client with a producer and a consumer."""
+
+    name: str
+    command: Callable[[str], list[str]]
+    """Role ("produce" or "consume") -> the command to which its arguments are appended."""
+    idempotence: Mapping[str, str]
+    """The settings that make its producer idempotent; empty where that is the default."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def producing(self, bootstrap: str, config: Mapping[str, str] | None = None) -> "Producing":
+        """Start a producer that takes messages one by one; a context manager."""
+        return Producing(self._command("produce", bootstrap, config))
+
+    def produce(
+        self,
+        bootstrap: str,
+        messages: Iterable[Message],
+        config: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> list[Outcome]:
+        """Send ``messages`` and return what became of each, in their order.
+
+        Raises:
+            PeerFailed: the client did not end in good order within ``timeout`` seconds.
+        """
+        with self.producing(bootstrap, config) as producer:
+            for message in messages:
+                producer.send(message)
+            return producer.finish(timeout)
+
+    def consume(
+        self, bootstrap: str, topic: str, config: Mapping[str, str] | None = None, timeout: float = 60.0
+    ) -> list[Received]:
+        """Every record of a topic from its beginning to the end it has now; of each partition in order.
+
+        Raises:
+            PeerFailed: the client did not end in good order within ``timeout`` seconds.
+        """
+        return [Received.parse(line) for line in _lines(self._command("consume", bootstrap, config, topic), timeout)]
+
+    def _command(self, role: str, bootstrap: str, config: Mapping[str, str] | None, *args: str) -> list[str]:
+        settings = {"bootstrap.servers": bootstrap, **(config or {})}
+        return [*self.command(role), *args, *(f"{key}={value}" for key, value in settings.items())]
+
+
+class Producing:
+    """A foreign producer that runs: `send` as often as you like, then `finish`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 closed in __exit__
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+        )
+        self._sent = 0
+        self.outcomes: list[Outcome] = []
+        """What is known so far, in the order of the messages; grows while the producer runs."""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def send(self, message: Message) -> None:
+        """Hand a message to the client, which batches it as it sees fit."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(message.line() + "\n")
+        except BrokenPipeError:
+            raise PeerFailed(f"the producer ended too soon:\n{self._said()}") from None
+        self._sent += 1
+
+    def flush(self) -> None:
+        """Pass on what `send` has collected in the pipe's buffer."""
+        assert self._process.stdin is not None
+        self._process.stdin.flush()
+
+    def finish(self, timeout: float = 60.0) -> list[Outcome]:
+        """Let the client send what it has, and return the outcome of every message."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+            code = self._process.wait(timeout)
+        except (BrokenPipeError, subprocess.TimeoutExpired) as error:
+            self._process.kill()
+            raise PeerFailed(f"{error}; {len(self.outcomes)} of {self._sent} settled:\n{self._said()}") from None
+        self._reader.join()
+        if code != 0 or len(self.outcomes) != self._sent:
+            raise PeerFailed(f"exit code {code}, {len(self.outcomes)} of {self._sent} settled:\n{self._said()}")
+        return self.outcomes
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.outcomes.append(Outcome.parse(line))
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(BrokenPipeError):
+                assert stream is not None
+                stream.close()
+
+
+def _lines(command: Sequence[str], timeout: float, stdin: str = "") -> list[str]:
+    """The lines that a program prints, without their ends."""
+    return _output(command, timeout, stdin.encode()).decode().splitlines()
+
+
+def _output(command: Sequence[str], timeout: float, stdin: bytes = b"") -> bytes:
+    try:
+        done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        said = (error.stderr or b"").decode(errors="replace")
+        raise PeerFailed(f"{command[0]} took over {timeout} s, having printed {error.stdout!r:.500}:\n{said}") from None
+    if done.returncode != 0:
+        raise PeerFailed(f"{command[0]} ended with {done.returncode}:\n{done.stderr.decode(errors='replace')}")
+    return done.stdout
+
+
+def _java_command(role: str) -> list[str]:
+    return java(role.capitalize(), classes=_java_classes())
+
+
+def _java_classes() -> Path:
+    """The folder of the compiled Java programs; compiles them when they have changed."""
+    sources = sorted(SOURCES.glob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    classes = CACHE / "apache-kafka" / VERSION / f"peers-{digest}"
+    if not classes.exists():
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=classes.parent) as partial:
+            javac = need("javac", "a JDK, 17 or newer")
+            command = [javac, "--release", "17", "-cp", classpath(), "-d", f"{partial}/classes", *map(str, sources)]
+            _output(command, timeout=120)
+            with contextlib.suppress(OSError):  # somebody else compiled them meanwhile
+                Path(partial, "classes").rename(classes)
+    return classes
+
+
+def _python_command(module: str) -> Callable[[str], list[str]]:
+    return lambda role: [sys.executable, "-m", module, role]
+
+
+JAVA = Client("java", _java_command, idempotence={})
+LIBRDKAFKA = Client(
+    "librdkafka", _python_command("tests.interop.librdkafka_peer"), idempotence={"enable.idempotence": "true"}
+)
+AIOKAFKA = Client(
+    "aiokafka", _python_command("tests.interop.aiokafka_peer"), idempotence={"enable.idempotence": "true"}
+)
+CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA)
+
+
+def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = 30.0) -> bytes:
+    """What kcat prints, run with ``-b bootstrap`` and ``args``.
+
+    Raises:
+        PeerFailed: it ended with an error, or took over ``timeout`` seconds.
+    """
+    command = [need("kcat", "kcat (once called kafkacat)"), "-b", bootstrap, *args]
+    return _output(command, timeout, stdin)
+
+
+def kcat_produce(bootstrap: str, topic: str, pairs: Iterable[tuple[str, str]], *args: str) -> None:
+    """Produce texts: ``(key, value)`` pairs without tabs and line ends; kcat says nothing of their places."""
+    lines = "".join(f"{key}\t{value}\n" for key, value in pairs)
+    kcat(bootstrap, "-P", "-t", topic, "-K", "\t", *args, stdin=lines.encode())
+
+
+def kcat_consume(bootstrap: str, topic: str, *args: str) -> list[Received]:
+    """Every record of a topic, from its beginning to its end, without headers."""
+    output = kcat(bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q", *args, "-f", "%p %o %T %K %S\\n%k%s\\n")
+    received: list[Received] = []
+    while output:
+        numbers, _, output = output.partition(b"\n")
+        partition, offset, timestamp, key_size, value_size = map(int, numbers.split())
+        key, output = _take(output, key_size)
+        value, output = _take(output, value_size)
+        received.append(Received(partition, offset, timestamp, key, value))
+        output = output[1:]
+    return received
+
+
+def _take(data: bytes, size: int) -> tuple[bytes | None, bytes]:
+    """The first ``size`` bytes, and the rest; a size of -1 is null."""
+    return (None, data) if size < 0 else (data[:size], data[size:])
+
+
+def kcat_metadata(bootstrap: str) -> dict[str, Any]:
+    """Brokers, topics and partitions as kcat sees them: ``kcat -L -J``."""
+    metadata: dict[str, Any] = json.loads(kcat(bootstrap, "-L", "-J"))
+    return metadata
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
+    """Create a topic through librdkafka, and return when the brokers' metadata has every partition with a leader.
+
+    ``config`` has the topic's settings with underscores: ``cleanup_policy="compact"``.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(timeout=30)
+    deadline = time.monotonic() + 30
+    while True:
+        known = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+        if len(known) == partitions and all(partition.leader >= 0 for partition in known):
+            return
+        if time.monotonic() > deadline:
+            raise PeerFailed(f"the metadata does not show topic {topic!r} whole after 30 s: {known}")
+        time.sleep(0.02)
