@@ -48,6 +48,8 @@ class Client:
     """Role ("produce" or "consume") -> the command to which its arguments are appended."""
     idempotence: Mapping[str, str]
     """The settings that make its producer idempotent; empty where that is the default."""
+    small_batches: Mapping[str, str]
+    """The settings that make it send about twenty small records a request, for tests that need many requests."""
 
     def __str__(self) -> str:
         return self.name
@@ -192,12 +194,18 @@ def _python_command(module: str) -> Callable[[str], list[str]]:
     return lambda role: [sys.executable, "-m", module, role]
 
 
-JAVA = Client("java", _java_command, idempotence={})
+JAVA = Client("java", _java_command, idempotence={}, small_batches={"batch.size": "400"})
 LIBRDKAFKA = Client(
-    "librdkafka", _python_command("tests.interop.librdkafka_peer"), idempotence={"enable.idempotence": "true"}
+    "librdkafka",
+    _python_command("tests.interop.librdkafka_peer"),
+    idempotence={"enable.idempotence": "true"},
+    small_batches={"batch.num.messages": "20"},
 )
 AIOKAFKA = Client(
-    "aiokafka", _python_command("tests.interop.aiokafka_peer"), idempotence={"enable.idempotence": "true"}
+    "aiokafka",
+    _python_command("tests.interop.aiokafka_peer"),
+    idempotence={"enable.idempotence": "true"},
+    small_batches={"max.batch.size": "400"},
 )
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA)
 

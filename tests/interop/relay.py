@@ -1,0 +1,263 @@
+"""A relay between a client and a broker that breaks connections at a chosen moment.
+
+It passes both directions on unchanged, one whole frame at a time, and reads of each request only its API key, version
+and correlation id. It runs in threads of its own, so that tests use it under trio and without.
+
+    with Relay(("127.0.0.1", broker_port)) as relay:
+        storm = relay.cut(PRODUCE, Moment.BEFORE_ANSWER, every=7, times=100)
+        ...                                  # a client talks to relay.port
+        assert storm.wait(30)                # all hundred cuts have happened
+
+Rule: a `Moment` is exact. BEFORE_REQUEST: the broker never saw the request. AFTER_REQUEST: the request was handed to
+the system, nobody knows whether the broker got it. BEFORE_ANSWER: the broker answered, so it has done
+its work, and the client never learns.
+"""
+
+import contextlib
+import enum
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+PRODUCE = 0
+FETCH = 1
+
+
+class Moment(enum.Enum):
+    """When a connection is cut, with respect to one request."""
+
+    BEFORE_REQUEST = "before the request is passed on"
+    AFTER_REQUEST = "after the request is passed on"
+    BEFORE_ANSWER = "before the answer is passed back"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the relay reads of a request that it passes on."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+
+
+class Cuts:
+    """An order to cut connections; made by `Relay.cut`."""
+
+    def __init__(self, api_key: int, moment: Moment, every: int, times: int) -> None:
+        self.api_key = api_key
+        self.moment = moment
+        self.every = every
+        self.times = times
+        self.seen = 0
+        """Requests of this API since the order was given."""
+        self.done = 0
+        """Connections cut for it."""
+        self._ordered = 0
+        self._finished = threading.Event()
+
+    def wait(self, timeout: float) -> bool:
+        """Whether all cuts have happened, waiting up to ``timeout`` seconds for them."""
+        return self._finished.wait(timeout)
+
+    def _chooses(self, request: Request) -> bool:
+        if request.api_key != self.api_key:
+            return False
+        self.seen += 1
+        if self._ordered == self.times or self.seen % self.every:
+            return False
+        self._ordered += 1
+        return True
+
+    def _missed(self) -> None:
+        """The connection of a chosen request ended for another reason before its answer came: choose another."""
+        self._ordered -= 1
+
+    def _happened(self) -> None:
+        self.done += 1
+        if self.done == self.times:
+            self._finished.set()
+
+
+class Relay:
+    """Listens on ``listen`` and passes everything on to ``upstream``; a context manager.
+
+    Args:
+        upstream: host and port of the broker.
+        listen: where clients connect; port 0 takes a free one.
+    """
+
+    def __init__(self, upstream: tuple[str, int], listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        self.upstream = upstream
+        self.listen = listen
+        self.requests: deque[Request] = deque(maxlen=10_000)
+        """The last requests that arrived, in their order over all connections."""
+        self._lock = threading.Lock()
+        self._orders: list[Cuts] = []
+        self._links: set[_Link] = set()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    @property
+    def host(self) -> str:
+        return self.listen[0]
+
+    @property
+    def port(self) -> int:
+        return self.listen[1]
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def cut(self, api_key: int, moment: Moment, every: int = 1, times: int = 1) -> Cuts:
+        """Cut the connection of each ``every``-th request of an API from now on, ``times`` times.
+
+        Requests are counted over all connections. The earliest order that chooses a request has it. A request that
+        gets no answer (Produce with acks=0) must not be cut before its answer.
+        """
+        order = Cuts(api_key, moment, every, times)
+        with self._lock:
+            self._orders.append(order)
+        return order
+
+    def cut_all(self) -> int:
+        """Cut every connection there is now, and return how many there were."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.cut()
+        return len(links)
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(self.listen)
+        self.listen = self._listener.getsockname()[:2]
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which close() does not
+        self._listener.close()
+        self.cut_all()
+        for thread in list(self._threads):
+            thread.join(10)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(self.upstream, timeout=10)
+            except OSError:
+                client.close()
+                continue
+            link = _Link(client, broker)
+            with self._lock:
+                self._links.add(link)
+            self._start(self._pass_requests, link)
+            self._start(self._pass_answers, link)
+            if self._closed:
+                link.cut()
+
+    def _start(self, run: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=run, args=args, name=f"relay {self.address}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _pass_requests(self, link: "_Link") -> None:
+        try:
+            while frame := _read_frame(link.client):
+                request = Request(*struct.unpack_from(">hhi", frame, 4))
+                order = self._order(request)
+                if order is not None and order.moment is Moment.BEFORE_REQUEST:
+                    self._carry_out(order, link)
+                    return
+                if order is not None and order.moment is Moment.BEFORE_ANSWER:
+                    link.doomed[request.correlation_id] = order
+                link.broker.sendall(frame)
+                if order is not None and order.moment is Moment.AFTER_REQUEST:
+                    self._carry_out(order, link)
+                    return
+        except (OSError, struct.error):  # the connection broke, or what came is no request: both end this link only
+            pass
+        finally:
+            self._end(link)
+
+    def _pass_answers(self, link: "_Link") -> None:
+        try:
+            while frame := _read_frame(link.broker):
+                (correlation_id,) = struct.unpack_from(">i", frame, 4)
+                order = link.doomed.pop(correlation_id, None)
+                if order is not None:
+                    self._carry_out(order, link)
+                    return
+                link.client.sendall(frame)
+        except (OSError, struct.error):  # as above
+            pass
+        finally:
+            self._end(link)
+
+    def _order(self, request: Request) -> Cuts | None:
+        with self._lock:
+            self.requests.append(request)
+            return next((order for order in self._orders if order._chooses(request)), None)
+
+    def _carry_out(self, order: Cuts, link: "_Link") -> None:
+        link.cut()
+        with self._lock:
+            order._happened()
+
+    def _end(self, link: "_Link") -> None:
+        """One direction has ended, so the other does; the last to end closes the sockets."""
+        link.cut()
+        with self._lock:
+            link.directions -= 1
+            if link.directions == 0:
+                self._links.discard(link)
+                for order in link.doomed.values():
+                    order._missed()
+                link.client.close()
+                link.broker.close()
+
+
+@dataclass(eq=False)
+class _Link:
+    """One client's connection and the one to the broker that serves it."""
+
+    client: socket.socket
+    broker: socket.socket
+    doomed: dict[int, Cuts] = field(default_factory=dict)
+    """Correlation id -> the order that waits for its answer."""
+    directions: int = 2
+
+    def cut(self) -> None:
+        """End both connections; their sockets stay open, so that no other thread finds their number reused."""
+        for end in (self.client, self.broker):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def _read_frame(source: socket.socket) -> bytes:
+    """The next frame with its length in front; empty when the connection ends, even within a frame."""
+    head = _read(source, 4)
+    if len(head) < 4:
+        return b""
+    size = int.from_bytes(head, "big")
+    body = _read(source, size)
+    return head + body if len(body) == size else b""
+
+
+def _read(source: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0 and (part := source.recv(min(size, 1 << 20))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
