@@ -1,0 +1,110 @@
+"""Zeroconf on the loopback interface: real announcements, no other machine.
+
+Names have the process's id in them, because another run of the tests may announce its own at the same time.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import trio
+
+from ottla.errors import BrokerUnreachable, ConfigurationError
+from ottla.sdk import discovery
+
+LOOPBACK = ["127.0.0.1"]
+A, B, C = (f"ottla-test-{letter}-{os.getpid()}" for letter in "abc")
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[None]:
+    """Two nodes of one cluster."""
+    with ExitStack() as stack:
+        for name, port in ((A, 19092), (B, 19093)):
+            stack.enter_context(
+                discovery.announced_sync(name, port, properties={"cluster": "t"}, interfaces=LOOPBACK),
+            )
+        yield
+
+
+async def test_a_name_is_found(two: None) -> None:
+    start = time.monotonic()
+    assert await discovery.find(B, 5, interfaces=LOOPBACK) == ["127.0.0.1:19093"]
+    assert time.monotonic() - start < 2, "it waited although it had the answer"
+
+
+async def test_a_name_is_found_from_all_interfaces(two: None) -> None:
+    assert await discovery.find(A, 5) == ["127.0.0.1:19092"]
+
+
+async def test_without_a_name_every_node_is_found(two: None) -> None:
+    found = {a.name: a for a in await discovery.browse(5, interfaces=LOOPBACK)}
+    assert found[A].addresses == ("127.0.0.1:19092",)
+    assert found[B].addresses == ("127.0.0.1:19093",)
+    assert found[B].properties == {"cluster": "t"}
+    assert await discovery.find(None, 5, interfaces=LOOPBACK) == ["127.0.0.1:19092", "127.0.0.1:19093"]
+
+
+async def test_two_clusters_are_not_mixed(two: None) -> None:
+    async with discovery.announced(C, 19094, properties={"cluster": "u"}, interfaces=LOOPBACK):
+        with pytest.raises(ConfigurationError, match=f"zeroconf://{A}.*zeroconf://{C}"):
+            await discovery.find(None, 5, interfaces=LOOPBACK)
+        assert await discovery.find(C, 5, interfaces=LOOPBACK) == ["127.0.0.1:19094"]
+
+
+async def test_a_name_that_is_taken_is_refused(two: None) -> None:
+    with pytest.raises(ConfigurationError, match=r"announced already, by 127.0.0.1:19092"):
+        async with discovery.announced(A, 1, interfaces=LOOPBACK):
+            pytest.fail("announced twice")
+
+
+async def test_a_closed_announcement_is_gone() -> None:
+    async with discovery.announced(C, 19095, interfaces=LOOPBACK):
+        assert await discovery.find(C, 5, interfaces=LOOPBACK)
+    with pytest.raises(BrokerUnreachable, match=rf"'{C}'.*127.0.0.1 within 0.5 s.*--announce"):
+        await discovery.find(C, 0.5, interfaces=LOOPBACK)
+
+
+async def test_a_cancelled_block_takes_its_announcement_back() -> None:
+    with trio.CancelScope() as scope:
+        async with discovery.announced(C, 19096, interfaces=LOOPBACK):
+            scope.cancel()
+            await trio.sleep_forever()
+    with pytest.raises(BrokerUnreachable):
+        await discovery.find(C, 0.5, interfaces=LOOPBACK)
+
+
+async def test_a_search_can_be_cancelled() -> None:
+    with trio.move_on_after(0.2) as scope:
+        await discovery.find(C, 1, interfaces=LOOPBACK)
+    assert scope.cancelled_caught
+    # The abandoned thread closes its sockets by itself: nothing may be left to warn of.
+
+
+async def test_an_interface_that_is_not_there_is_an_error_that_names_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"203.0.113.7"):
+        await discovery.find(A, 1, interfaces=["203.0.113.7"])
+
+
+def test_a_wildcard_host_is_announced_on_every_interface_and_a_name_on_its_own() -> None:
+    assert discovery.interfaces_of("0.0.0.0") is None
+    assert discovery.interfaces_of("localhost") == LOOPBACK
+    with pytest.raises(ConfigurationError, match=r"no IPv4 address"):
+        discovery.interfaces_of("nowhere.invalid")
+
+
+def test_a_name_that_dns_does_not_know_is_refused() -> None:
+    with (
+        pytest.raises(ConfigurationError, match=r"cannot announce the name"),
+        discovery.announced_sync("x" * 64, 1, interfaces=LOOPBACK),
+    ):
+        pytest.fail("announced")
+
+
+def test_zeroconf_is_not_imported_before_it_is_needed() -> None:
+    code = "import sys, ottla.sdk.discovery; sys.exit('zeroconf' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
