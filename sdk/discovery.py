@@ -111,10 +111,10 @@ def announced_sync(
     name: str, port: int, *, properties: Mapping[str, str] | None = None, interfaces: Sequence[str] | None = None
 ) -> Iterator[Announcement]:
     """As `announced`, for a caller that may block."""
-    from zeroconf import (
+    from zeroconf import (  # type: ignore[attr-defined]  # get_all_addresses is public, but left out of __all__
         BadTypeInNameException,
         ServiceInfo,
-        get_all_addresses,  # type: ignore[attr-defined]  # meant to be used, but left out of __all__
+        get_all_addresses,
     )
 
     addresses = list(interfaces) if interfaces is not None else get_all_addresses()
