@@ -1,10 +1,10 @@
 """Find brokers and proxies, or announce one, by zeroconf (mDNS) as ``_kafka._tcp.local.``.
 
-`announced` tells the network, `find` asks it; ``bootstrap="zeroconf://"`` and ``"zeroconf://name"`` are `find`.
+`announced` tells the network, `find` asks it; `resolve` takes ``"zeroconf://"`` and ``"zeroconf://name"`` for `find`.
 
 Rules of this file:
-- zeroconf has threads of its own, so the plain functions (`find_sync`, `browse_sync`, `announced_sync`) are the base
-  and the others wrap them for trio; a program that finds nothing by zeroconf never imports it.
+- zeroconf has threads of its own, so the plain functions (`…_sync`) are the base and the others wrap them for trio;
+  a program that finds nothing by zeroconf never imports it.
 - IPv4 only. A service that listens on the loopback address is announced there and nowhere else.
 - What several clusters answer is never mixed: a client that bootstraps from two of them would write to either.
 """
@@ -24,6 +24,7 @@ from ottla.errors import BrokerUnreachable, ConfigurationError
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf
 
+SCHEME = "zeroconf://"
 SERVICE_TYPE = "_kafka._tcp.local."
 CLUSTER = "cluster"
 """The property by which announcements of one cluster know each other."""
@@ -58,6 +59,13 @@ def interfaces_of(host: str) -> list[str] | None:
     except OSError as error:
         raise ConfigurationError(f"cannot announce a service on {host!r}: it has no IPv4 address") from error
     return sorted({str(address[0]) for *_, address in found})
+
+
+def resolve_sync(bootstrap: str, timeout: float) -> list[str]:
+    """As `resolve`, for a caller that may block."""
+    if not bootstrap.startswith(SCHEME):
+        return bootstrap.split(",")
+    return find_sync(bootstrap.removeprefix(SCHEME).rstrip("/") or None, timeout)
 
 
 def find_sync(name: str | None, timeout: float, *, interfaces: Sequence[str] | None = None) -> list[str]:
@@ -142,6 +150,17 @@ def announced_sync(
             yield _announcement(info)
         finally:
             zeroconf.unregister_service(info)
+
+
+async def resolve(bootstrap: str, timeout: float) -> list[str]:
+    """The addresses, ``host:port``, that ``bootstrap`` means: themselves, or whom ``zeroconf://[name]`` finds.
+
+    Raises:
+        BrokerUnreachable, ConfigurationError: as `find`.
+    """
+    import trio
+
+    return await trio.to_thread.run_sync(resolve_sync, bootstrap, timeout, abandon_on_cancel=True)
 
 
 async def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | None = None) -> list[str]:

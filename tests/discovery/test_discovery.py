@@ -37,8 +37,13 @@ async def test_a_name_is_found(two: None) -> None:
     assert time.monotonic() - start < 2, "it waited although it had the answer"
 
 
-async def test_a_name_is_found_from_all_interfaces(two: None) -> None:
-    assert await discovery.find(A, 5) == ["127.0.0.1:19092"]
+async def test_a_bootstrap_by_zeroconf_is_looked_up_on_all_interfaces(two: None) -> None:
+    assert await discovery.resolve(f"zeroconf://{A}", 5) == ["127.0.0.1:19092"]
+    assert discovery.resolve_sync(f"zeroconf://{B}/", 5) == ["127.0.0.1:19093"]
+
+
+async def test_a_bootstrap_of_addresses_is_left_as_it_is() -> None:
+    assert await discovery.resolve("a:1,b:2", 5) == ["a:1", "b:2"]
 
 
 async def test_without_a_name_every_node_is_found(two: None) -> None:
