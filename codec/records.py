@@ -81,6 +81,17 @@ class Record:
 
 
 @dataclass(slots=True)
+class Columns:
+    """The records of one batch as lists of equal length, one per field of `Record`."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers]
+
+
+@dataclass(slots=True)
 class RecordBatch:
     """The header of a batch, and its bytes in `data` (header included)."""
 
@@ -134,7 +145,12 @@ class RecordBatch:
         return crc32c(self.data[_CRC_START:]) == self.crc
 
     def records(self, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
-        """The records, decompressed.
+        """The records, decompressed. Arguments and errors are those of `columns`."""
+        columns = self.columns(limit)
+        return list(map(Record, columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers))
+
+    def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
+        """The records, decompressed, field by field: faster than one object for each.
 
         Args:
             limit: bytes that they may take when decompressed.
@@ -143,8 +159,14 @@ class RecordBatch:
             DecodeError: they are damaged, not as many as `count` says, or larger than ``limit``.
         """
         body = decompress(self.compression, self.data[HEADER_SIZE:], limit)
-        stamp = self.max_timestamp if self.log_append_time else None
-        return _parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
+        columns = _parse_columns(body, self.count)
+        base_offset, base_timestamp = self.base_offset, self.base_timestamp
+        columns.offsets = [base_offset + delta for delta in columns.offsets]
+        if self.log_append_time:
+            columns.timestamps = [self.max_timestamp] * self.count
+        else:
+            columns.timestamps = [base_timestamp + delta for delta in columns.timestamps]
+        return columns
 
 
 def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
@@ -328,58 +350,105 @@ def _not_bytes(key: object, value: object, headers: Headers) -> str:
     return f"headers are pairs of a str and bytes or None, not {headers!r:.80}"
 
 
-def _parse_records(
-    body: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
-) -> list[Record]:
-    """The records of a decompressed body. ``append_time`` overrides the timestamps."""
-    records: list[Record] = []
-    position, size = 0, len(body)
+def _parse_columns(body: bytes, count: int) -> Columns:
+    """The records of a decompressed body; offsets and timestamps are still deltas to the batch's."""
+    size = len(body)
     if not 0 <= count <= size:
         raise DecodeError(f"{count} records in {size} bytes")
+    columns = Columns([], [], [], [], [])
     try:
-        for _ in range(count):
-            length, position = _read_varint(body, position, _MAX_VARINT)
-            end = position + length
-            if length < 0 or end > size:
-                raise DecodeError(f"record of {length} bytes with {size - position} left", offset=position)
-            delta, position = _read_varint(body, position + 1, _MAX_VARLONG)
-            offset_delta, position = _read_varint(body, position, _MAX_VARINT)
-            key, position = _read_bytes(body, position, end)
-            value, position = _read_bytes(body, position, end)
-            headers: Headers = ()
-            if body[position]:
-                headers, position = _read_headers(body, position, end)
-            else:
-                position += 1
-            if position != end:
-                raise DecodeError(f"record ends at byte {position}, its length says {end}", offset=position)
-            timestamp = base_timestamp + delta if append_time is None else append_time
-            records.append(Record(base_offset + offset_delta, timestamp, key, value, headers))
+        end = _fill_columns(columns, body, count)
     except IndexError:
         raise DecodeError("bytes end within a record", offset=size) from None
     except DecodeError as error:
-        error.path = f"records[{len(records)}]"
+        error.path = f"records[{len(columns.headers)}]"
         raise
-    if position != size:
-        raise DecodeError(f"{size - position} bytes behind the last of {count} records", offset=position)
-    return records
+    if end != size:
+        raise DecodeError(f"{size - end} bytes behind the last of {count} records", offset=end)
+    return columns
+
+
+def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
+    """Parse ``count`` records; return where the last one ends."""
+    # Varints of two bytes are read in place: a call would cost more than the rest of the field. No length is compared
+    # with what is left: a slice stops at the end of the body, and the record does not end where its length says.
+    add_offset, add_timestamp = columns.offsets.append, columns.timestamps.append
+    add_key, add_value, add_headers = columns.keys.append, columns.values.append, columns.headers.append
+    at = 0
+    for _ in range(count):
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, _MAX_VARINT)
+        end = at + ((n >> 1) ^ -(n & 1))
+        n = body[at + 1]  # behind the attributes
+        at += 2
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, _MAX_VARLONG)
+        add_timestamp((n >> 1) ^ -(n & 1))
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, _MAX_VARINT)
+        add_offset((n >> 1) ^ -(n & 1))
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            n, at = _long_varint(body, at, _MAX_VARINT)
+        if n & 1:
+            add_key(None)
+        else:
+            add_key(body[at : (at := at + (n >> 1))])
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, _MAX_VARINT)
+        if n & 1:
+            add_value(None)
+        else:
+            add_value(body[at : (at := at + (n >> 1))])
+        headers: Headers = ()
+        if body[at]:
+            headers, at = _read_headers(body, at, end)
+        else:
+            at += 1
+        if at != end:
+            raise DecodeError(f"record ends at byte {at}, its length says {end}", offset=at)
+        add_headers(headers)
+    return at
+
+
+def _long_varint(body: bytes, position: int, longest: int) -> tuple[int, int]:
+    """The varint whose first of several bytes lies before ``position``, before zigzag, and where it ends."""
+    value, shift, last = body[position - 1] & 0x7F, 7, position + longest - 2
+    while True:
+        byte = body[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position + 1
+        if position == last:
+            raise DecodeError(f"varint of more than {longest} bytes", offset=position)
+        position += 1
+        shift += 7
 
 
 def _read_varint(body: bytes, position: int, longest: int) -> tuple[int, int]:
-    byte = body[position]
-    position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    value, shift, last = byte & 0x7F, 7, position + longest - 1
-    while True:
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        if position >= last:
-            raise DecodeError(f"varint of more than {longest} bytes", offset=position)
-        shift += 7
+    value, position = body[position], position + 1
+    if value > 0x7F:
+        value, position = _long_varint(body, position, longest)
+    return (value >> 1) ^ -(value & 1), position
 
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
