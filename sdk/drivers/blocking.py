@@ -1,0 +1,222 @@
+"""The blocking driver: the same `ClientCore` in one thread, with a selector and no background work.
+
+Private for now: the Spark reader uses it, because Spark's Python workers are forked and reused, and neither trio nor a
+background thread survives that well. Nothing happens between calls.
+"""
+
+import errno
+import os
+import random
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ottla.codec.records import RecordBatch
+from ottla.errors import OttlaError, TimeoutExpired
+from ottla.sdk import discovery
+from ottla.sdk.machines import calls
+from ottla.sdk.machines.actions import Action, Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.machines.cluster import Topic, TopicPartition
+from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.fetcher import READ_UNCOMMITTED, FetcherMachine, Offset
+from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap
+from ottla.sdk.machines.outcome import Outcome
+
+T = TypeVar("T")
+
+_CHUNK = 2**20
+
+
+class Link:
+    """A non-blocking socket and what still has to be written to it."""
+
+    def __init__(self, key: Key, connection: socket.socket, connecting: bool) -> None:
+        self.key, self.socket, self.connecting = key, connection, connecting
+        self.outbox = bytearray()
+
+
+class BlockingClient:
+    """A client for one thread.
+
+        with BlockingClient("localhost:9092") as client:
+            ends = client.offsets({("events", 0): LATEST})
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas, or ``zeroconf://name``.
+        options: as `ottla.connect` takes them.
+
+    Raises:
+        BrokerUnreachable: nobody answered within `connect_timeout`.
+    """
+
+    def __init__(self, bootstrap: str, **options: Any) -> None:
+        self._options = Options(**options)
+        announced, name = announced_name(bootstrap)
+        addresses = discovery.find_sync(name, self._options.connect_timeout) if announced else bootstrap
+        self._core = ClientCore(parse_bootstrap(addresses), self._options, random.Random())
+        self._selector = selectors.DefaultSelector()
+        self._links: dict[Key, Link] = {}
+        try:
+            self._call(self._core.connect)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "BlockingClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets; waits for nothing."""
+        self._core.close(time.monotonic())
+        for link in list(self._links.values()):
+            self._drop(link)
+        self._selector.close()
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """How many partitions each topic has.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+        """
+        return {name: len(self._topic(name).partitions) for name in topics}
+
+    def _topic(self, name: str) -> Topic:
+        return self._call(lambda now: self._core.topic(name, now, fresh=True))
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
+        return self._call(lambda now: calls.offsets(self._core, wanted, now))
+
+    def fetch(
+        self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
+    ) -> Iterator[RecordBatch]:
+        """The batches that cover the offsets from ``start`` up to, not including, ``end``.
+
+        The first may begin before ``start`` and the last end behind ``end``: trim. Offsets may be missing (compaction,
+        transactions).
+
+        Raises:
+            OffsetOutOfRange: ``start`` is not within the log.
+            TimeoutExpired: nothing came for `api_timeout`.
+        """
+        if start >= end:
+            return
+        place = (topic, partition)
+        self._call(lambda now: self._core.topic(topic, now))
+        fetcher = FetcherMachine(self._core, isolation=isolation)
+        try:
+            fetcher.assign({place: Offset(start)}, time.monotonic())
+            progress = time.monotonic()
+            while (position := fetcher.position(place)) is None or position < end:
+                fetched = fetcher.take()
+                if fetched is None:
+                    if time.monotonic() - progress > self._options.api_timeout:
+                        waited = f"nothing came for {self._options.api_timeout:g} s"
+                        raise TimeoutExpired(f"{topic}-{partition} at offset {position}, wanted up to {end}: {waited}")
+                    self._turn()
+                    continue
+                progress = time.monotonic()
+                for batch in fetched.batches:
+                    if batch.base_offset < end:
+                        yield batch
+        finally:
+            fetcher.close()
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def _call(self, start: Callable[[float], Outcome[T]]) -> T:
+        outcome = start(time.monotonic())
+        while not outcome.done:
+            self._turn()
+        return outcome.result()
+
+    def _turn(self) -> None:
+        """Carry out what the core wants, then wait for a socket or the core's deadline."""
+        for action in self._core.poll(time.monotonic()):
+            self._do(action)
+        deadline = self._core.deadline
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if timeout is None and not self._links:
+            raise OttlaError("nothing to wait for: this is a bug in ottla, please report it")
+        for ready, mask in self._selector.select(timeout):
+            link: Link = ready.data
+            if mask & selectors.EVENT_WRITE:
+                self._writable(link)
+            if mask & selectors.EVENT_READ and self._links.get(link.key) is link:
+                self._readable(link)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Connect(key=key, host=host, port=port):
+                self._connect(key, host, port)
+            case Send(key=key, data=data):
+                if link := self._links.get(key):
+                    link.outbox += data
+                    self._writable(link)
+            case Close(key=key):
+                if link := self._links.get(key):
+                    self._drop(link)
+
+    def _connect(self, key: Key, host: str, port: int) -> None:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:
+            self._core.handle(Lost(key, _reason(error)), time.monotonic())
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = self._links[key] = Link(key, connection, connecting=True)
+        self._selector.register(connection, selectors.EVENT_WRITE, link)
+        code = connection.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            self._lose(link, OSError(code, os.strerror(code)))
+
+    def _writable(self, link: Link) -> None:
+        if link.connecting:
+            if code := link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self._lose(link, OSError(code, os.strerror(code)))
+                return
+            link.connecting = False
+            self._core.handle(Connected(link.key), time.monotonic())
+        try:
+            while link.outbox:
+                del link.outbox[: link.socket.send(link.outbox)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._lose(link, error)
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.outbox else 0)
+        self._selector.modify(link.socket, events, link)
+
+    def _readable(self, link: Link) -> None:
+        try:
+            data = link.socket.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(link, error)
+            return
+        if data:
+            self._core.handle(Received(link.key, data), time.monotonic())
+        else:
+            self._lose(link, OSError(0, "closed by the broker"))
+
+    def _lose(self, link: Link, error: OSError) -> None:
+        self._drop(link)
+        self._core.handle(Lost(link.key, _reason(error)), time.monotonic())
+
+    def _drop(self, link: Link) -> None:
+        self._selector.unregister(link.socket)
+        link.socket.close()
+        del self._links[link.key]
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,64 @@
+"""What goes in and out of `ClientCore`: events and actions, as plain values.
+
+A connection is named by its key ``(node id, channel)``: fetches that wait at the broker have a channel of their own, so
+that nothing else waits behind them.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Key = tuple[int, str]
+
+
+class Node(NamedTuple):
+    """A broker; bootstrap addresses have negative ids."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection to ``host:port``; answer with `Connected` or `Lost`."""
+
+    key: Key
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    key: Key
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection (or stop connecting); no `Lost` is expected."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    key: Key
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection, or the attempt to make it, ended; ``why`` is for people."""
+
+    key: Key
+    why: str
+
+
+Action = Connect | Send | Close
+Event = Connected | Received | Lost

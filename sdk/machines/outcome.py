@@ -1,0 +1,49 @@
+"""The result of something that ends later: settled once, with a value or an error."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ottla.errors import OttlaError
+
+T = TypeVar("T")
+
+
+class Outcome(Generic[T]):
+    """Settled exactly once; later attempts are ignored, because a deadline may race with an answer."""
+
+    __slots__ = ("_callbacks", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: T | None = None
+        self.error: OttlaError | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def succeed(self, value: T) -> None:
+        if not self.done:
+            self.value = value
+            self._settle()
+
+    def fail(self, error: OttlaError) -> None:
+        if not self.done:
+            self.error = error
+            self._settle()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back when settled (at once if it is): how drivers wake whoever waits."""
+        if self.done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def result(self) -> T:
+        """The value; raises the error. Only once `done`."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value] # None is a T wherever it was set to succeed with None
+
+    def _settle(self) -> None:
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
