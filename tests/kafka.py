@@ -88,7 +88,7 @@ def classpath() -> str:
                 for artifact in ARTIFACTS
             )
             (home / "pom.xml").write_text(
-                '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+                "<project><modelVersion>4.0.0</modelVersion>"
                 "<groupId>ottla</groupId><artifactId>apache-kafka</artifactId><version>1</version>"
                 f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
             )

@@ -1,0 +1,60 @@
+"""The contracts of pyproject.toml hold what they promise: a planted import breaks the one that forbids it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
+
+
+def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(tree / "src")}
+    command = [str(LINT_IMPORTS), "--no-cache", "--config", str(tree / "pyproject.toml")]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for part in ("codec", "sdk", "proxy", "brokerlite", "spark", "src"):
+        shutil.copytree(ROOT / part, tmp_path / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_tree_keeps_its_contracts(tree: Path) -> None:
+    linted = lint_imports(tree)
+    assert linted.returncode == 0, linted.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "planted", "contract"),
+    [
+        ("src/ottla/errors.py", "import ottla.codec", "errors are the lowest"),
+        ("codec/records.py", "import ottla.sdk", "codec imports nothing of ours"),
+        ("codec/wire.py", "import socket", "codec imports nothing of ours"),
+        ("sdk/__init__.py", "import ottla.serve", "sdk imports codec"),
+        ("sdk/__init__.py", "import ottla.serve", "only the two servers import serve"),
+        ("proxy/__init__.py", "import ottla.brokerlite", "proxy imports sdk, codec and serve"),
+        ("brokerlite/__init__.py", "import ottla.sdk.machines", "brokerlite imports codec and serve"),
+        ("spark/__init__.py", "import ottla.proxy", "spark imports sdk and codec"),
+        ("src/ottla/serve.py", "import ottla.brokerlite", "serve imports codec"),
+        ("src/ottla/testing.py", "import ottla.cli", "nothing imports the command line"),
+        ("sdk/machines/__init__.py", "def f() -> None:\n    import time", "machines import no trio, clock"),
+        ("brokerlite/machines/__init__.py", "import random", "machines import no trio, clock"),
+        ("brokerlite/machines/__init__.py", "import os", "machines import no chance"),
+        ("proxy/__init__.py", "import trio", "trio is imported by the modules of this list only"),
+        ("brokerlite/storage/__init__.py", "import ottla.serve", "these modules never meet trio"),
+    ],
+)
+def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: str, contract: str) -> None:
+    with (tree / where).open("a") as module:
+        module.write(f"\n{planted}\n")
+    linted = lint_imports(tree)
+    assert linted.returncode == 1
+    broken = [line for line in linted.stdout.splitlines() if " BROKEN" in line]
+    assert any(line.startswith(contract) for line in broken), linted.stdout

@@ -1,0 +1,77 @@
+"""What the tree promises about itself: its packages, what they import, and what no file says."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
+
+
+def test_the_packages_of_pyproject_are_those_of_the_tree() -> None:
+    found = set()
+    for package, folder in SETUPTOOLS["package-dir"].items():
+        for init in (ROOT / folder).rglob("__init__.py"):
+            below = init.parent.relative_to(ROOT / folder).parts
+            if not (ROOT / folder).joinpath(*below[:1]).is_symlink() or not below:
+                found.add(".".join((package, *below)))
+    assert found == set(SETUPTOOLS["packages"])
+
+
+def test_every_part_is_linked_into_src_for_checkers_and_editors() -> None:
+    for package, folder in SETUPTOOLS["package-dir"].items():
+        part = package.removeprefix("ottla.")
+        if package != part:
+            assert (ROOT / "src" / "ottla" / part).resolve() == ROOT / folder
+
+
+HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_kafka")
+"""What a part must not load before it is needed: it costs time or is an optional extra."""
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("ottla", {*HEAVY, "construct", "ottla.codec", "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.errors", {*HEAVY, "construct", "ottla.codec", "ottla.sdk"}),
+        ("ottla.codec", {*HEAVY, "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.sdk.machines", {*HEAVY, "socket", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.sdk", {*HEAVY} - {"trio"} | {"ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.brokerlite.machines", {*HEAVY, "socket", "ottla.sdk", "ottla.proxy", "ottla.spark"}),
+        ("ottla.brokerlite", {*HEAVY} - {"trio"} | {"ottla.sdk", "ottla.proxy", "ottla.spark"}),
+        ("ottla.proxy", {*HEAVY} - {"trio"} | {"ottla.brokerlite", "ottla.spark"}),
+        ("ottla.spark", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
+        ("pyspark_ottla", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
+        ("ottla.testing", {*HEAVY, "construct", "ottla.sdk", "ottla.brokerlite"}),  # every pytest run loads it
+        ("ottla.cli", {"zeroconf", "pyspark", "pyarrow", "confluent_kafka", "ottla.spark"}),
+    ],
+)
+def test_a_part_does_not_load_what_it_does_not_need(module: str, absent: set[str]) -> None:
+    code = f"import {module}, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert absent.isdisjoint(loaded.split())
+
+
+FORBIDDEN = re.compile(
+    r"(?<![\w.])/(work|root|home|Users)/"  # somebody's machine
+    r"|(?<![\w.])/tmp/venv"
+    r"|https?://[\w.-]*(pypi|pythonhosted|maven|npmjs|golang|crates|debian)\."  # registries are the machine's choice
+)
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    guilty = []
+    for name in filter(None, listed.decode().split("\0")):
+        path = ROOT / name
+        if path == Path(__file__) or not path.is_file() or path.is_symlink():
+            continue
+        for number, line in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
+            if FORBIDDEN.search(line):
+                guilty.append(f"{name}:{number}: {line.strip()[:120]}")
+    assert not guilty
