@@ -257,7 +257,8 @@ class BatchBuilder:
                 )
             )
         except TypeError:
-            raise EncodeError(_not_bytes(key, value, headers)) from None
+            check_bytes(key, value, headers)
+            raise
         self._body += _varint(len(record)) + record
         self.count = index + 1
         if timestamp > self._max_timestamp:
@@ -341,13 +342,19 @@ def _header_bytes(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def _not_bytes(key: object, value: object, headers: Headers) -> str:
+def check_bytes(key: object, value: object, headers: Headers) -> None:
+    """Raise `EncodeError`, which says what to do, unless key and value are bytes and headers pairs of str and bytes."""
     for what, given in (("key", key), ("value", value)):
+        if given is None or isinstance(given, bytes | bytearray | memoryview):
+            continue
         if isinstance(given, str):
-            return f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()"
-        if given is not None and not isinstance(given, bytes | bytearray | memoryview):
-            return f"the {what} is {type(given).__name__}, and must be bytes or None"
-    return f"headers are pairs of a str and bytes or None, not {headers!r:.80}"
+            raise EncodeError(f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()")
+        raise EncodeError(f"the {what} is {type(given).__name__}, and must be bytes or None")
+    for header in headers:
+        match header:
+            case (str(), None | bytes() | bytearray() | memoryview()):
+                continue
+        raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
 
 
 def _parse_columns(body: bytes, count: int) -> Columns:

@@ -7,6 +7,7 @@ passes. A task that waits for an `Outcome` waits for a trio event that the outco
 
 import contextlib
 import math
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -143,11 +144,11 @@ class TrioDriver:
 
 
 def reason(error: BaseException) -> str:
-    """An operating system's error in a few words."""
+    """An operating system's error in a few words; trio wraps those of each address it tried."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if error.__cause__ is not None and isinstance(error, OSError) and error.errno is None:
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    if error.__cause__ is not None:
         return reason(error.__cause__)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error) or type(error).__name__
+    return str(error).lower() or type(error).__name__

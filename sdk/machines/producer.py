@@ -28,7 +28,7 @@ from ottla.codec.apis.produce import (
 )
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import Partitioner
-from ottla.codec.records import HEADER_SIZE, Headers
+from ottla.codec.records import HEADER_SIZE, Headers, check_bytes
 from ottla.errors import (
     BrokerError,
     BufferFull,
@@ -36,7 +36,6 @@ from ottla.errors import (
     DeliveryFailed,
     DeliveryTimeout,
     DuplicateSequenceNumber,
-    EncodeError,
     OttlaError,
     OutOfOrderSequenceNumber,
     RecordTooLarge,
@@ -140,6 +139,7 @@ class ProducerMachine:
         """
         if self.fatal:
             raise self.fatal
+        check_bytes(key, value, headers)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         for name, content in headers:
             size += 10 + 4 * len(name) + len(content or b"")
@@ -245,13 +245,7 @@ class ProducerMachine:
                 batch.closed = True
                 self._due(batch)
             batch = self._open(queue, now)
-        try:
-            index = batch.builder.append(record.timestamp, record.key, record.value, record.headers)
-        except EncodeError:
-            if not batch.builder.count:
-                queue.batches.remove(batch)
-                self._release(batch)
-            raise
+        index = batch.builder.append(record.timestamp, record.key, record.value, record.headers)
         batch.charged += record.size
         if record.outcome is not None:
             batch.awaited.append((index, record.timestamp, record.outcome))
