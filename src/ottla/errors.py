@@ -14,6 +14,7 @@
     ├── BufferFull               the producer's memory is used up (`send_nowait` only; the others wait)
     ├── RecordTooLarge           one record is larger than a request may be
     ├── DeliveryFailed           records that nobody awaited have failed: how many, which partitions, the first cause
+    ├── DataLoss                 records that were asked for are not in the log any more
     └── BrokerError              the broker answered with an error code: .code .name .retriable
         └── NotLeaderOrFollower, OffsetOutOfRange, …  one class per code, named as Kafka names it
 
@@ -122,6 +123,10 @@ class DeliveryFailed(OttlaError):
         where = ", ".join(f"{topic}-{partition}: {n}" for (topic, partition), n in sorted(self.partitions.items()))
         first = f"{type(self.cause).__name__}: {self.cause}"
         return f"{self.count} record(s) were not delivered ({where}); first cause: {first}"
+
+
+class DataLoss(OttlaError):
+    """Records that were asked for are not in the log (any more); the message says which, and what there is."""
 
 
 class BrokerError(OttlaError):
