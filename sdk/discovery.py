@@ -29,12 +29,14 @@ SERVICE_TYPE = "_kafka._tcp.local."
 CLUSTER = "cluster"
 """The property by which announcements of one cluster know each other."""
 
+_LISTEN = 1.5
+"""Seconds that a search for any name listens at least: who has just told others answers a second later (RFC 6762, 6)."""
 _SETTLE = 0.5
-"""Seconds of silence after the last answer until a search for any name believes that it has heard all."""
+"""Seconds of silence after the last answer until such a search believes that it has heard all."""
 _PROBE = 0.5
 """Seconds to wait for somebody who has our name already; it answers a direct question within 0.01 s."""
 _RESOLVE = 2.0
-"""Seconds that an announced name has to tell its addresses; one who just answered others may wait one (RFC 6762, 6)."""
+"""Seconds that an announced name has to tell its addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ def find_sync(name: str | None, timeout: float, *, interfaces: Sequence[str] | N
 
 def browse_sync(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[Announcement]:
     """As `browse`, for a caller that may block."""
-    from zeroconf import ServiceBrowser, ServiceStateChange
+    from zeroconf import DNSQuestionType, ServiceBrowser, ServiceStateChange
 
     names: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -95,9 +97,12 @@ def browse_sync(timeout: float, *, interfaces: Sequence[str] | None = None) -> l
             names.put(name)
 
     found: dict[str, Announcement] = {}
-    deadline = time.monotonic() + timeout
+    start = time.monotonic()
+    deadline = start + timeout
     with _opened(interfaces) as zeroconf:
-        browser = ServiceBrowser(zeroconf, SERVICE_TYPE, handlers=[changed])
+        # QM, answers by multicast: the first question would else ask for unicast, and on a machine where several
+        # programs share port 5353 the kernel hands that answer to any of them; ours then comes with the next, 1 s later.
+        browser = ServiceBrowser(zeroconf, SERVICE_TYPE, handlers=[changed], question_type=DNSQuestionType.QM)
         try:
             silence = math.inf
             while (left := min(deadline, silence) - time.monotonic()) > 0:
@@ -108,7 +113,7 @@ def browse_sync(timeout: float, *, interfaces: Sequence[str] | None = None) -> l
                 seconds = min(_RESOLVE, max(0.0, deadline - time.monotonic()))
                 if announcement := _resolve(zeroconf, name, seconds):
                     found[name] = announcement
-                    silence = time.monotonic() + _SETTLE
+                    silence = max(start + _LISTEN, time.monotonic() + _SETTLE)
         finally:
             browser.cancel()
     return sorted(found.values(), key=lambda announcement: announcement.name)
@@ -168,7 +173,7 @@ async def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | 
 
     Args:
         name: None takes whoever answers, of one cluster.
-        timeout: in seconds; returns as soon as the name has answered, or half a second after the last answer.
+        timeout: in seconds; returns as soon as the name has answered, or, without a name, when no more answers come (1.5 s).
         interfaces: the IPv4 addresses of the interfaces to ask on; None asks on all.
 
     Raises:
@@ -183,7 +188,7 @@ async def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | 
 
 
 async def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[Announcement]:
-    """Everybody who is announced, by name; returns half a second after the last answer, at most ``timeout`` seconds."""
+    """Everybody who is announced, by name; takes 1.5 seconds, or ``timeout`` if nobody is."""
     import trio
 
     return await trio.to_thread.run_sync(partial(browse_sync, timeout, interfaces=interfaces), abandon_on_cancel=True)
