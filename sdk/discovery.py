@@ -30,7 +30,7 @@ CLUSTER = "cluster"
 """The property by which announcements of one cluster know each other."""
 
 _LISTEN = 1.5
-"""Seconds that a search for any name listens at least: who has just told others answers a second later (RFC 6762, 6)."""
+"""Seconds that a search for any name listens at least: who just told others answers a second later (RFC 6762, 6)."""
 _SETTLE = 0.5
 """Seconds of silence after the last answer until such a search believes that it has heard all."""
 _PROBE = 0.5
@@ -101,7 +101,7 @@ def browse_sync(timeout: float, *, interfaces: Sequence[str] | None = None) -> l
     deadline = start + timeout
     with _opened(interfaces) as zeroconf:
         # QM, answers by multicast: the first question would else ask for unicast, and on a machine where several
-        # programs share port 5353 the kernel hands that answer to any of them; ours then comes with the next, 1 s later.
+        # programs share port 5353 the kernel hands that answer to any of them; ours comes a second later.
         browser = ServiceBrowser(zeroconf, SERVICE_TYPE, handlers=[changed], question_type=DNSQuestionType.QM)
         try:
             silence = math.inf
@@ -173,7 +173,7 @@ async def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | 
 
     Args:
         name: None takes whoever answers, of one cluster.
-        timeout: in seconds; returns as soon as the name has answered, or, without a name, when no more answers come (1.5 s).
+        timeout: in seconds; returns when the name has answered, or, without a name, when no more answers come.
         interfaces: the IPv4 addresses of the interfaces to ask on; None asks on all.
 
     Raises:
