@@ -87,12 +87,14 @@ class Connection:
     Attributes:
         id: counts up over the life of the listener.
         peer: ``host:port``, for logs.
+        local_host: the address of ours that the peer came by.
     """
 
     def __init__(self, number: int, stream: trio.SocketStream, service: Service, limits: Limits) -> None:
         self.id = number
         host, port, *_ = stream.socket.getpeername()
         self.peer = f"{host}:{port}"
+        self.local_host: str = stream.socket.getsockname()[0].removeprefix("::ffff:")
         self._stream, self._service, self._limits = stream, service, limits
         self._answers: deque[Answer] = deque()
         self._progress = trio.Event()

@@ -1,0 +1,89 @@
+"""What a broker is told before it starts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.errors import ConfigurationError
+
+MAX_MESSAGE_BYTES = 2**20 + 12
+"""Kafka's default of `message.max.bytes`: a batch of 1 MiB and what stands before its length ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """The configuration of one broker. Sizes are bytes, times seconds.
+
+    Raises:
+        ConfigurationError: a value is out of its range; the message names the option.
+    """
+
+    host: str = "127.0.0.1"
+    """The address to listen on; ``0.0.0.0`` and ``::`` are every address."""
+    port: int = 9092
+    """0: any free port."""
+    advertise: str | None = None
+    """``host`` or ``host:port``: where clients are told to find this broker. ``None``: where it listens, or, when it
+    listens on every address, the one that the client came by."""
+    data: Path | None = None
+    """The folder of the topics; ``None``: a temporary one, removed at the end."""
+    sync: bool = True
+    """Have the disk hold what is stored when a segment is full and at the end. Without, only a crash of the machine
+    loses anything; a temporary folder is never synced."""
+    node_id: int = 1
+    cluster_id: str | None = None
+    """``None``: the one that the folder was made with, or a new one."""
+    default_partitions: int = 1
+    """Of topics that are created without a number (`num.partitions`)."""
+    auto_create: bool = True
+    """Create a topic when a client asks for its metadata (`auto.create.topics.enable`)."""
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """The largest batch (`message.max.bytes`); a topic's `max.message.bytes` overrides it."""
+    segment_bytes: int = 2**30
+    """The largest segment file (`log.segment.bytes`); a topic's `segment.bytes` overrides it."""
+    index_interval_bytes: int = 4096
+    """How much log lies between two index entries at least (`log.index.interval.bytes`)."""
+    max_request_bytes: int = 100 * 2**20
+    """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
+    fetch_max_bytes: int = 16 * 2**20
+    """The most that one Fetch is answered with, a first batch that is larger apart (`fetch.max.bytes`)."""
+    max_connections: int = 2000
+    pipeline: int = 8
+    """Unanswered requests of one connection before it is no longer read: bounds the memory that one client takes."""
+    health: str | None = None
+    """``host:port`` of ``/health`` and ``/ready``; ``None``: nowhere."""
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in (
+            ("port", 0, 65535),
+            ("node_id", 0, 2**31 - 1),
+            ("default_partitions", 1, 10_000),
+            ("max_message_bytes", 1, 2**30),
+            ("segment_bytes", 1024, 2**31 - 1),
+            ("index_interval_bytes", 0, 2**31 - 1),
+            ("max_request_bytes", 1024, 2**31 - 1),
+            ("fetch_max_bytes", 1024, 2**30),
+            ("max_connections", 1, 2**31 - 1),
+            ("pipeline", 1, 2**31 - 1),
+        ):
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise ConfigurationError(f"{name.replace('_', '-')} is {value}; it must be {lowest} to {highest}")
+        if self.advertise is not None:
+            split_address(self.advertise, self.port)
+        if self.health is not None:
+            split_address(self.health, None)
+
+
+def split_address(text: str, default_port: int | None) -> tuple[str, int]:
+    """``host``, ``host:port`` or ``[IPv6]:port`` in two.
+
+    Raises:
+        ConfigurationError: it is none of these, or has no port and there is no default.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")) or port.endswith("]"):
+        host, port = text, "" if default_port is None else str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"{text!r} is not an address: write host:port, such as 127.0.0.1:9092")
+    return host, int(port)

@@ -1,0 +1,42 @@
+"""ApiVersions v0-4: what this broker serves.
+
+v3+: the client names its software, and a name that is not letters, digits, ``-`` and ``.`` is INVALID_REQUEST. A
+version that is not known is answered in v0 with UNSUPPORTED_VERSION and this API alone, as Apache Kafka 4.3 does,
+so that the client can ask again. Features: none are finalized here.
+"""
+
+import re
+from collections.abc import Mapping
+
+from ottla.brokerlite.machines.core import BrokerCore, Call, Served
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.frames import API_VERSIONS
+from ottla.errors import InvalidRequest, UnsupportedVersion
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
+    request: ApiVersionsRequest = call.message
+    if call.header.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
+    return ApiVersionsResponse(error_code=0, api_keys=_advertised(broker.handlers))
+
+
+def unsupported(handlers: Mapping[int, Served]) -> ApiVersionsResponse:
+    """The answer, in v0, to a version that is not known."""
+    own = tuple(each for each in _advertised(handlers) if each.api_key == API_VERSIONS)
+    return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=own)
+
+
+def _advertised(handlers: Mapping[int, Served]) -> tuple[ApiVersion, ...]:
+    return tuple(
+        ApiVersion(
+            api_key=key,
+            min_version=served.lowest if served.advertised_from < 0 else served.advertised_from,
+            max_version=served.highest,
+        )
+        for key, served in sorted(handlers.items())
+    )

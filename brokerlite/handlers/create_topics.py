@@ -1,0 +1,101 @@
+"""CreateTopics v2-7: make topics, each on its own.
+
+v4+: -1 is the broker's default of partitions and replicas; before, -1 needs `assignments`. v5+: the answer tells the
+configuration. v7: the answer tells the topic's id. There is one broker, so one replica is all there can be.
+
+Source: ReplicationControlManager.java (createTopics).
+"""
+
+from collections import Counter
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.topics import CONFIGS
+from ottla.codec.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.codec.wire import NO_UUID
+from ottla.errors import (
+    BrokerError,
+    InvalidConfig,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+)
+
+
+def handle(broker: BrokerCore, call: Call) -> CreateTopicsResponse:
+    request: CreateTopicsRequest = call.message
+    named = Counter(topic.name for topic in request.topics)
+    return CreateTopicsResponse(
+        topics=tuple(_create(broker, topic, request.validate_only, named[topic.name] > 1) for topic in request.topics)
+    )
+
+
+def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twice: bool) -> CreatableTopicResult:
+    try:
+        if twice:
+            raise InvalidRequest(f"{asked.name} is named twice")
+        partitions = _partitions(broker, asked)
+        configs = _configs(asked)
+        if validate_only:
+            broker.topics.check(asked.name, partitions, configs)
+            topic_id = NO_UUID
+        else:
+            topic_id = broker.create_topic(asked.name, partitions, configs).topic_id
+    except BrokerError as error:
+        return CreatableTopicResult(
+            name=asked.name, error_code=error.code, error_message=error.detail or None, configs=None
+        )
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=topic_id,
+        error_code=0,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=key,
+                value=configs.get(key, broker.topics.default(key)),
+                read_only=False,
+                config_source=config_source(broker, configs, key),
+                is_sensitive=False,
+            )
+            for key in CONFIGS
+        ),
+    )
+
+
+def config_source(broker: BrokerCore, configs: dict[str, str], key: str) -> int:
+    """Where a topic's configuration comes from, as DescribeConfigs numbers it."""
+    if key in configs:
+        return 1
+    return 4 if key in broker.topics.defaults else 5
+
+
+def _partitions(broker: BrokerCore, asked: CreatableTopic) -> int:
+    if not asked.assignments:
+        if asked.replication_factor not in (-1, 1):
+            raise InvalidReplicationFactor(f"{asked.replication_factor} replicas; there is one broker")
+        return broker.settings.default_partitions if asked.num_partitions == -1 else asked.num_partitions
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        raise InvalidRequest("with assignments, the numbers of partitions and replicas must be -1")
+    indexes = sorted(each.partition_index for each in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        raise InvalidReplicaAssignment(f"partitions {indexes} do not count up from 0")
+    if any(each.broker_ids != (broker.settings.node_id,) for each in asked.assignments):
+        raise InvalidReplicaAssignment(f"the only broker is {broker.settings.node_id}")
+    return len(indexes)
+
+
+def _configs(asked: CreatableTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for each in asked.configs:
+        if each.value is None:
+            raise InvalidConfig(f"{each.name} is null")
+        configs[each.name] = each.value
+    return configs

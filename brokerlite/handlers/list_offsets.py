@@ -1,0 +1,98 @@
+"""ListOffsets v1-11: the offset at a time, or at an end of the log.
+
+v4+: leader epochs. v7+: the record of the largest timestamp (-3). v8+: the local log start (-4), which is the log
+start. v9+: the last tiered offset (-5), and v11+: the earliest pending upload (-6); nothing is tiered here, so -1. A
+special timestamp in a version before it is UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST.
+
+Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetchOffset).
+"""
+
+from collections import Counter
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.log import LEADER_EPOCH, PartitionLog
+from ottla.codec.apis.list_offsets import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.errors import (
+    BrokerError,
+    DecodeError,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaStorageError,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+def handle(broker: BrokerCore, call: Call) -> ListOffsetsResponse:
+    request: ListOffsetsRequest = call.message
+    named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _answer(broker, call, topic.name, each, named[topic.name, each.partition_index] > 1)
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _answer(
+    broker: BrokerCore, call: Call, name: str, asked: ListOffsetsPartition, twice: bool
+) -> ListOffsetsPartitionResponse:
+    try:
+        if twice:
+            raise InvalidRequest("the partition is named twice")
+        topic = broker.topics.by_name.get(name)
+        if topic is None or (log := topic.partition(asked.partition_index)) is None:
+            raise UnknownTopicOrPartition
+        if asked.current_leader_epoch > LEADER_EPOCH:
+            raise UnknownLeaderEpoch
+        if -1 < asked.current_leader_epoch < LEADER_EPOCH:
+            raise FencedLeaderEpoch
+        if asked.timestamp < 0 and call.header.api_version < _SINCE.get(asked.timestamp, 2**15):
+            raise UnsupportedVersion
+        timestamp, offset = _find(log, asked.timestamp)
+    except BrokerError as error:
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=0,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+    )
+
+
+def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
+    """The (timestamp, offset) to answer; -1 where there is none."""
+    match timestamp:
+        case -1:
+            return -1, log.high_watermark
+        case -2 | -4:
+            return -1, log.start_offset
+        case -5 | -6:
+            return -1, -1
+    try:
+        record = log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
+    except DecodeError as error:
+        raise KafkaStorageError(f"a stored batch of {log.name} cannot be read: {error}") from None
+    return (record.timestamp, record.offset) if record else (-1, -1)

@@ -1,0 +1,98 @@
+"""Metadata v0-13: the broker itself, and topics.
+
+A topic that is not there is created when the client allows it (v4+; before it always does) and the broker does.
+v0: an empty list is every topic; v1+: null is. v10+: topic ids. v12+: topics asked for by id. v8+: authorized
+operations, all of them, because there is no authorizer; -2147483648 where they were not asked for.
+"""
+
+from collections.abc import Iterator
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.log import LEADER_EPOCH
+from ottla.brokerlite.machines.topics import Topic, check_name
+from ottla.codec.apis.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
+
+NOT_ASKED = -(2**31)
+_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
+_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
+    request: MetadataRequest = call.message
+    settings = broker.settings
+    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    return MetadataResponse(
+        brokers=(
+            MetadataResponseBroker(node_id=settings.node_id, host=settings.host or call.host, port=settings.port),
+        ),
+        cluster_id=settings.cluster_id,
+        controller_id=settings.node_id,
+        topics=tuple(_topics(broker, request, call.header.api_version, operations)),
+        cluster_authorized_operations=(
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _topics(
+    broker: BrokerCore, request: MetadataRequest, version: int, operations: int
+) -> Iterator[MetadataResponseTopic]:
+    if request.topics is None or (version == 0 and not request.topics):
+        for topic in broker.topics.by_name.values():
+            yield _described(broker, topic, operations)
+        return
+    create = broker.settings.auto_create and request.allow_auto_topic_creation
+    for asked in request.topics:
+        try:
+            yield _described(broker, _found(broker, asked, create), operations)
+        except BrokerError as error:
+            yield MetadataResponseTopic(
+                error_code=error.code,
+                name=asked.name if asked.name is not None or version >= 12 else "",
+                topic_id=asked.topic_id,
+                partitions=(),
+                topic_authorized_operations=operations,
+            )
+
+
+def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Topic:
+    if asked.name is None:
+        if topic := broker.topics.by_id.get(asked.topic_id):
+            return topic
+        raise UnknownTopicId(str(asked.topic_id))
+    if topic := broker.topics.by_name.get(asked.name):
+        return topic
+    check_name(asked.name)
+    if not create:
+        raise UnknownTopicOrPartition(asked.name)
+    return broker.create_topic(asked.name, broker.settings.default_partitions, {})
+
+
+def _described(broker: BrokerCore, topic: Topic, operations: int) -> MetadataResponseTopic:
+    node = broker.settings.node_id
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=0,
+                partition_index=index,
+                leader_id=node,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=(node,),
+                isr_nodes=(node,),
+            )
+            for index in range(len(topic.partitions))
+        ),
+        topic_authorized_operations=operations,
+    )

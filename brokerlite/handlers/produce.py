@@ -1,0 +1,101 @@
+"""Produce v3-13: append batches.
+
+v0-2 are advertised and refused: librdkafka silently switches compression off where a broker does not advertise them
+(KAFKA-18659). Record sets older than v2 never come, because no broker since 4.0 takes them. v13: topics by id.
+
+With ``acks=0`` there is no answer; if something failed the connection is closed, so that the client finds out.
+"""
+
+import logging
+
+from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
+from ottla.brokerlite.machines.log import InvalidRecords
+from ottla.brokerlite.machines.topics import Topic
+from ottla.codec.apis.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.errors import (
+    BrokerError,
+    InvalidRequiredAcks,
+    InvalidTxnState,
+    NotEnoughReplicas,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+
+log = logging.getLogger("ottla.brokerlite")
+
+BY_ID = 13
+"""The version from which topics are named by id."""
+
+
+def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer:
+    request: ProduceRequest = call.message
+    names, ids, by_id = broker.topics.by_name, broker.topics.by_id, call.header.api_version >= BY_ID
+    response = ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(
+                name=each.name,
+                topic_id=each.topic_id,
+                partition_responses=tuple(
+                    _produce(broker, call, ids.get(each.topic_id) if by_id else names.get(each.name), data)
+                    for data in each.partition_data
+                ),
+            )
+            for each in request.topic_data
+        )
+    )
+    if request.acks != 0:
+        return response
+    failed = next((p for topic in response.responses for p in topic.partition_responses if p.error_code), None)
+    return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
+
+
+def _produce(
+    broker: BrokerCore, call: Call, topic: Topic | None, data: PartitionProduceData
+) -> PartitionProduceResponse:
+    request: ProduceRequest = call.message
+    version = call.header.api_version
+    try:
+        if request.acks not in (-1, 0, 1):
+            raise InvalidRequiredAcks(f"acks is {request.acks}")
+        if request.transactional_id is not None:
+            raise InvalidTxnState("this broker has no transactions yet")
+        if topic is None and version >= BY_ID:
+            raise UnknownTopicId
+        partition = topic.partition(data.index) if topic else None
+        if topic is None or partition is None:
+            raise UnknownTopicOrPartition
+        if request.acks == -1 and topic.min_insync_replicas > 1:
+            raise NotEnoughReplicas(f"min.insync.replicas is {topic.min_insync_replicas}, and this is the only broker")
+        stored = partition.append(data.records, version=version, timestamp=call.timestamp)
+    except BrokerError as error:
+        return _refused(error, data.index)
+    if stored.size:
+        broker.grown(partition, stored.size)
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=stored.base_offset,
+        log_append_time_ms=stored.append_time,
+        log_start_offset=partition.start_offset,
+    )
+
+
+def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
+    log.info("batch refused: %s", error)
+    indexes = error.indexes if isinstance(error, InvalidRecords) else ()
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=tuple(
+            BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=error.detail) for each in indexes
+        ),
+        error_message=error.detail or None,
+    )

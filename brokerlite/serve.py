@@ -1,0 +1,357 @@
+"""The broker under trio: bytes in, bytes out, and the clock.
+
+Theory of operation: `BrokerCore` decides everything. `_Front` is the service behind the listener: it parses frames,
+hands them to the core and builds what comes back. Two tasks stand beside the listener: one polls the core at its
+deadlines, one runs in threads what must wait for the disk. All of them run in a scope that is shielded from
+cancellation, so that a cancelled broker can first answer what it was asked, and close its folder.
+"""
+
+import logging
+import math
+import tempfile
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.handlers.api_versions import unsupported
+from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
+from ottla.brokerlite.machines.topics import CONFIGS
+from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.storage.partition import Chore
+from ottla.codec import frames
+from ottla.errors import ConfigurationError
+from ottla.serve import Answer as Place
+from ottla.serve import Connection, Limits, Listener, serve_health
+
+log = logging.getLogger("ottla.brokerlite")
+
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A broker that takes requests.
+
+    Attributes:
+        bootstrap: ``host:port``, for clients on this machine.
+        advertised: what clients are told; empty where each is told the address it came by.
+        data: the folder of the topics.
+        health: ``host:port`` of the probes, or ``None``.
+        ready: whether it takes requests; false while it drains.
+    """
+
+    bootstrap: str
+    host: str
+    port: int
+    advertised: str
+    data: Path
+    node_id: int
+    cluster_id: str
+    health: str | None = None
+    ready: bool = True
+    clean: bool = field(default=True, repr=False)
+    _core: BrokerCore = field(repr=False)
+    _end: trio.Event = field(default_factory=trio.Event, repr=False)
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Make a topic, as a client's CreateTopics would; from within trio.
+
+        Raises:
+            BrokerError: as `Topics.create`.
+        """
+        self._core.create_topic(name, partitions, configs)
+
+    def drain(self) -> None:
+        """Answer what was asked, close the folder in good order, end; from within trio."""
+        self._end.set()
+
+    def kill(self) -> None:
+        """End at once and leave the folder as kill -9 would, for tests of recovery; from within trio."""
+        self.clean = False
+        self._end.set()
+
+
+async def run_broker(
+    config: BrokerConfig, *, task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Run a broker until it is drained or cancelled; then it answers what it was asked, and closes its folder.
+
+    Raises:
+        ConfigurationError: the port or the folder cannot be used.
+    """
+    with _data_path(config) as path:
+        chores = _Chores()
+        folder = DataFolder(
+            path,
+            index_interval_bytes=config.index_interval_bytes,
+            sync=config.sync and config.data is not None,
+            chore=chores.add,
+        )
+        began = trio.current_time()
+        await trio.to_thread.run_sync(folder.open, config.node_id, config.cluster_id, abandon_on_cancel=True)
+        _log_recovery(folder, trio.current_time() - began)
+        front = _Front()
+        try:
+            await _serve(config, folder, front, chores, task_status)
+        except BaseExceptionGroup as group:
+            raise _plain(group) from None
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(chores.finish)
+                await trio.to_thread.run_sync(folder.close if front.drained else folder.abandon)
+            log.info("stopped", extra={"data": str(path)})
+
+
+async def _serve(
+    config: BrokerConfig,
+    folder: DataFolder,
+    front: "_Front",
+    chores: "_Chores",
+    task_status: "trio.TaskStatus[Running]",
+) -> None:
+    listener = Listener(
+        Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections, pipeline=config.pipeline)
+    )
+    port = await listener.open(config.host, config.port, front)
+    settings = _settings(config, folder.cluster_id, port)
+    front.core = BrokerCore(settings, folder, SERVED, new_id=uuid.uuid4, defaults=_topic_defaults(config))
+    running = _running(config, folder, front.core, port)
+    async with trio.open_nursery() as nursery:
+        work: trio.CancelScope = await nursery.start(_work, config, listener, front, chores, running)
+        task_status.started(running)
+        log.info("ready", extra={"listen": running.bootstrap, "data": str(folder.path), "node": config.node_id})
+        try:
+            await running._end.wait()
+        finally:
+            running.ready = False
+            if running.clean:
+                with trio.CancelScope(shield=True):
+                    front.drain()
+                    await listener.drain()
+                front.drained = True
+            work.cancel()
+
+
+async def _work(
+    config: BrokerConfig,
+    listener: Listener,
+    front: "_Front",
+    chores: "_Chores",
+    running: Running,
+    *,
+    task_status: "trio.TaskStatus[trio.CancelScope]",
+) -> None:
+    with trio.CancelScope(shield=True) as scope:
+        async with trio.open_nursery() as nursery:
+            if config.health is not None:
+                host, port = split_address(config.health, None)
+                running.health = f"{host}:{await nursery.start(_probes, host, port, running)}"
+            nursery.start_soon(listener.run)
+            nursery.start_soon(front.pump)
+            nursery.start_soon(chores.run)
+            task_status.started(scope)
+
+
+async def _probes(host: str, port: int, running: Running, *, task_status: "trio.TaskStatus[int]") -> None:
+    await serve_health(host, port, lambda: running.ready, opened=task_status.started)
+
+
+class _Ticket(NamedTuple):
+    """Where an answer goes."""
+
+    connection: Connection
+    place: Place
+    correlation_id: int
+
+
+class _Front:
+    """The service behind the listener.
+
+    Attributes:
+        drained: the broker came to an orderly end.
+    """
+
+    core: BrokerCore
+
+    def __init__(self) -> None:
+        self.drained = False
+        self._nap = trio.CancelScope()
+
+    def connected(self, connection: Connection) -> None:
+        pass
+
+    def disconnected(self, connection: Connection) -> None:
+        self.core.disconnected(connection.id)
+
+    def request(self, connection: Connection, frame: bytes, answer: Place) -> None:
+        try:
+            request = frames.parse_request(frame)
+        except frames.UnknownApi as error:
+            if error.header.api_key != frames.API_VERSIONS:
+                raise
+            answer.send(frames.build_response(unsupported(SERVED), 0, error.header.correlation_id))
+            return
+        header = request.header
+        call = Call(
+            connection.id,
+            connection.local_host,
+            header,
+            request.message,
+            trio.current_time(),
+            time.time_ns() // 1_000_000,
+        )
+        self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
+        self.send()
+
+    def send(self) -> None:
+        """Hand out the answers that are ready, and have the pump wake for the next."""
+        for action in self.core.poll(trio.current_time()):
+            ticket: _Ticket = action.ticket
+            match action:
+                case Close(why=why):
+                    ticket.connection.close(why)
+                case Answer(message=None):
+                    ticket.place.nothing()
+                case Answer(message=message, version=version):
+                    ticket.place.send(frames.build_response(message, version, ticket.correlation_id))
+        self._nap.deadline = self._due()
+
+    def drain(self) -> None:
+        """Let nobody wait any longer."""
+        self.core.drain()
+        self.send()
+
+    async def pump(self) -> None:
+        """Give the answers whose time has come."""
+        while True:
+            with trio.CancelScope(deadline=self._due()) as self._nap:
+                await trio.sleep_forever()
+            self.send()
+
+    def _due(self) -> float:
+        deadline = self.core.deadline
+        return math.inf if deadline is None else deadline
+
+
+class _Chores:
+    """What waits for the disk, one after the other, in a thread."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Chore] = deque()
+        self._some = trio.Event()
+
+    def add(self, chore: Chore) -> None:
+        self._waiting.append(chore)
+        self._some.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._some.wait()
+            self._some = trio.Event()
+            await trio.to_thread.run_sync(self.finish)
+
+    def finish(self) -> None:
+        """Do all of it (in a thread)."""
+        while self._waiting:
+            chore = self._waiting.popleft()
+            try:
+                chore()
+            except OSError as error:  # the disk's trouble is no reason to stop serving; recovery checks what it missed
+                log.error("the disk refused: %s", error)
+
+
+@contextmanager
+def _data_path(config: BrokerConfig) -> Iterator[Path]:
+    if config.data is not None:
+        yield config.data
+        return
+    with tempfile.TemporaryDirectory(prefix="ottla-broker-") as name:
+        yield Path(name)
+
+
+def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
+    host, advertised_port = None if config.host in _WILDCARDS else config.host, port
+    if config.advertise is not None:
+        host, advertised_port = split_address(config.advertise, port)
+    return Settings(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        host=host,
+        port=advertised_port,
+        default_partitions=config.default_partitions,
+        auto_create=config.auto_create,
+        fetch_max_bytes=config.fetch_max_bytes,
+        described={
+            "auto.create.topics.enable": str(config.auto_create).lower(),
+            "broker.id": str(config.node_id),
+            "default.replication.factor": "1",
+            "fetch.max.bytes": str(config.fetch_max_bytes),
+            "log.dirs": str(config.data or ""),
+            "log.index.interval.bytes": str(config.index_interval_bytes),
+            "log.segment.bytes": str(config.segment_bytes),
+            "message.max.bytes": str(config.max_message_bytes),
+            "node.id": str(config.node_id),
+            "num.partitions": str(config.default_partitions),
+            "socket.request.max.bytes": str(config.max_request_bytes),
+        },
+    )
+
+
+def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
+    """The topic configurations in which this broker differs from Kafka's defaults."""
+    given = {
+        "index.interval.bytes": str(config.index_interval_bytes),
+        "max.message.bytes": str(config.max_message_bytes),
+        "segment.bytes": str(config.segment_bytes),
+    }
+    return {key: value for key, value in given.items() if value != CONFIGS[key].default}
+
+
+def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: int) -> Running:
+    settings = core.settings
+    near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
+    return Running(
+        bootstrap=_joined(near, port),
+        host=near,
+        port=port,
+        advertised=_joined(settings.host, settings.port) if settings.host else "",
+        data=folder.path,
+        node_id=config.node_id,
+        cluster_id=folder.cluster_id,
+        _core=core,
+    )
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _log_recovery(folder: DataFolder, seconds: float) -> None:
+    found = folder.recovered
+    log.info(
+        found.what,
+        extra={
+            "data": str(folder.path),
+            "topics": found.topics,
+            "partitions": found.partitions,
+            "truncated_bytes": found.truncated_bytes,
+            "seconds": round(seconds, 3),
+        },
+    )
+
+
+def _plain(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in ``group``, if it is one that tells the user what to do; otherwise the group."""
+    leaf: BaseException = group
+    while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
+        leaf = leaf.exceptions[0]
+    return leaf if isinstance(leaf, ConfigurationError) else group

@@ -1,0 +1,215 @@
+"""One partition on disk: its segments in order, and how they are found again.
+
+Rules:
+- After a clean shutdown the files are taken as they are, and only the end of the last segment is read. Otherwise every
+  segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
+  valid; whatever lay behind it is dropped.
+- The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
+  producer, so the log's last megabytes are read in any case: what a client may send again was in flight, so it is
+  there.
+
+Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
+"""
+
+import logging
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+from ottla.brokerlite.machines.log import LEADER_EPOCH
+from ottla.brokerlite.machines.producers import Producer, Producers
+from ottla.brokerlite.storage import checkpoints
+from ottla.brokerlite.storage.segment import Segment
+from ottla.brokerlite.storage.snapshot import SUFFIX, read_snapshot, snapshot_path, write_snapshot
+from ottla.codec.records import RecordBatch
+from ottla.errors import KafkaStorageError
+
+log = logging.getLogger("ottla.brokerlite")
+
+TAIL_BYTES = 8 * 2**20
+"""Of the log, read at every start for the producers' windows."""
+
+Chore = Callable[[], None]
+"""Work that waits for the disk; it is run in a thread."""
+
+
+class PartitionSegments:
+    """The segments of one partition (`ottla.brokerlite.machines.log.Segments`).
+
+    Attributes:
+        folder: changes when the topic is deleted.
+        recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        truncated: bytes that recovery cut off.
+    """
+
+    def __init__(self, folder: Path, index_interval_bytes: int, chore: Callable[[Chore], None]) -> None:
+        self.folder = folder
+        self.recovery_point = 0
+        self.truncated = 0
+        self._interval = index_interval_bytes
+        self._chore = chore
+        self._segments: list[Segment] = []
+        self._changed = False
+
+    # -- what the machine asks for
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._active.end_offset
+
+    @property
+    def active_base_offset(self) -> int:
+        return self._active.base_offset
+
+    @property
+    def active_size(self) -> int:
+        return self._active.size
+
+    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
+        try:
+            self._active.append(batch, last_offset, max_timestamp)
+        except OSError as error:
+            raise self._refused("write", error) from error
+        self._changed = True
+
+    def roll(self, producers: Producers) -> None:
+        base_offset = self.end_offset
+        try:
+            self._active.seal()
+            write_snapshot(self.folder, base_offset, producers)
+            segment = Segment(self.folder, base_offset, self._interval)
+            segment.create()
+        except OSError as error:
+            raise self._refused("begin a segment", error) from error
+        files = [*self._active.files, snapshot_path(self.folder, base_offset), self.folder]
+        self._segments.append(segment)
+        self._chore(lambda: self._settle(files, base_offset))
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
+        try:
+            return self._segment_of(offset).read(offset, max_bytes, at_least_one)
+        except OSError as error:
+            raise self._refused("read", error) from error
+
+    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
+        try:
+            for segment in self._segments:
+                if segment.max_timestamp >= timestamp and (batch := segment.batch_at_time(timestamp)):
+                    return batch
+        except OSError as error:
+            raise self._refused("read", error) from error
+        return None
+
+    def batch_of_max_timestamp(self) -> RecordBatch | None:
+        largest = max(segment.max_timestamp for segment in self._segments)
+        return self.batch_at_time(largest) if largest >= 0 else None
+
+    # -- life
+
+    def create(self, topic_id: uuid.UUID) -> None:
+        """Make the folder and an empty segment in it."""
+        self.folder.mkdir()
+        self.complete(topic_id)
+        self._begin_at(0)
+
+    def complete(self, topic_id: uuid.UUID) -> None:
+        """Write the small files that say whose folder it is."""
+        (self.folder / "partition.metadata").write_text(checkpoints.partition_metadata_text(topic_id))
+        (self.folder / "leader-epoch-checkpoint").write_text(checkpoints.leader_epoch_text(LEADER_EPOCH, 0))
+
+    def open(self, *, clean: bool, recovery_point: int) -> Producers:
+        """Find everything again after a start.
+
+        Args:
+            clean: the broker was shut down in good order.
+            recovery_point: as the last broker left it.
+        """
+        self.recovery_point = recovery_point
+        bases = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdigit())
+        self._segments = [Segment(self.folder, base, self._interval) for base in bases]
+        if not self._segments:
+            self._begin_at(0)
+        for at, segment in enumerate(self._segments):
+            last = at + 1 == len(self._segments)
+            on_disk = clean or (not last and self._segments[at + 1].base_offset <= recovery_point)
+            size = segment.log_path.stat().st_size
+            if not (on_disk and segment.load()):
+                for _ in segment.recover():
+                    pass
+                self._changed = True
+            if segment.size < size:
+                self.truncated += size - segment.size
+                self._drop_segments_after(at)
+                break
+        for segment in self._segments[:-1]:
+            segment.seal()
+        return self._find_producers()
+
+    def close(self, producers: Producers, *, sync: bool) -> None:
+        """Leave everything such that the next `open` may be a clean one."""
+        if self._changed:
+            self._active.seal()
+            write_snapshot(self.folder, self.end_offset, producers)
+            if sync:
+                for path in (*self._active.files, snapshot_path(self.folder, self.end_offset), self.folder):
+                    checkpoints.sync(path)
+                self.recovery_point = self.end_offset
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files and nothing else, as a kill would."""
+        for segment in self._segments:
+            segment.close()
+
+    def _begin_at(self, offset: int) -> None:
+        segment = Segment(self.folder, offset, self._interval)
+        segment.create()
+        self._segments = [segment]
+
+    def _drop_segments_after(self, at: int) -> None:
+        for segment in self._segments[at + 1 :]:
+            self.truncated += segment.log_path.stat().st_size
+            for path in segment.files:
+                path.unlink(missing_ok=True)
+        del self._segments[at + 1 :]
+
+    def _find_producers(self) -> Producers:
+        known: dict[int, Producer] = {}
+        start = self.start_offset
+        for path in sorted(self.folder.glob(f"*{SUFFIX}"), reverse=True):
+            snapshot = read_snapshot(path) if int(path.stem) <= self.end_offset else None
+            if snapshot is None:
+                path.unlink()
+            else:
+                known, start = snapshot, int(path.stem)
+                break
+        recent = Producers()
+        first = max(0, bisect_right(self._segments, start, key=lambda segment: segment.base_offset) - 1)
+        for segment in self._segments[first:]:
+            position = 0
+            if segment is self._active and start >= self.end_offset:
+                position = segment.tail(TAIL_BYTES)
+            recent.replay(batch for _, batch in segment.batches(position, verify=False))
+        return Producers(known | recent.entries)
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
+
+    def _segment_of(self, offset: int) -> Segment:
+        return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]
+
+    def _settle(self, files: list[Path], offset: int) -> None:
+        """Have the disk hold a sealed segment (in a thread)."""
+        for path in files:
+            checkpoints.sync(path)
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+        log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.folder)})
+        return KafkaStorageError(f"cannot {what} in {self.folder}: {error.strerror or error}")
