@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ottla.codec.records import RecordBatch
 from ottla.errors import OttlaError, TimeoutExpired
-from ottla.sdk import discovery
+from ottla.sdk import mdns
 from ottla.sdk.machines import calls
 from ottla.sdk.machines.actions import Action, Close, Connect, Connected, Key, Lost, Received, Send
 from ottla.sdk.machines.cluster import Topic, TopicPartition
@@ -54,7 +54,7 @@ class BlockingClient:
     def __init__(self, bootstrap: str, **options: Any) -> None:
         self._options = Options(**options)
         announced, name = announced_name(bootstrap)
-        addresses = discovery.find_sync(name, self._options.connect_timeout) if announced else bootstrap
+        addresses = mdns.find(name, self._options.connect_timeout) if announced else bootstrap
         self._core = ClientCore(parse_bootstrap(addresses), self._options, random.Random())
         self._selector = selectors.DefaultSelector()
         self._links: dict[Key, Link] = {}

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from ottla.errors import BrokerUnreachable, ConfigurationError
-from ottla.sdk import discovery
+from ottla.sdk import discovery, mdns
 
 LOOPBACK = ["127.0.0.1"]
 A, B, C = (f"ottla-test-{letter}-{os.getpid()}" for letter in "abc")
@@ -26,7 +26,7 @@ def two() -> Iterator[None]:
     with ExitStack() as stack:
         for name, port in ((A, 19092), (B, 19093)):
             stack.enter_context(
-                discovery.announced_sync(name, port, properties={"cluster": "t"}, interfaces=LOOPBACK),
+                mdns.announced(name, port, properties={"cluster": "t"}, interfaces=LOOPBACK),
             )
         yield
 
@@ -39,7 +39,7 @@ async def test_a_name_is_found(two: None) -> None:
 
 async def test_a_bootstrap_by_zeroconf_is_looked_up_on_all_interfaces(two: None) -> None:
     assert await discovery.resolve(f"zeroconf://{A}", 5) == ["127.0.0.1:19092"]
-    assert discovery.resolve_sync(f"zeroconf://{B}/", 5) == ["127.0.0.1:19093"]
+    assert mdns.resolve(f"zeroconf://{B}/", 5) == ["127.0.0.1:19093"]
 
 
 async def test_a_bootstrap_of_addresses_is_left_as_it_is() -> None:
@@ -96,20 +96,20 @@ async def test_an_interface_that_is_not_there_is_an_error_that_names_it() -> Non
 
 
 def test_a_wildcard_host_is_announced_on_every_interface_and_a_name_on_its_own() -> None:
-    assert discovery.interfaces_of("0.0.0.0") is None
-    assert discovery.interfaces_of("localhost") == LOOPBACK
+    assert mdns.interfaces_of("0.0.0.0") is None
+    assert mdns.interfaces_of("localhost") == LOOPBACK
     with pytest.raises(ConfigurationError, match=r"no IPv4 address"):
-        discovery.interfaces_of("nowhere.invalid")
+        mdns.interfaces_of("nowhere.invalid")
 
 
 def test_a_name_that_dns_does_not_know_is_refused() -> None:
     with (
         pytest.raises(ConfigurationError, match=r"cannot announce the name"),
-        discovery.announced_sync("x" * 64, 1, interfaces=LOOPBACK),
+        mdns.announced("x" * 64, 1, interfaces=LOOPBACK),
     ):
         pytest.fail("announced")
 
 
 def test_zeroconf_is_not_imported_before_it_is_needed() -> None:
-    code = "import sys, ottla.sdk.discovery; sys.exit('zeroconf' in sys.modules)"
+    code = "import sys, ottla.sdk.discovery, ottla.sdk.mdns; sys.exit('zeroconf' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
