@@ -1,0 +1,14 @@
+"""Kafka topics in PySpark: `spark.read.format("ottla")`, without a connector jar.
+
+    spark = ottla.spark.session()
+    flights = spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")
+        .option("subscribe", "flights").load()
+
+Rule: importing this imports neither pyspark nor a client. Spark imports `pyspark_ottla` in every Python worker that
+looks for data sources, also in those of people who do not use ours.
+"""
+
+from ottla.spark.java import ensure_java
+from ottla.spark.local import session
+
+__all__ = ["ensure_java", "session"]

@@ -10,7 +10,7 @@ import random
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.codec.records import RecordBatch
@@ -77,6 +77,10 @@ class BlockingClient:
             self._drop(link)
         self._selector.close()
 
+    def topics(self) -> list[str]:
+        """The names of all topics but Kafka's internal ones, sorted."""
+        return self._call(lambda now: calls.list_topics(self._core, now))
+
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions each topic has.
 
@@ -94,7 +98,7 @@ class BlockingClient:
 
     def fetch(
         self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
-    ) -> Iterator[RecordBatch]:
+    ) -> Generator[RecordBatch, None, None]:
         """The batches that cover the offsets from ``start`` up to, not including, ``end``.
 
         The first may begin before ``start`` and the last end behind ``end``: trim. Offsets may be missing (compaction,

@@ -1,0 +1,56 @@
+"""A Spark on this machine, for laptops, tests and the demo."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ottla.errors import ConfigurationError
+from ottla.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int | bool) -> "SparkSession":
+    """A Spark session that knows the format "ottla"; the one that runs already, if there is one.
+
+    It listens on the loopback address only. Sets `JAVA_HOME`, `PYSPARK_PYTHON` and `SPARK_LOCAL_IP` in the environment,
+    the last two unless they are set: without them Spark takes whatever Java and Python the PATH has.
+
+    Args:
+        conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they win over ours.
+
+    Raises:
+        ConfigurationError: pyspark is not installed, or there is no Java.
+    """
+    try:
+        # Here, not above: the extra "spark" may be absent, and pyspark takes half a second.
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigurationError("PySpark is not installed: pip install 'ottla[spark]'") from error
+    os.environ["JAVA_HOME"] = str(ensure_java())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in (_SETTINGS | conf).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        # An editable install of ottla hides `pyspark_ottla` from Spark's search; after any other it is there already.
+        from ottla.spark.source import DefaultSource
+
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+    return spark

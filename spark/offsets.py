@@ -1,0 +1,259 @@
+"""Which offsets a query reads, and how its tasks share them.
+
+Rules:
+- The offsets are settled once, on the driver, by `resolve`. What a task reads follows from its ranges alone, so that a
+  task that Spark repeats reads the same again.
+- The JSON is that of Spark's own connector: ``{"topic": {"0": 23, "1": -2}}``, with -2 for earliest and -1 for latest.
+
+Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtils.scala (for what users expect).
+"""
+
+import heapq
+import json
+import logging
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.records import RecordBatch
+from ottla.errors import ConfigurationError, DataLoss
+
+TopicPartition = tuple[str, int]
+
+SMALL_TASK = 5_000
+"""Records up to which partitions share a task unless the user says otherwise: a task costs Spark some 50-100 ms."""
+
+log = logging.getLogger("ottla.spark")
+
+
+class Client(Protocol):
+    """What of `ottla.sdk.drivers.blocking.BlockingClient` is used here."""
+
+    def topics(self) -> Sequence[str]: ...
+    def partitions(self, topics: Sequence[str]) -> Mapping[str, int]: ...
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+    def fetch(self, topic: str, partition: int, start: int, end: int) -> Generator[RecordBatch, None, None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets from ``start`` up to, not including, ``end`` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        """Offsets, which is the most records there can be."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One end of what is read, as the user gave it.
+
+    Attributes:
+        option: the option's name, for messages.
+        places: an offset (`EARLIEST` and `LATEST` among them) or, with `by_time`, milliseconds since 1970; one for
+            every partition, or one for each.
+        by_time: `places` are timestamps: the first record at or after them.
+    """
+
+    option: str
+    places: int | Mapping[TopicPartition, int]
+    by_time: bool = False
+
+    def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The place for each partition.
+
+        Raises:
+            ConfigurationError: the option names some partitions, but not these.
+        """
+        if isinstance(self.places, int):
+            return dict.fromkeys(partitions, self.places)
+        if missing := sorted(set(partitions) - set(self.places)):
+            hint = "" if self.by_time else "; -2 stands for earliest, -1 for latest"
+            raise ConfigurationError(f"{self.option} must name every partition, and misses {_names(missing)}{hint}")
+        if extra := sorted(set(self.places) - set(partitions)):
+            raise ConfigurationError(f"{self.option} names {_names(extra)}, which the query does not read")
+        return dict(self.places)
+
+
+def parse_assign(text: str) -> frozenset[TopicPartition]:
+    """The partitions of ``{"topic": [0, 1]}``."""
+    wanted = 'a JSON object such as {"topic": [0, 1]}'
+    partitions = set()
+    for topic, numbers in _json_object(text, "assign", wanted).items():
+        if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+            raise ConfigurationError(f"assign must be {wanted}, but has {numbers!r} for {topic!r}")
+        partitions |= {(topic, number) for number in numbers}
+    if not partitions:
+        raise ConfigurationError(f"assign names no partition; it must be {wanted}")
+    return frozenset(partitions)
+
+
+def parse_places(text: str, option: str, *, lowest: int = EARLIEST) -> dict[TopicPartition, int]:
+    """The numbers of ``{"topic": {"0": 23}}``; none may be below ``lowest``."""
+    wanted = 'a JSON object such as {"topic": {"0": 23}}'
+    places: dict[TopicPartition, int] = {}
+    for topic, by_partition in _json_object(text, option, wanted).items():
+        if not isinstance(by_partition, dict):
+            raise ConfigurationError(f"{option} must be {wanted}, but has {by_partition!r} for {topic!r}")
+        for number, place in by_partition.items():
+            if not (number.isascii() and number.isdigit()):
+                raise ConfigurationError(f"{option}: {number!r} is no partition of {topic!r}")
+            if type(place) is not int or place < lowest:
+                raise ConfigurationError(f"{option}: {place!r} for {topic}-{number} must be a number from {lowest} on")
+            places[topic, int(number)] = place
+    return places
+
+
+def resolve(
+    client: Client,
+    partitions: Collection[TopicPartition],
+    starting: Limit,
+    ending: Limit,
+    *,
+    latest_if_no_record: bool = False,
+    fail_on_data_loss: bool = True,
+) -> list[OffsetRange]:
+    """The ranges to read, in the order of topic and partition; those without offsets are left out.
+
+    Args:
+        latest_if_no_record: where no record is at or after a starting timestamp, start at the end.
+        fail_on_data_loss: offsets that the log does not have (any more) are an error, not skipped.
+
+    Raises:
+        ConfigurationError: the limits do not fit the partitions or each other, or no record is that young.
+        DataLoss: a limit lies outside the log.
+    """
+    starts, ends = starting.of(partitions), ending.of(partitions)
+    # The ends of the log come last: what the look-ups by time found cannot lie behind them.
+    starts_by_time = client.offsets(starts) if starting.by_time else {}
+    ends_by_time = client.offsets(ends) if ending.by_time else {}
+    log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST))
+    log_ends = client.offsets(dict.fromkeys(partitions, LATEST))
+    too_young = sorted(place for place, offset in starts_by_time.items() if offset < 0)
+    if too_young and not latest_if_no_record:
+        raise ConfigurationError(
+            f"{starting.option}: no record is at or after that time in {_names(too_young)}; "
+            "startingOffsetsByTimestampStrategy=latest starts at their end instead"
+        )
+    starts |= {place: log_ends[place] if offset < 0 else offset for place, offset in starts_by_time.items()}
+    ends |= {place: log_ends[place] if offset < 0 else offset for place, offset in ends_by_time.items()}
+    ranges = []
+    for place in sorted(partitions):
+        lowest, highest = log_starts[place], log_ends[place]
+        known = {EARLIEST: lowest, LATEST: highest}
+        start, end = known.get(starts[place], starts[place]), known.get(ends[place], ends[place])
+        if start > end and starts[place] >= 0 and ends[place] >= 0:
+            raise ConfigurationError(
+                f"{starting.option} gives {start} for {place[0]}-{place[1]}, "
+                f"which is behind the {end} that {ending.option} gives"
+            )
+        if start < lowest or max(start, end) > highest:
+            _lost(place, start, end, lowest, highest, fail_on_data_loss)
+            start, end = max(start, lowest), min(end, highest)
+        if start < end:
+            ranges.append(OffsetRange(*place, start, end))
+    return ranges
+
+
+def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int, fail: bool) -> None:
+    topic, partition = place
+    if fail:
+        raise DataLoss(
+            f"offsets {start} to {max(start, end)} of {topic}-{partition} are asked for, and the log has {lowest} to "
+            f"{highest}: deleted by retention, or the topic was made anew? failOnDataLoss=false reads what there is"
+        )
+    log.warning("offsets outside the log are skipped", extra=_fields(topic, partition, start, end, lowest, highest))
+
+
+def _fields(topic: str, partition: int, start: int, end: int, lowest: int, highest: int) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "partition": partition,
+        "start": start,
+        "end": end,
+        "log_start": lowest,
+        "log_end": highest,
+    }
+
+
+def plan(
+    ranges: Sequence[OffsetRange],
+    *,
+    min_tasks: int | None = None,
+    max_records: int | None = None,
+    max_tasks: int | None = None,
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges that each task reads.
+
+    Args:
+        min_tasks: split ranges, large ones more often, until there are as many (`minPartitions`).
+        max_records: split ranges of more offsets (`maxRecordsPerPartition`).
+        max_tasks: then share them out over no more tasks than this, evenly by offsets.
+
+    With none of them, a partition is one task, but small ones share a task.
+    """
+    if min_tasks is None and max_records is None and max_tasks is None:
+        return _packed(ranges)
+    pieces = list(ranges)
+    if max_records is not None:
+        pieces = [piece for each in pieces for piece in _split(each, -(-len(each) // max_records))]
+    if min_tasks is not None and min_tasks > len(pieces):
+        total = sum(map(len, pieces))
+        pieces = [piece for each in pieces for piece in _split(each, -(-len(each) * min_tasks // total))]
+    if max_tasks is None or len(pieces) <= max_tasks:
+        return [(piece,) for piece in pieces]
+    return _shared(pieces, max_tasks)
+
+
+def _packed(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+    """Neighbours together, up to `SMALL_TASK` records."""
+    tasks: list[list[OffsetRange]] = []
+    room = 0
+    for each in ranges:
+        if tasks and len(each) <= room:
+            tasks[-1].append(each)
+        else:
+            tasks.append([each])
+            room = SMALL_TASK
+        room -= len(each)
+    return [tuple(task) for task in tasks]
+
+
+def _shared(pieces: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
+    """The largest first, each to the task that has least to do."""
+    shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
+    loads = [(0, number) for number in range(tasks)]
+    for piece in sorted(pieces, key=len, reverse=True):
+        load, number = loads[0]
+        shares[number].append(piece)
+        heapq.heapreplace(loads, (load + len(piece), number))
+    return [tuple(sorted(share, key=lambda each: (each.topic, each.partition, each.start))) for share in shares]
+
+
+def _split(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """``whole`` in as many nearly equal parts, or in single offsets if there are fewer."""
+    parts = max(1, min(parts, len(whole)))
+    edges = [whole.start + len(whole) * part // parts for part in range(parts + 1)]
+    for start, end in pairwise(edges):
+        yield OffsetRange(whole.topic, whole.partition, start, end)
+
+
+def _names(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in partitions)
+
+
+def _json_object(text: str, option: str, wanted: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{option} must be {wanted}, not {text!r}")
+    return value

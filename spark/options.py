@@ -1,0 +1,265 @@
+"""What ``.option(…)`` takes: the names and meanings of Spark's own Kafka connector, and `maxTasks`.
+
+Rules:
+- Whoever comes from the other connector changes the format's name and nothing else. What it refuses is refused; what
+  changes no row here (a trigger's limits, consumer groups, tuning of its consumer) is passed over with a warning.
+- An option that nobody knows is an error, with the name that was probably meant: a misspelt `startingOffsets` must not
+  read a whole topic.
+- Names are case-insensitive, as Spark hands them over.
+
+Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptions.
+"""
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.errors import ConfigurationError
+from ottla.spark.offsets import Limit, TopicPartition, parse_assign, parse_places
+
+log = logging.getLogger("ottla.spark")
+
+_SOURCES = ("subscribe", "assign", "subscribePattern")
+_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_OTHERS = (
+    "startingOffsetsByTimestampStrategy",
+    "includeHeaders",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxTasks",
+)
+_WITHOUT_EFFECT = (
+    "groupIdPrefix",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+"""They belong to streams, or tune a consumer that is not there."""
+
+_CLIENT_SECONDS = {
+    "kafka.socket.connection.setup.timeout.ms": "connect_timeout",
+    "kafka.request.timeout.ms": "request_timeout",
+    "kafka.default.api.timeout.ms": "api_timeout",
+    "kafka.fetch.max.wait.ms": "fetch_max_wait",
+}
+_CLIENT_BYTES = {
+    "kafka.fetch.max.bytes": "fetch_max_bytes",
+    "kafka.max.partition.fetch.bytes": "partition_max_bytes",
+}
+_CLIENT_WITHOUT_EFFECT = tuple(
+    f"kafka.{name}"
+    for name in (
+        "group.id",
+        "group.instance.id",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "fetch.min.bytes",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metric.reporters",
+        "metrics.recording.level",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+    )
+)
+_BOOTSTRAP = "kafka.bootstrap.servers"
+_SECURITY = "kafka.security.protocol"
+_ISOLATION = "kafka.isolation.level"
+_CLIENT = (_BOOTSTRAP, "kafka.client.id", _SECURITY, _ISOLATION, *_CLIENT_SECONDS, *_CLIENT_BYTES)
+
+_REFUSED = {
+    "path": "topics are no paths: name them in option subscribe",
+    "topic": "it is an option for writing: name topics to read in option subscribe",
+    "kafka.auto.offset.reset": "say where to start in option startingOffsets",
+    "kafka.enable.auto.commit": "a batch query reads what its options say and commits nothing",
+    "kafka.interceptor.classes": "interceptors are Java classes, and would change what is read",
+    "kafka.key.deserializer": "keys are bytes: decode the column key, as in key.cast('string')",
+    "kafka.value.deserializer": "values are bytes: decode the column value, as in value.cast('string')",
+}
+_REFUSED_PREFIXES = ("kafka.ssl.", "kafka.sasl.")
+
+_KNOWN = (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_WITHOUT_EFFECT, *_CLIENT, *_CLIENT_WITHOUT_EFFECT)
+_SPELLING = {name.lower(): name for name in _KNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """How to reach the brokers; equal ones share a client.
+
+    Attributes:
+        bootstrap: ``host:port``, several separated by commas, or ``zeroconf://name``.
+        options: names and values as `ottla.connect` takes them.
+    """
+
+    bootstrap: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of one batch query, checked as far as that is possible without a broker.
+
+    Attributes:
+        source: topics (`subscribe`), partitions (`assign`), or a pattern for the names of topics (`subscribePattern`).
+        min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
+    """
+
+    client: ClientConfig
+    source: tuple[str, ...] | frozenset[TopicPartition] | str
+    starting: Limit
+    ending: Limit
+    latest_if_no_record: bool = False
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    min_tasks: int | None = None
+    max_records: int | None = None
+    max_tasks: int | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
+        """The options that a user gave, by names in any case.
+
+        Raises:
+            ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
+        """
+        options = _spelt(given)
+        return cls(
+            client=_client(options),
+            source=_source(options),
+            starting=_limit(options, _STARTS, EARLIEST, "latest"),
+            ending=_limit(options, _ENDS, LATEST, "earliest"),
+            latest_if_no_record=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
+            include_headers=_choice(options, "includeHeaders", "false", "true") == "true",
+            fail_on_data_loss=_choice(options, "failOnDataLoss", "true", "false") == "true",
+            min_tasks=_positive(options, "minPartitions"),
+            max_records=_positive(options, "maxRecordsPerPartition"),
+            max_tasks=_positive(options, "maxTasks"),
+        )
+
+
+def _spelt(given: Mapping[str, str]) -> dict[str, str]:
+    """The options by the names of this file; unknown and refused ones raise, those without effect are dropped."""
+    options = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if lower in _REFUSED:
+            raise ConfigurationError(f"option {name} cannot be used with format ottla: {_REFUSED[lower]}")
+        if lower.startswith(_REFUSED_PREFIXES):
+            raise ConfigurationError(f"option {name}: TLS and SASL are not supported yet, only plaintext")
+        if lower not in _SPELLING:
+            close = difflib.get_close_matches(lower, _SPELLING, n=1)
+            hint = f"did you mean {_SPELLING[close[0]]}?" if close else f"there are {', '.join(_KNOWN)}"
+            raise ConfigurationError(f"format ottla knows no option {name}: {hint}")
+        name = _SPELLING[lower]
+        if name in _WITHOUT_EFFECT or name in _CLIENT_WITHOUT_EFFECT:
+            log.warning("option has no effect on a batch query of format ottla", extra={"option": name, "value": value})
+        else:
+            options[name] = value.strip()
+    return options
+
+
+def _client(options: Mapping[str, str]) -> ClientConfig:
+    bootstrap = options.get(_BOOTSTRAP)
+    if not bootstrap:
+        raise ConfigurationError(f"option {_BOOTSTRAP} is missing: host:port of a broker, or zeroconf://name")
+    if (protocol := options.get(_SECURITY, "PLAINTEXT")).upper() != "PLAINTEXT":
+        raise ConfigurationError(f"{_SECURITY} {protocol} is not supported yet, only PLAINTEXT")
+    if (level := options.get(_ISOLATION, "read_uncommitted")).lower() != "read_uncommitted":
+        raise ConfigurationError(f"{_ISOLATION} {level} is not supported yet, only read_uncommitted")
+    chosen: dict[str, Any] = {}
+    if "kafka.client.id" in options:
+        chosen["client_id"] = options["kafka.client.id"]
+    for name, ours in _CLIENT_SECONDS.items():
+        if (milliseconds := _positive(options, name)) is not None:
+            chosen[ours] = milliseconds / 1000
+    for name, ours in _CLIENT_BYTES.items():
+        if (size := _positive(options, name)) is not None:
+            chosen[ours] = size
+    return ClientConfig(bootstrap, tuple(sorted(chosen.items())))
+
+
+def _source(options: Mapping[str, str]) -> tuple[str, ...] | frozenset[TopicPartition] | str:
+    name = _only(options, _SOURCES)
+    if name is None:
+        raise ConfigurationError(f"one of the options {', '.join(_SOURCES)} must say what to read")
+    value = options[name]
+    if name == "assign":
+        return parse_assign(value)
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+        if not topics:
+            raise ConfigurationError("subscribe names no topic; it is one or several, separated by commas")
+        return topics
+    if not value:
+        raise ConfigurationError("subscribePattern is empty; it is a regular expression for whole names of topics")
+    return value
+
+
+def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int, impossible: str) -> Limit:
+    """The start or the end; ``impossible`` is the word that makes no sense for it."""
+    offsets, timestamp, by_timestamp = names
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    name = _only(options, names)
+    if name is None:
+        return Limit(offsets, default)
+    value = options[name]
+    if name == timestamp:
+        if not (value.isascii() and value.isdigit()):
+            raise ConfigurationError(f"{timestamp} must be milliseconds since 1970, not {value!r}")
+        return Limit(timestamp, int(value), by_time=True)
+    if name == by_timestamp:
+        return Limit(by_timestamp, parse_places(value, by_timestamp, lowest=0), by_time=True)
+    if (word := value.lower()) in words:
+        if word == impossible:
+            raise ConfigurationError(f"{offsets} cannot be {impossible} in a batch query")
+        return Limit(offsets, words[word])
+    places = parse_places(value, offsets)
+    for (topic, partition), place in places.items():
+        if place == words[impossible]:
+            raise ConfigurationError(
+                f"{offsets} for {topic}-{partition} cannot be {place} ({impossible}) in a batch query"
+            )
+    return Limit(offsets, places)
+
+
+def _only(options: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Which one of ``names`` is given."""
+    found = [name for name in names if name in options]
+    if len(found) > 1:
+        raise ConfigurationError(f"options {' and '.join(found)} contradict each other: give one of them")
+    return found[0] if found else None
+
+
+def _choice(options: Mapping[str, str], name: str, default: str, other: str) -> str:
+    value = options.get(name, default).lower()
+    if value not in (default, other):
+        raise ConfigurationError(f"{name} must be {default} or {other}, not {options[name]!r}")
+    return value
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit()) or int(value) == 0:
+        raise ConfigurationError(f"{name} must be a positive whole number, not {value!r}")
+    return int(value)

@@ -1,0 +1,173 @@
+"""The two halves of a batch query: planned on the driver, read by the tasks.
+
+Rules:
+- `partitions` runs on the driver, once; it alone asks for the ends of logs. `read` depends on nothing but its task.
+- A worker process serves many tasks, one after the other, and keeps its client for the next. A process that was forked
+  makes its own: two of them on one connection would read each other's answers.
+- Spark closes the generator of a task that has enough rows (`take`): what is being fetched ends with it.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.records import RecordBatch
+from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, UnknownTopicOrPartition
+from ottla.sdk import mdns
+from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.sdk.machines.options import Options, announced_name
+from ottla.spark.arrow import arrow_batches
+from ottla.spark.offsets import Client, OffsetRange, TopicPartition, plan, resolve
+from ottla.spark.options import ClientConfig, ReadOptions
+
+log = logging.getLogger("ottla.spark")
+
+_clients: dict[tuple[int, ClientConfig], BlockingClient] = {}
+"""By process id, because a fork copies this dictionary."""
+
+
+@dataclass
+class Task(InputPartition):
+    """What one task reads, from which brokers. Empty where no partition has anything to read."""
+
+    client: ClientConfig
+    ranges: tuple[OffsetRange, ...]
+
+
+class BatchReader(DataSourceReader):
+    """Reads what its options say, once."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[Task]:
+        """The tasks; there is always one, because Spark makes one of its own of an empty list.
+
+        Raises:
+            ConfigurationError, DataLoss: see `ottla.spark.offsets.resolve`.
+            BrokerUnreachable, TimeoutExpired: the brokers do not answer.
+        """
+        options = self.options
+        config = _found(options.client)
+        with _client(config) as client:
+            ranges = resolve(
+                client,
+                _partitions_of(client, options.source),
+                options.starting,
+                options.ending,
+                latest_if_no_record=options.latest_if_no_record,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+        tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
+        return [Task(config, task) for task in tasks or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task.
+
+        Raises:
+            DataLoss: records were deleted since the query was planned.
+            BrokerUnreachable, TimeoutExpired: the brokers do not answer.
+        """
+        assert isinstance(partition, Task)
+        if not partition.ranges:
+            return
+        options = self.options
+        with (
+            _client(partition.client) as client,
+            closing(_fetch_all(client, partition.ranges, options.fail_on_data_loss)) as fetched,
+        ):
+            yield from arrow_batches(fetched, include_headers=options.include_headers)
+
+
+@contextmanager
+def _client(config: ClientConfig) -> Iterator[BlockingClient]:
+    """The client of this process; one that failed is closed, so that the next task starts afresh."""
+    key = (os.getpid(), config)
+    if key not in _clients:
+        _clients[key] = BlockingClient(config.bootstrap, **dict(config.options))
+    try:
+        yield _clients[key]
+    except GeneratorExit:
+        raise
+    except BaseException:
+        _clients.pop(key).close()
+        raise
+
+
+def _found(config: ClientConfig) -> ClientConfig:
+    """``config`` with the addresses that ``zeroconf://`` stands for: tasks need not find the brokers again."""
+    announced, name = announced_name(config.bootstrap)
+    if not announced:
+        return config
+    addresses = mdns.find(name, Options(**dict(config.options)).connect_timeout)
+    return replace(config, bootstrap=",".join(addresses))
+
+
+def _partitions_of(client: Client, source: tuple[str, ...] | frozenset[TopicPartition] | str) -> set[TopicPartition]:
+    """The partitions that the query reads.
+
+    Raises:
+        ConfigurationError: a topic or partition does not exist, or the pattern matches no topic.
+    """
+    if isinstance(source, str):
+        topics: tuple[str, ...] = tuple(name for name in client.topics() if re.fullmatch(source, name))
+        if not topics:
+            raise ConfigurationError(f"subscribePattern {source!r} matches no topic")
+    elif isinstance(source, frozenset):
+        topics = tuple(sorted({topic for topic, _ in source}))
+    else:
+        topics = source
+    try:
+        counts = client.partitions(topics)
+    except UnknownTopicOrPartition as error:
+        raise ConfigurationError(f"a topic to read does not exist: {error}") from error
+    if not isinstance(source, frozenset):
+        return {(topic, partition) for topic in topics for partition in range(counts[topic])}
+    for topic, partition in sorted(source):
+        if partition >= counts[topic]:
+            raise ConfigurationError(f"assign names {topic}-{partition}, and {topic} has {counts[topic]} partitions")
+    return set(source)
+
+
+def _fetch_all(
+    client: Client, ranges: tuple[OffsetRange, ...], fail_on_data_loss: bool
+) -> Generator[tuple[OffsetRange, RecordBatch], None, None]:
+    """The batches of each range in turn; what was deleted meanwhile is an error, or passed over."""
+    for wanted in ranges:
+        place, position = (wanted.topic, wanted.partition), wanted.start
+        while position < wanted.end:
+            try:
+                with closing(client.fetch(*place, position, wanted.end)) as batches:
+                    for batch in batches:
+                        position = batch.next_offset
+                        yield wanted, batch
+                break
+            except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
+                if fail_on_data_loss:
+                    raise DataLoss(
+                        f"offsets {position} to {wanted.end} of {wanted.topic}-{wanted.partition} were there when the "
+                        "query was planned, and are gone: failOnDataLoss=false reads what there is"
+                    ) from error
+                first = _first_offset(client, place)
+                if first <= position:  # the log was cut off at its end, or made anew
+                    first = wanted.end
+                log.warning(
+                    "offsets that are gone are skipped",
+                    extra={"topic": wanted.topic, "partition": wanted.partition, "start": position, "end": first},
+                )
+                position = first
+
+
+def _first_offset(client: Client, place: TopicPartition) -> int:
+    """Where the log starts now; -1 if it is gone."""
+    try:
+        return client.offsets({place: EARLIEST})[place]
+    except UnknownTopicOrPartition:
+        return -1
