@@ -73,6 +73,8 @@ class Batch:
     attempts: int = 0
     retry_at: float = 0.0
     sequence: int | None = None
+    sent_as: int | None = None
+    """The sequence it was last sent with; another one than `sequence` once a batch before it was refused."""
     abandoned: bool = False
     """Its deadline passed while it was in flight: failed already, and dropped once its answer comes."""
 
@@ -139,6 +141,7 @@ class PartitionQueue:
         if batch.sequence is None:
             batch.sequence = self.next_sequence
             self.next_sequence = (self.next_sequence + batch.builder.count) % _SEQUENCES
+        batch.sent_as = batch.sequence
         return batch.builder.build(
             compression=compression,
             level=level,

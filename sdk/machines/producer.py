@@ -215,6 +215,8 @@ class ProducerMachine:
                         self._count_failure(
                             (each.topic, each.partition if each.partition is not None else -1), 1, error
                         )
+            # Who flushes waits for the batches that these records went into.
+            self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
             self._settled(number)
 
         def arrived() -> None:
@@ -425,8 +427,7 @@ class ProducerMachine:
             queue.drop(batch, stored=None)
             self._release(batch)
         elif isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
-            oldest = queue.oldest_sent() is batch
-            if oldest and not queue.renumber:
+            if queue.oldest_sent() is batch and batch.sent_as == batch.sequence and not queue.renumber:
                 queue.renumber = True
                 if not queue.gap and isinstance(error, OutOfOrderSequenceNumber):
                     self._refuse(queue, batch, error)

@@ -1,0 +1,157 @@
+"""Reading: each record once, in order, from where one was told to begin."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.records import Record, build_batch
+from ottla.errors import CorruptMessage, OffsetOutOfRange
+from ottla.sdk.machines.calls import offsets
+from ottla.sdk.machines.fetcher import FetcherMachine, Offset, Start, Time
+from tests.sim.world import ModelBroker, World
+
+
+def fill(world: World, place: tuple[str, int], count: int, first: int = 0) -> None:
+    """One record a batch, three a batch, one a batch, …"""
+    log, value = world.broker.logs[place], first
+    while value < first + count:
+        size = min(1 + 2 * (value % 2), first + count - value)
+        log.append(build_batch([Record(0, 1000, None, b"%d" % (value + i)) for i in range(size)]))
+        value += size
+
+
+def read(world: World, fetcher: FetcherMachine, count: int, limit: float = 60) -> dict[tuple[str, int], list[int]]:
+    """The first ``count`` records, by partition."""
+    got: dict[tuple[str, int], list[int]] = {}
+    end = world.now + limit
+    while sum(map(len, got.values())) < count:
+        fetched = fetcher.take()
+        if fetched is None:
+            assert world.now < end
+            world.run(fetcher.wait(), limit)
+            continue
+        records = [r for batch in fetched.batches for r in batch.records() if r.offset >= fetched.first_offset]
+        got.setdefault((fetched.topic, fetched.partition), []).extend(int(r.value or b"") for r in records)
+    return got
+
+
+def reader(world: World, starts: dict[tuple[str, int], Start], reset: Time | None = None) -> FetcherMachine:
+    for topic in {topic for topic, _ in starts}:
+        world.call(lambda now, topic=topic: world.core.topic(topic, now))
+    fetcher = FetcherMachine(world.core, reset=reset)
+    fetcher.assign(starts, world.now)
+    return fetcher
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    breaks=st.sampled_from([0.0, 0.1, 0.4]),
+    nodes=st.integers(1, 3),
+    start=st.integers(0, 99),
+)
+def test_whatever_breaks_each_record_is_read_once_and_in_order(
+    seed: int, breaks: float, nodes: int, start: int
+) -> None:
+    world = World(ModelBroker({"t": 3}, nodes), seed=seed, breaks=breaks)
+    places: list[tuple[str, int]] = [("t", index) for index in range(3)]
+    for place in places:
+        fill(world, place, 100)
+    fetcher = reader(world, {place: Offset(start) for place in places})
+    assert read(world, fetcher, 3 * (100 - start)) == {place: list(range(start, 100)) for place in places}
+    assert [fetcher.position(place) for place in places] == [100, 100, 100]
+
+
+@pytest.mark.parametrize(("start", "first"), [(Time(EARLIEST), 0), (Time(LATEST), 50), (Offset(17), 17)])
+def test_reading_begins_where_it_was_told_to(start: Start, first: int) -> None:
+    world = World(ModelBroker({"t": 1}))
+    fill(world, ("t", 0), 50)
+    fetcher = reader(world, {("t", 0): start})
+    world.run(lambda: fetcher.resolved)
+    assert fetcher.position(("t", 0)) == first
+    fill(world, ("t", 0), 10, first=50)
+    assert read(world, fetcher, 60 - first) == {("t", 0): list(range(first, 60))}
+
+
+def test_a_seek_drops_what_was_on_its_way() -> None:
+    world = World(ModelBroker({"t": 1}))
+    fill(world, ("t", 0), 50)
+    fetcher = reader(world, {("t", 0): Offset(0)})
+    world.run(fetcher.wait())
+    fetcher.assign({("t", 0): Offset(40)}, world.now)
+    assert read(world, fetcher, 10) == {("t", 0): list(range(40, 50))}
+
+
+def test_partitions_take_turns() -> None:
+    world = World(ModelBroker({"t": 3}))
+    for index in range(3):
+        fill(world, ("t", index), 30)
+    fetcher = reader(world, {("t", index): Offset(0) for index in range(3)})
+    seen = []
+    while len(seen) < 6:
+        if fetched := fetcher.take():
+            seen.append(fetched.partition)
+        else:
+            world.run(fetcher.wait())
+    assert set(seen[:3]) == set(seen[3:]) == {0, 1, 2}
+
+
+def test_a_position_outside_the_log_is_an_error_that_says_what_to_do() -> None:
+    world = World(ModelBroker({"t": 1}))
+    answer = world.broker._fetch
+
+    def out_of_range(node, message):  # type: ignore[no-untyped-def] # wraps the model's own
+        result = answer(node, message)
+        for topic in result.responses:
+            for each in topic.partitions:
+                each.error_code, each.log_start_offset = OffsetOutOfRange.code, 10
+        return result
+
+    world.broker._fetch = out_of_range  # type: ignore[method-assign] # a log that was truncated
+    fetcher = reader(world, {("t", 0): Offset(5)})
+    world.run(fetcher.wait())
+    with pytest.raises(OffsetOutOfRange, match="t-0 at 5; the log begins at 10: seek"):
+        fetcher.take()
+    world.broker._fetch = answer  # type: ignore[method-assign]
+    fill(world, ("t", 0), 3)
+    fetcher.assign({("t", 0): Time(EARLIEST)}, world.now)
+    assert read(world, fetcher, 3) == {("t", 0): [0, 1, 2]}
+
+
+def test_a_damaged_batch_is_an_error_that_names_the_partition() -> None:
+    world = World(ModelBroker({"t": 1}))
+    fill(world, ("t", 0), 3)
+    log = world.broker.logs["t", 0]
+    log.batches[1] = log.batches[1][:-1] + b"!"
+    fetcher = reader(world, {("t", 0): Offset(0)})
+    world.run(fetcher.wait())
+    with pytest.raises(CorruptMessage, match="t-0 from offset 0"):
+        fetcher.take()
+
+
+def test_an_idle_reader_asks_twice_a_second() -> None:
+    world = World(ModelBroker({"t": 2}))
+    handle = world.broker.handle
+    fetches: list[float] = []
+
+    def slow(node: int, frame: bytes) -> bytes | None:
+        if frame[:2] == b"\0\1":
+            fetches.append(world.now)
+        return handle(node, frame)
+
+    world.broker.handle = slow  # type: ignore[method-assign] # counts fetches
+    fetcher = reader(world, {("t", 0): Offset(0), ("t", 1): Offset(0)})
+    world.run(lambda: len(fetches) >= 3)
+    waits = {message.max_wait_ms for _, message in world.broker.requests if type(message).__name__ == "FetchRequest"}
+    assert waits == {500}
+    fetcher.close()
+
+
+def test_offsets_survive_broken_wires() -> None:
+    for seed in range(20):
+        world = World(ModelBroker({"t": 4, "u": 2}, 3), seed=seed, breaks=0.4)
+        for place in world.broker.logs:
+            fill(world, place, 5)
+        wanted = dict.fromkeys(world.broker.logs, LATEST)
+        assert world.call(lambda now: offsets(world.core, wanted, now)) == dict.fromkeys(wanted, 5)  # noqa: B023

@@ -1,0 +1,306 @@
+"""The producer's promises, in a world where wires break: nothing lost, nothing twice, nothing out of order."""
+
+import random
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.codec.partitioners import murmur2_partition
+from ottla.errors import (
+    BufferFull,
+    DeliveryFailed,
+    DeliveryTimeout,
+    EncodeError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OttlaError,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
+from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.producer import ProducerMachine, ProducerOptions
+from tests.sim.world import ModelBroker, World
+
+
+def producer_in(world: World, **options: object) -> ProducerMachine:
+    given = {"partitioner": murmur2_partition, "batch_size": 300} | options
+    return ProducerMachine(world.core, ProducerOptions(**given), random.Random(5))  # type: ignore[arg-type]
+
+
+def send(producer: ProducerMachine, world: World, value: bytes, key: bytes | None = None, topic: str = "t") -> None:
+    producer.append(topic, None, key, value, (), 1000, world.now)
+
+
+def ask(
+    producer: ProducerMachine, world: World, value: bytes | None, partition: int | None = 0, topic: str = "t"
+) -> Outcome[Receipt]:
+    outcome: Outcome[Receipt] = Outcome()
+    producer.append(topic, partition, None, value, (), 1000, world.now, outcome)
+    return outcome
+
+
+def values(world: World, place: tuple[str, int] = ("t", 0)) -> list[bytes | None]:
+    return [record.value for record in world.broker.logs[place].records()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), breaks=st.sampled_from([0.0, 0.05, 0.2, 0.4]), nodes=st.integers(1, 3))
+def test_whatever_breaks_each_record_is_stored_once_and_in_order(seed: int, breaks: float, nodes: int) -> None:
+    world = World(ModelBroker({"t": 4}, nodes), seed=seed, breaks=breaks)
+    producer = producer_in(world)
+    sent: dict[bytes, list[bytes]] = defaultdict(list)
+    for i in range(300):
+        key = b"k%d" % (i % 7)
+        sent[key].append(b"%d" % i)
+        send(producer, world, b"%d" % i, key)
+        if i % 20 == 0:
+            target = world.now + 0.01
+            world.core.later(target, lambda now: None)
+            world.run(lambda target=target: world.now >= target)  # type: ignore[misc]
+    world.call(producer.flush)
+    producer.raise_failures()
+    stored: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+    for log in world.broker.logs.values():
+        for record in log.records():
+            stored[record.key].append(record.value)
+    assert stored == sent
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_leaders_that_move_cost_nothing_but_time(seed: int) -> None:
+    world = World(ModelBroker({"t": 3}, 3), seed=seed)
+    producer = producer_in(world)
+    for i in range(120):
+        send(producer, world, b"%d" % i, b"k%d" % (i % 5))
+        if i % 30 == 0:
+            for place in world.broker.leader:
+                world.broker.leader[place] = world.rng.choice(world.broker.nodes)
+            world.core.refresh(world.now, 1.0)
+    world.call(producer.flush)
+    producer.raise_failures()
+    assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(120))
+
+
+def test_the_same_seed_replays_exactly() -> None:
+    def story() -> list[str]:
+        world = World(ModelBroker({"t": 4}, 2), seed=42, breaks=0.3)
+        producer = producer_in(world)
+        for i in range(100):
+            send(producer, world, b"%d" % i, b"k%d" % i)
+        world.call(producer.flush)
+        return [f"{node} {message}" for node, message in world.broker.requests]
+
+    assert story() == story()
+
+
+def test_a_receipt_tells_partition_offset_and_timestamp() -> None:
+    world = World(ModelBroker({"t": 2}))
+    producer = producer_in(world)
+    first, second = ask(producer, world, b"a", 1), ask(producer, world, b"b", 1)
+    world.run(second)
+    assert first.result() == Receipt("t", 1, 0, 1000)
+    assert second.result() == Receipt("t", 1, 1, 1000)
+
+
+def test_five_batches_are_in_flight_and_no_more() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"first"))
+    before = len(world.broker.requests)
+    for i in range(20):
+        send(producer, world, b"%d" % i)
+    world._act()
+    assert sum(isinstance(each[4], bytes) for each in world._future) >= 1
+    in_flight = world.core._connections[1, "data"].in_flight
+    assert len(in_flight) == 5
+    world.call(producer.flush)
+    assert len(world.broker.requests) - before == 20
+    assert values(world) == [b"first", *(b"%d" % i for i in range(20))]
+
+
+def test_a_refused_batch_fails_alone_and_those_behind_it_are_renumbered() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: (
+        MessageTooLarge.code if any(r.value == b"bad" for r in batch.records()) else 0
+    )
+    producer = producer_in(world, batch_size=1, linger=0)
+    outcomes = [ask(producer, world, value) for value in (b"1", b"2", b"bad", b"3", b"4", b"5", b"6")]
+    world.call(producer.flush)
+    errors = [type(each.error) for each in outcomes]
+    assert errors == [type(None), type(None), MessageTooLarge, *[type(None)] * 4]
+    assert values(world) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_failure_that_nobody_awaits_is_raised_by_the_next_call_and_only_once() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: MessageTooLarge.code
+    producer = producer_in(world)
+    for value in (b"1", b"2", b"3"):
+        send(producer, world, value)
+    world.call(producer.flush)
+    with pytest.raises(DeliveryFailed, match=r"3 record\(s\).*t-0: 3.*MESSAGE_TOO_LARGE") as caught:
+        producer.raise_failures()
+    assert isinstance(caught.value.__cause__, MessageTooLarge)
+    producer.raise_failures()
+
+
+def test_delivery_ends_at_its_deadline_and_says_what_was_the_matter() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0))
+    world.broker.refuse = lambda place, batch: NotLeaderOrFollower.code
+    producer = producer_in(world)
+    outcome = ask(producer, world, b"1")
+    world.run(outcome)
+    assert isinstance(outcome.error, DeliveryTimeout)
+    assert "t-0" in str(outcome.error) and "5 s" in str(outcome.error)
+    assert 5.0 <= world.now < 6.0
+
+
+def test_after_a_batch_of_unknown_outcome_is_given_up_the_rest_goes_on_without_a_double() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0, request_timeout=2.0))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    handle, lost = world.broker.handle, [True]
+
+    def swallow(node: int, frame: bytes) -> bytes | None:
+        # Produce requests vanish, as if the broker hung.
+        return None if lost[0] and frame[:2] == b"\0\0" else handle(node, frame)
+
+    world.broker.handle = swallow  # type: ignore[method-assign] # a broker that hangs
+    doomed = ask(producer, world, b"doomed")
+    world.run(doomed)
+    assert isinstance(doomed.error, DeliveryTimeout)
+    lost[0] = False
+    later = [ask(producer, world, b"%d" % i) for i in range(1, 9)]
+    world.call(producer.flush)
+    assert [each.error for each in later] == [None] * 8
+    assert values(world) == [b"0", *(b"%d" % i for i in range(1, 9))]
+
+
+def test_a_broker_that_lost_acknowledged_records_is_noticed() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"1"))
+    log = world.broker.logs["t", 0]
+    log.batches.clear()
+    log.end = 0
+    log.next_sequence.clear()
+    log.recent.clear()
+    second, third = ask(producer, world, b"2"), ask(producer, world, b"3")
+    world.call(producer.flush)
+    assert isinstance(second.error, OutOfOrderSequenceNumber)
+    assert third.error is None
+    assert values(world) == [b"3"]
+
+
+def test_a_fenced_producer_fails_everything_and_stays_failed() -> None:
+    world = World(ModelBroker({"t": 2}))
+    world.broker.refuse = lambda place, batch: ProducerFenced.code
+    producer = producer_in(world)
+    one, other = ask(producer, world, b"1", 0), ask(producer, world, b"2", 1)
+    world.run(lambda: one.done and other.done)
+    assert isinstance(one.error, ProducerFenced) and isinstance(other.error, ProducerFenced)
+    with pytest.raises(ProducerFenced):
+        send(producer, world, b"3")
+
+
+def test_sequences_wrap_to_zero() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"first"))
+    queue, log = producer._queues["t", 0], world.broker.logs["t", 0]
+    queue.next_sequence = 2**31 - 2
+    log.next_sequence[1000] = 2**31 - 2
+    log.recent.clear()
+    for i in range(5):
+        send(producer, world, b"%d" % i)
+    world.call(producer.flush)
+    producer.raise_failures()
+    assert queue.next_sequence == 3
+    assert values(world) == [b"first", *(b"%d" % i for i in range(5))]
+
+
+def test_memory_is_bounded_and_given_back() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, buffer_memory=1000)
+    for _ in range(7):
+        send(producer, world, bytes(100))
+    with pytest.raises(BufferFull, match="924 of 1000 bytes"):
+        send(producer, world, bytes(100))
+    while True:
+        try:
+            send(producer, world, bytes(100))
+            break
+        except BufferFull:
+            world.run(producer.room())
+    world.call(producer.flush)
+    assert producer._buffered == 0
+
+
+def test_a_record_that_can_never_be_sent_is_refused_at_once() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(max_request_size=1000))
+    producer = producer_in(world)
+    with pytest.raises(RecordTooLarge, match="max_request_size is 1000"):
+        send(producer, world, bytes(1000))
+    with pytest.raises(EncodeError, match=r"'text'\.encode\(\)"):
+        send(producer, world, "text")  # type: ignore[arg-type]
+    assert not producer.pending
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("nope", None), ("t", 9)])
+def test_a_topic_or_partition_that_does_not_exist_is_an_error_that_names_it(topic: str, partition: int | None) -> None:
+    world = World(ModelBroker({"t": 2}))
+    producer = producer_in(world)
+    outcome = ask(producer, world, b"1", partition, topic)
+    world.run(outcome)
+    assert isinstance(outcome.error, UnknownTopicOrPartition)
+    assert topic in str(outcome.error)
+    assert world.now < 10
+
+
+def test_acks_0_ends_when_the_bytes_are_handed_over() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, acks=0, idempotent=False)
+    outcome = ask(producer, world, b"1")
+    world.run(outcome)
+    assert outcome.result().offset == -1
+    world.run(lambda: values(world) == [b"1"], limit=1)
+
+
+def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_order() -> None:
+    world = World(ModelBroker({"t": 1}))
+    refusals = iter([NotLeaderOrFollower.code] * 3)
+    world.broker.refuse = lambda place, batch: next(refusals, 0)
+    producer = producer_in(world, idempotent=False, acks=1, batch_size=1, linger=0)
+    for i in range(10):
+        send(producer, world, b"%d" % i)
+    world.call(producer.flush)
+    assert values(world) == [b"%d" % i for i in range(10)]
+
+
+def test_keyless_records_stay_together_for_about_a_batch() -> None:
+    world = World(ModelBroker({"t": 4}))
+    world.call(lambda now: world.core.topic("t", now))
+    producer = producer_in(world, batch_size=2000)
+    for _ in range(400):
+        send(producer, world, bytes(18))
+    world.call(producer.flush)
+    counts = [len(values(world, ("t", index))) for index in range(4)]
+    assert sum(counts) == 400
+    assert all(count % 40 in (0, 1, 39) or count > 30 for count in counts if count)
+    assert sum(count > 0 for count in counts) >= 2
+
+
+def test_closing_fails_what_is_left_and_hangs_nobody() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world)
+    outcome, room, flush = ask(producer, world, b"1"), producer.room(), producer.flush(world.now)
+    producer.close(OttlaError("closed"))
+    assert outcome.done and room.done and flush.done
+    assert str(outcome.error) == "closed"
