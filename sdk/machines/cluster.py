@@ -5,11 +5,14 @@ Rules:
 - A topic that is gone from an answer that asked for it, or answered with an error, is not known; its error is kept.
 """
 
-import uuid
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.sdk.machines.actions import Node
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 TopicPartition = tuple[str, int]
 
@@ -28,7 +31,7 @@ class Partition:
 @dataclass(frozen=True, slots=True)
 class Topic:
     name: str
-    topic_id: uuid.UUID
+    topic_id: "UUID"
     internal: bool
     partitions: dict[int, Partition]
 

@@ -13,8 +13,8 @@ Rules:
 
 import logging
 import math
-import random
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import BrokerUnreachable, Closed, OttlaError, UnknownTopicOrPartition, broker_error
@@ -24,6 +24,9 @@ from ottla.sdk.machines.connection import Connection, Exchange, State, Timing
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.timers import Timer, Timers
+
+if TYPE_CHECKING:
+    from random import Random  # a machine is given chance, it does not take any
 
 log = logging.getLogger("ottla.sdk")
 
@@ -40,7 +43,7 @@ UNKNOWN_TOPIC_GRACE = 5.0
 class ClientCore:
     """See the module. ``addresses`` are the bootstrap ``(host, port)`` pairs, at least one."""
 
-    def __init__(self, addresses: Iterable[tuple[str, int]], options: Options, rng: random.Random) -> None:
+    def __init__(self, addresses: Iterable[tuple[str, int]], options: Options, rng: "Random") -> None:
         self.options = options
         self.rng = rng
         self.cluster = Cluster()

@@ -14,9 +14,9 @@ Source: Sender.java, TransactionManager.java, BuiltInPartitioner.java.
 """
 
 import logging
-import random
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import (
@@ -52,6 +52,9 @@ from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.timers import Timer
+
+if TYPE_CHECKING:
+    from random import Random  # a machine is given chance, it does not take any
 
 log = logging.getLogger("ottla.sdk.producer")
 
@@ -90,7 +93,7 @@ class Unplaced:
 class ProducerMachine:
     """One producer on a `ClientCore`; ``rng`` chooses the partitions of keyless records."""
 
-    def __init__(self, core: ClientCore, options: ProducerOptions, rng: random.Random) -> None:
+    def __init__(self, core: ClientCore, options: ProducerOptions, rng: "Random") -> None:
         self._core, self._options, self._rng = core, options, rng
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._ready: dict[TopicPartition, None] = {}
