@@ -32,6 +32,8 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 
+EPOCHS_SINCE = 4
+"""The version that has leader epochs."""
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
@@ -78,19 +80,18 @@ def _answer(
         error_code=0,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+        leader_epoch=LEADER_EPOCH if offset >= 0 and call.header.api_version >= EPOCHS_SINCE else -1,
     )
 
 
 def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     """The (timestamp, offset) to answer; -1 where there is none."""
-    match timestamp:
-        case -1:
-            return -1, log.high_watermark
-        case -2 | -4:
-            return -1, log.start_offset
-        case -5 | -6:
-            return -1, -1
+    if timestamp == LATEST:
+        return -1, log.high_watermark
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.start_offset
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1
     try:
         record = log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
     except DecodeError as error:

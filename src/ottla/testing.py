@@ -123,21 +123,23 @@ class Broker:
             raise self._error
 
     def _run(self, ready: threading.Event) -> None:
+        try:
+            import trio
+
+            trio.run(self._main, ready)
+        except BaseException as error:  # whatever it is, it belongs to the test
+            self._error = _first(error)
+        finally:
+            ready.set()
+
+    async def _main(self, ready: threading.Event) -> None:
         import trio
 
         from ottla.brokerlite.serve import run_broker
 
-        async def main() -> None:
-            self._token = trio.lowlevel.current_trio_token()
-            async with trio.open_nursery() as nursery:
-                self._running = await nursery.start(run_broker, self.config)
-                ready.set()
-
-        try:
-            trio.run(main)
-        except BaseException as error:  # whatever it is, it belongs to the test
-            self._error = _first(error)
-        finally:
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            self._running = await nursery.start(run_broker, self.config)
             ready.set()
 
 

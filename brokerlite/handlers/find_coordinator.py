@@ -1,0 +1,54 @@
+"""FindCoordinator v0-6: this broker coordinates every group, once it has groups.
+
+It is served although groups are not, because librdkafka takes a broker that does not advertise it for one too old for
+LZ4, and sends uncompressed without a word. A client that would join a group then reads from ApiVersions that it cannot
+(JoinGroup); one that assigns its partitions itself is content. Transactions and share groups are refused with
+INVALID_REQUEST and a message.
+
+v1+: key types and messages. v4+: many keys at once.
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest
+
+MANY_KEYS_SINCE = 4
+_GROUP = 0
+_REFUSED = {1: "this broker has no transactions yet", 2: "this broker has no share groups"}
+
+
+def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
+    request: FindCoordinatorRequest = call.message
+    if call.header.api_version >= MANY_KEYS_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=tuple(_find(broker, call, key, request.key_type) for key in request.coordinator_keys)
+        )
+    found = _find(broker, call, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinator:
+    settings = broker.settings
+    try:
+        if key_type != _GROUP:
+            raise InvalidRequest(_REFUSED.get(key_type, f"there are no coordinators of type {key_type}"))
+        if not key:
+            raise InvalidGroupId("a group's id is not empty")
+    except BrokerError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.detail or None
+        )
+    return Coordinator(
+        key=key,
+        node_id=settings.node_id,
+        host=settings.host or call.host,
+        port=settings.port,
+        error_code=0,
+        error_message=None,
+    )
