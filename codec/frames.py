@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from construct import Int16sb
-
 from ottla.codec import wire
 from ottla.codec.apis import APIS
-from ottla.codec.wire import Buffer, Int16, Int32, Text, WireType, message
-from ottla.errors import DecodeError, RemoteProtocolError
+from ottla.codec.wire import INT16, Buffer, Int16, Int32, Text, WireType, message
+from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 
 T = TypeVar("T")
 
@@ -26,7 +24,7 @@ MAX_FRAME = 100 * 2**20
 """Bytes; Kafka's `socket.request.max.bytes`, and what librdkafka and Java take as a response."""
 API_VERSIONS = 18
 
-LegacyString = WireType(lambda version, flexible, null: Text(Int16sb, null), "")
+LegacyString = WireType(lambda version, flexible, null: Text(INT16, null), "")
 """A string whose length stays two bytes in flexible versions too."""
 
 
@@ -69,12 +67,18 @@ def header_version(api_key: int, api_version: int) -> int:
 def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request frame (without its length) and the offset of the message.
 
-    Of an API that is not known, the offset is that behind the client id.
+    Of an API or a version that is not known, the offset is that behind the client id: what follows there cannot be
+    told, and a broker must be able to refuse an ApiVersions request of any version.
     """
     header, offset = wire.parse(RequestHeader, 1, frame)
-    if (known := APIS.get(header.api_key)) and header.api_version in wire.api(known.request).flexible:
+    if _is_known(header) and header_version(header.api_key, header.api_version) == 2:
         return wire.parse(RequestHeader, 2, frame)
     return header, offset
+
+
+def _is_known(header: RequestHeader) -> bool:
+    known = APIS.get(header.api_key)
+    return known is not None and header.api_version in wire.api(known.request).versions
 
 
 def parse_request(frame: Buffer) -> Request:
@@ -85,10 +89,9 @@ def parse_request(frame: Buffer) -> Request:
         DecodeError: the bytes are not such a request.
     """
     header, offset = parse_header(frame)
-    known = APIS.get(header.api_key)
-    if known is None or header.api_version not in wire.api(known.request).versions:
+    if not _is_known(header):
         raise UnknownApi(header)
-    body, end = wire.parse(known.request, header.api_version, frame, offset)
+    body, end = wire.parse(APIS[header.api_key].request, header.api_version, frame, offset)
     return Request(header=header, message=body, leftover=len(frame) - end)
 
 
@@ -124,7 +127,13 @@ def build_response(body: Any, version: int, correlation_id: int) -> bytes:
 
 
 def framed(payload: Buffer) -> bytes:
-    """``payload`` behind its 4-byte length."""
+    """``payload`` behind its 4-byte length.
+
+    Raises:
+        EncodeError: it is 2 GiB or longer.
+    """
+    if len(payload) >= 1 << 31:
+        raise EncodeError(f"a frame of {len(payload)} bytes is longer than its length field can say")
     return len(payload).to_bytes(4, "big") + payload
 
 
@@ -142,10 +151,15 @@ class FrameReader:
     def feed(self, data: Buffer) -> Iterator[bytes]:
         """Add ``data``; iterate over the frames that are whole now, without their lengths.
 
+        Frames that are not taken come first the next time.
+
         Raises:
-            RemoteProtocolError: the length cannot be one; the message says what the bytes look like.
+            RemoteProtocolError: (while iterating) the length cannot be one; the message says what the bytes look like.
         """
         self._buffer += data
+        return self._frames()
+
+    def _frames(self) -> Iterator[bytes]:
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big", signed=True)
             if not 0 <= size <= self._limit:

@@ -26,18 +26,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
 
-from construct import (
-    Construct,
-    ConstructError,
-    FormatField,
-    Int8sb,
-    Int16sb,
-    Int16ub,
-    Int32sb,
-    Int32ub,
-    Int64sb,
-    Struct,
-)
+from construct import Construct, FormatField, Struct
 
 from ottla.errors import DecodeError, EncodeError
 
@@ -46,6 +35,8 @@ T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 NO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
+UNKNOWN_TAGS = "unknown_tags"
+"""The attribute of every struct that keeps the tagged fields its class does not know: ``{tag: bytes}``."""
 _REQUIRED: Any = object()
 
 
@@ -66,7 +57,7 @@ class Versions:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nodes of the trees. Each is a construct; parse and build are written in terms of a stream.
+# Nodes of the trees. Each is a construct; parse and build are written in terms of a stream, and raise our errors only.
 
 
 def _read(stream: io.BytesIO, size: int) -> bytes:
@@ -76,7 +67,30 @@ def _read(stream: io.BytesIO, size: int) -> bytes:
     return data
 
 
-class Unsigned(Construct):  # type: ignore[misc]  # construct is untyped
+class Integer(FormatField):  # type: ignore[misc]  # construct is untyped
+    """A big-endian integer of fixed size; ``letter`` as `struct.pack` knows it, a capital for unsigned."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(">", letter)
+        self.signed = letter.islower()
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
+        return int.from_bytes(_read(stream, self.length), "big", signed=self.signed)
+
+    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
+        if not isinstance(obj, int):
+            raise EncodeError(f"int wanted, not {type(obj).__name__}")
+        try:
+            stream.write(obj.to_bytes(self.length, "big", signed=self.signed))
+        except OverflowError:
+            kind = "a signed" if self.signed else "an unsigned"
+            raise EncodeError(f"{obj} does not fit {kind} integer of {8 * self.length} bits") from None
+
+
+INT8, INT16, INT32, INT64 = (Integer(letter) for letter in "bhlq")
+
+
+class Unsigned(Construct):  # type: ignore[misc]
     """An unsigned LEB128 integer of at most 32 bits (five bytes)."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
@@ -88,7 +102,7 @@ class Unsigned(Construct):  # type: ignore[misc]  # construct is untyped
                 if value >= 1 << 32:
                     break
                 return value
-        raise DecodeError("varint of more than 32 bits", offset=stream.tell())
+        raise DecodeError("varint of more than 32 bits", offset=stream.tell() - 5)
 
     def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
         while obj > 0x7F:
@@ -109,18 +123,20 @@ class ZigZag(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
         value = 0
-        for shift in range(0, self.bits + 6, 7):
+        for shift in range(0, self.bits + 3, 7):
             byte = _read(stream, 1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >> self.bits:
                     break
                 return (value >> 1) ^ -(value & 1)
-        raise DecodeError(f"varint of more than {self.bits} bits", offset=stream.tell())
+        raise DecodeError(f"varint of more than {self.bits} bits", offset=stream.tell() - shift // 7 - 1)
 
     def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
-        if not isinstance(obj, int) or not -1 << (self.bits - 1) <= obj < 1 << (self.bits - 1):
-            raise EncodeError(f"{obj!r} is not an integer of {self.bits} bits")
+        if not isinstance(obj, int):
+            raise EncodeError(f"int wanted, not {type(obj).__name__}")
+        if not -1 << (self.bits - 1) <= obj < 1 << (self.bits - 1):
+            raise EncodeError(f"{obj} does not fit a signed integer of {self.bits} bits")
         UNSIGNED._build((obj << 1) ^ (obj >> (self.bits - 1)), stream, context, path)
 
 
@@ -218,8 +234,12 @@ class Blob(Sized):
             return
         if not isinstance(obj, bytes | bytearray | memoryview):
             raise EncodeError(f"bytes wanted, not {type(obj).__name__}")
-        self._build_length(len(obj), stream)
-        stream.write(obj)
+        try:
+            view = memoryview(obj)
+            self._build_length(view.nbytes, stream)
+            stream.write(view)
+        except (BufferError, ValueError) as error:  # a memoryview with gaps, or a released one
+            raise EncodeError(f"bytes wanted, and these cannot be read: {error}") from None
 
 
 class Sequence(Sized):
@@ -231,6 +251,8 @@ class Sequence(Sized):
         super().__init__(length, null)
         self.item = item
         self.least = least_size(item)
+        if self.least == 0:
+            raise TypeError("an element that may take no bytes leaves the count of an array without a bound")
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> tuple[Any, ...] | None:
         count = self._parse_length(stream)
@@ -249,8 +271,6 @@ class Sequence(Sized):
         except DecodeError as error:
             error.path = f"[{len(values)}]{error.path}"
             raise
-        except ConstructError as error:
-            raise DecodeError(str(error), f"[{len(values)}]", stream.tell()) from None
         return tuple(values)
 
     def _build(self, obj: Iterable[Any] | None, stream: io.BytesIO, context: Any, path: str) -> None:
@@ -269,8 +289,6 @@ class Sequence(Sized):
         except EncodeError as error:
             error.path = f"[{done}]{error.path}"
             raise
-        except ConstructError as error:
-            raise EncodeError(_unfit(values[done], error), f"[{done}]") from None
 
 
 class Tagged(NamedTuple):
@@ -298,104 +316,101 @@ class Structure(Struct):  # type: ignore[misc]
         self.known = {each.tag: each for each in tagged or ()}
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
-        if self.null and Int8sb._parse(stream, context, path) < 0:
+        if self.null and INT8._parse(stream, context, path) < 0:
             return None
         values: dict[str, Any] = {field.name: field.fresh_default() for field in self.absent}
         name = ""
         try:
             for name, node in self.members:
                 values[name] = node._parse(stream, context, path)
-            if self.tagged is not None:
-                name = "tagged fields"
-                self._parse_tags(stream, context, path, values)
         except DecodeError as error:
-            error.path = _join(name, error.path)
+            error.path = f".{name}{error.path}"
             raise
-        except ConstructError:
-            raise DecodeError("bytes end within it", f".{name}", stream.tell()) from None
+        if self.tagged is not None:
+            self._parse_tags(self.tagged, stream, context, path, values)
         return self.cls(**values)
 
-    def _parse_tags(self, stream: io.BytesIO, context: Any, path: str, values: dict[str, Any]) -> None:
-        for each in self.tagged or ():
+    def _parse_tags(
+        self, tagged: list[Tagged], stream: io.BytesIO, context: Any, path: str, values: dict[str, Any]
+    ) -> None:
+        for each in tagged:
             values[each.name] = _copy(each.default)
         unknown: dict[int, bytes] = {}
-        previous = -1
-        for _ in range(UNSIGNED._parse(stream, context, path)):
-            tag, size = UNSIGNED._parse(stream, context, path), UNSIGNED._parse(stream, context, path)
-            if tag <= previous:
-                raise DecodeError(f"tag {tag} after tag {previous}", offset=stream.tell())
-            previous, start = tag, stream.tell()
-            if known := self.known.get(tag):
-                try:
-                    values[known.name] = known.node._parse(stream, context, path)
-                except DecodeError as error:
-                    error.path = _join(known.name, error.path)
-                    raise
-                if stream.tell() - start != size:
-                    raise DecodeError(f"tagged field of {size} bytes took {stream.tell() - start}", known.name, start)
-            else:
-                unknown[tag] = _read(stream, size)
+        name, previous = UNKNOWN_TAGS, -1
+        try:
+            for _ in range(UNSIGNED._parse(stream, context, path)):
+                name = UNKNOWN_TAGS
+                tag, size = UNSIGNED._parse(stream, context, path), UNSIGNED._parse(stream, context, path)
+                start = stream.tell()
+                if tag <= previous:
+                    raise DecodeError(f"tag {tag} after tag {previous}", offset=start)
+                previous = tag
+                if known := self.known.get(tag):
+                    name = known.name
+                    values[name] = known.node._parse(stream, context, path)
+                    if (taken := stream.tell() - start) != size:
+                        raise DecodeError(f"tagged field of {size} bytes took {taken}", offset=start)
+                else:
+                    unknown[tag] = _read(stream, size)
+        except DecodeError as error:
+            error.path = f".{name}{error.path}"
+            raise
         if unknown:
-            values["unknown_tags"] = unknown
+            values[UNKNOWN_TAGS] = unknown
 
     def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
         if self.null:
-            Int8sb._build(-1 if obj is None else 1, stream, context, path)
+            INT8._build(-1 if obj is None else 1, stream, context, path)
             if obj is None:
                 return
         if type(obj) is not self.cls:
             raise EncodeError(f"{self.cls.__name__} wanted, not {type(obj).__name__}")
-        name, value = "", None
+        name = ""
         try:
             for field in self.absent:
-                name, value = field.name, getattr(obj, field.name)
-                if not field.ignorable and value != field.absent_value:
-                    raise EncodeError(f"this version has no such field, so it cannot carry {value!r}")
-            for name, node in self.members:
+                name = field.name
                 value = getattr(obj, name)
-                node._build(value, stream, context, path)
-            name, value = "tagged fields", None
-            if self.tagged is not None:
-                self._build_tags(obj, stream, context, path)
-            elif obj.unknown_tags:
-                raise EncodeError("this version has no tagged fields")
+                if not field.ignorable and _differs(value, field.absent_value):
+                    raise EncodeError(f"this version has no such field, so it cannot carry {value!r:.80}")
+            for name, node in self.members:
+                node._build(getattr(obj, name), stream, context, path)
+            name = UNKNOWN_TAGS
+            present = self._unknown_tags(obj.unknown_tags)
+            for tag, name, node, default in self.tagged or ():
+                if _differs(value := getattr(obj, name), default):
+                    node._build(value, out := io.BytesIO(), context, path)
+                    present[tag] = out.getvalue()
         except EncodeError as error:
-            error.path = _join(name, error.path)
+            error.path = f".{name}{error.path}"
             raise
         except AttributeError:
             raise EncodeError("the attribute is missing", f".{name}") from None
-        except ConstructError as error:
-            raise EncodeError(_unfit(value, error), f".{name}") from None
+        if self.tagged is not None:
+            UNSIGNED._build(len(present), stream, context, path)
+            for tag in sorted(present):
+                UNSIGNED._build(tag, stream, context, path)
+                UNSIGNED._build(len(present[tag]), stream, context, path)
+                stream.write(present[tag])
 
-    def _build_tags(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
-        present: dict[int, bytes] = dict(obj.unknown_tags)
-        for each in self.tagged or ():
-            value = getattr(obj, each.name)
-            if value != each.default:
-                out = io.BytesIO()
-                try:
-                    each.node._build(value, out, context, path)
-                except EncodeError as error:
-                    error.path = _join(each.name, error.path)
-                    raise
-                except ConstructError as error:
-                    raise EncodeError(_unfit(value, error), f".{each.name}") from None
-                present[each.tag] = out.getvalue()
-        UNSIGNED._build(len(present), stream, context, path)
-        for tag in sorted(present):
-            UNSIGNED._build(tag, stream, context, path)
-            UNSIGNED._build(len(present[tag]), stream, context, path)
-            stream.write(present[tag])
-
-
-def _join(name: str, rest: str) -> str:
-    return f".{name}{rest}"
+    def _unknown_tags(self, tags: dict[int, bytes]) -> dict[int, bytes]:
+        """A copy of ``tags``, found fit to be built."""
+        if not isinstance(tags, dict):
+            raise EncodeError(f"dict wanted, not {type(tags).__name__}")
+        if tags and self.tagged is None:
+            raise EncodeError("this version has no tagged fields")
+        for tag, data in tags.items():
+            if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
+                raise EncodeError(f"{tag!r} is no tag: an int of 32 bits is")
+            if tag in self.known:
+                raise EncodeError(f"tag {tag} is not unknown: it is {self.known[tag].name}")
+            if not isinstance(data, bytes):
+                raise EncodeError(f"tag {tag} has {type(data).__name__}, not bytes")
+        return dict(tags)
 
 
-def _unfit(value: Any, error: ConstructError) -> str:
-    if isinstance(value, int):
-        return f"{value} does not fit the integer"
-    return f"{type(value).__name__} does not fit: {str(error).splitlines()[0]}"
+def _differs(value: Any, default: Any) -> bool:
+    """Whether a field has a value to be sent; lists stand for tuples everywhere."""
+    return bool((tuple(value) if type(value) is list else value) != default)
 
 
 def least_size(node: Construct) -> int:
@@ -435,17 +450,17 @@ def _sized(kind: type[Sized], length: Construct, zero: Any) -> WireType:
 
 
 Boolean = _fixed(Bool(), False)
-Int8 = _fixed(Int8sb, 0)
-Int16 = _fixed(Int16sb, 0)
-UInt16 = _fixed(Int16ub, 0)
-Int32 = _fixed(Int32sb, 0)
-UInt32 = _fixed(Int32ub, 0)
-Int64 = _fixed(Int64sb, 0)
+Int8 = _fixed(INT8, 0)
+Int16 = _fixed(INT16, 0)
+UInt16 = _fixed(Integer("H"), 0)
+Int32 = _fixed(INT32, 0)
+UInt32 = _fixed(Integer("L"), 0)
+Int64 = _fixed(INT64, 0)
 VarInt = _fixed(ZigZag(32), 0)
 VarLong = _fixed(ZigZag(64), 0)
 Uuid = _fixed(Id(), NO_UUID)
-String = _sized(Text, Int16sb, "")
-Bytes = _sized(Blob, Int32sb, b"")
+String = _sized(Text, INT16, "")
+Bytes = _sized(Blob, INT32, b"")
 VarString = WireType(lambda version, flexible, null: Text(ZigZag(32), null), "")
 VarBytes = WireType(lambda version, flexible, null: Blob(ZigZag(32), null), b"")
 Records = WireType(Bytes.make, None)
@@ -457,7 +472,7 @@ def Array(item: Any) -> WireType:  # reads as a type in declarations
 
     def make(version: int, flexible: bool, null: bool) -> Construct:
         inner = item.make(version, flexible, False) if isinstance(item, WireType) else tree(item, version, flexible)
-        return Sequence(UNSIGNED if flexible else Int32sb, null, inner)
+        return Sequence(UNSIGNED if flexible else INT32, null, inner)
 
     return WireType(make, ())
 
@@ -498,7 +513,10 @@ class Field:
 
 
 def _copy(value: Any) -> Any:
-    return dataclasses.replace(value) if hasattr(value, "__wire__") else value
+    """A default of one's own: structs can be changed, so they are copied all the way down."""
+    if not hasattr(value, "__wire__"):
+        return value
+    return type(value)(**{field.name: _copy(getattr(value, field.name)) for field in value.__wire__})
 
 
 def wire(
@@ -538,8 +556,8 @@ def struct(cls: type[T]) -> type[T]:
             setattr(cls, name, dataclasses.field(default_factory=functools.partial(_copy, spec.default)))
         else:
             setattr(cls, name, spec.default)
-    cls.__annotations__["unknown_tags"] = dict[int, bytes]
-    setattr(cls, "unknown_tags", dataclasses.field(default_factory=dict, repr=False))  # noqa: B010 # new to the type
+    cls.__annotations__[UNKNOWN_TAGS] = dict[int, bytes]
+    setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=dict, repr=False))  # new to the type
     made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
     made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
     return made
