@@ -74,6 +74,7 @@ class Answer:
     def send(self, *frames: bytes) -> None:
         """Answer with the bytes of a whole frame (its length included), in as many pieces as is convenient."""
         self.frames = frames
+        self._connection.unsent += sum(map(len, frames))
         self._connection.wake()
 
     def nothing(self) -> None:
@@ -98,12 +99,24 @@ class Connection:
         self._stream, self._service, self._limits = stream, service, limits
         self._answers: deque[Answer] = deque()
         self._progress = trio.Event()
+        self.unsent = 0
         self._draining = False
+        self._held = False
         self._scope = trio.CancelScope()
         self._why = "closed by the peer"
 
     def wake(self) -> None:
         self._progress.set()
+
+    def hold(self, held: bool) -> None:
+        """Take no more requests from the peer until told otherwise: there is no room for what it sends."""
+        self._held = held
+        self.wake()
+
+    async def room(self, limit: int) -> None:
+        """Wait until at most ``limit`` bytes of answers are unsent."""
+        while self.unsent > limit:
+            await self._turn()
 
     def close(self, why: str) -> None:
         """Close without another answer; ``why`` goes into the log."""
@@ -147,7 +160,7 @@ class Connection:
                 return
             try:
                 for frame in reader.feed(data):
-                    while len(self._answers) >= self._limits.pipeline:
+                    while self._held or len(self._answers) >= self._limits.pipeline:
                         await self._turn()
                     answer = Answer(self)
                     self._answers.append(answer)
@@ -178,6 +191,8 @@ class Connection:
                 try:
                     with trio.fail_after(self._limits.write):
                         await self._stream.send_all(b"".join(ready))
+                    self.unsent -= sum(map(len, ready))
+                    self.wake()
                 except trio.BrokenResourceError:
                     self._scope.cancel()
                 except trio.TooSlowError:
