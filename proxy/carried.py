@@ -1,0 +1,101 @@
+"""Which APIs pass through the proxy, up to which version, and how: the one table.
+
+An API is offered to clients in the versions that both upstream and this table have. Of most the proxy reads nothing
+but the header, because the client's connection has an upstream connection of its own, to the very node it asked for.
+
+Not in the table, so never offered:
+- SaslHandshake, SaslAuthenticate, delegation tokens: the proxy does not authenticate clients yet.
+- DescribeCluster, DescribeQuorum, UpdateFeatures, UnregisterBroker, Add- and RemoveRaftVoter: they carry addresses
+  that clients would follow past the proxy, or are the cluster's own affair. Clients fall back to Metadata.
+- ShareFetch and its family, streams groups: ShareFetch answers with addresses of leaders.
+- GetTelemetrySubscriptions, PushTelemetry: the broker would take the client's metrics for the proxy's.
+- WriteTxnMarkers and whatever only brokers send.
+
+Source: the message definitions of Apache Kafka 4.3.1.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Way(Enum):
+    """How a request passes."""
+
+    OPAQUE = "bytes unread"
+    HERE = "answered by the proxy"
+    DECODED = "request or answer read, and changed where needed"
+
+
+class Carried(NamedTuple):
+    """One API: the newest version that passes, and how."""
+
+    name: str
+    newest: int
+    way: Way = Way.OPAQUE
+
+
+PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 10, 18, 22
+
+CARRIED: dict[int, Carried] = {
+    PRODUCE: Carried("Produce", 12, Way.DECODED),  # 13 has topic ids in place of names, and rules go by name
+    FETCH: Carried("Fetch", 15),  # from 16 on the answer has addresses of leaders (KIP-951)
+    2: Carried("ListOffsets", 11),
+    METADATA: Carried("Metadata", 13, Way.DECODED),  # addresses
+    8: Carried("OffsetCommit", 10),
+    9: Carried("OffsetFetch", 10),
+    FIND_COORDINATOR: Carried("FindCoordinator", 6, Way.DECODED),  # addresses
+    11: Carried("JoinGroup", 9),
+    12: Carried("Heartbeat", 4),
+    13: Carried("LeaveGroup", 5),
+    14: Carried("SyncGroup", 5),
+    15: Carried("DescribeGroups", 6),
+    16: Carried("ListGroups", 5),
+    API_VERSIONS: Carried("ApiVersions", 4, Way.HERE),
+    19: Carried("CreateTopics", 7),
+    20: Carried("DeleteTopics", 6),
+    21: Carried("DeleteRecords", 2),
+    INIT_PRODUCER_ID: Carried("InitProducerId", 5, Way.DECODED),  # the producer ids of clients are remembered
+    23: Carried("OffsetForLeaderEpoch", 4),
+    24: Carried("AddPartitionsToTxn", 3),  # later versions are for brokers
+    25: Carried("AddOffsetsToTxn", 4),
+    26: Carried("EndTxn", 4),  # 5 goes with transaction.version 2, a feature that the proxy does not offer
+    28: Carried("TxnOffsetCommit", 4),  # as EndTxn
+    29: Carried("DescribeAcls", 3),
+    30: Carried("CreateAcls", 3),
+    31: Carried("DeleteAcls", 3),
+    32: Carried("DescribeConfigs", 4),
+    33: Carried("AlterConfigs", 2),
+    34: Carried("AlterReplicaLogDirs", 2),
+    35: Carried("DescribeLogDirs", 5),
+    37: Carried("CreatePartitions", 3),
+    42: Carried("DeleteGroups", 3),
+    43: Carried("ElectLeaders", 2),
+    44: Carried("IncrementalAlterConfigs", 1),
+    45: Carried("AlterPartitionReassignments", 1),
+    46: Carried("ListPartitionReassignments", 0),
+    47: Carried("OffsetDelete", 0),
+    48: Carried("DescribeClientQuotas", 1),
+    49: Carried("AlterClientQuotas", 1),
+    50: Carried("DescribeUserScramCredentials", 0),
+    51: Carried("AlterUserScramCredentials", 0),
+    61: Carried("DescribeProducers", 0),
+    65: Carried("DescribeTransactions", 0),
+    66: Carried("ListTransactions", 2),
+    68: Carried("ConsumerGroupHeartbeat", 1),
+    69: Carried("ConsumerGroupDescribe", 1),
+    74: Carried("ListConfigResources", 1),
+    75: Carried("DescribeTopicPartitions", 0),
+}
+
+Versions = dict[int, tuple[int, int]]
+"""API key -> the oldest and the newest version."""
+
+
+def offered(upstream: Versions) -> Versions:
+    """What clients are offered of what ``upstream`` serves; ApiVersions in the versions the proxy itself speaks."""
+    both = {
+        key: (oldest, min(newest, CARRIED[key].newest))
+        for key, (oldest, newest) in sorted(upstream.items())
+        if key in CARRIED and oldest <= CARRIED[key].newest
+    }
+    return both | {API_VERSIONS: (0, CARRIED[API_VERSIONS].newest)}

@@ -1,0 +1,85 @@
+"""What the proxy knows of upstream: nodes, their ports here, and topics with their leaders.
+
+Learnt from every Metadata answer that passes, a client's or the proxy's own.
+"""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.codec.apis.produce import NodeEndpoint
+from ottla.proxy.events import Action, Address, Listen
+
+NO_LEADER = -1
+_LISTEN_AGAIN = 5.0
+"""Seconds after which a port that could not be opened is tried again."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic as upstream described it last."""
+
+    topic_id: uuid.UUID
+    leaders: dict[int, int]
+    """Partition -> node; `NO_LEADER` where there is none at the moment."""
+
+
+class Cluster:
+    """The nodes and topics of upstream.
+
+    Args:
+        host: what clients are told for every node.
+    """
+
+    def __init__(self, actions: list[Action], host: str) -> None:
+        self.host = host
+        self.nodes: dict[int, Address] = {}
+        """Node -> where upstream says it is."""
+        self.ports: dict[int, int] = {}
+        """Node -> the proxy's port for it."""
+        self.topics: dict[str, Topic] = {}
+        self._actions = actions
+        self._asked: dict[int, float] = {}
+        """Node -> when its port may be asked for again."""
+
+    def learn(self, metadata: MetadataResponse, now: float) -> None:
+        """Take over what an answer says; ports for new nodes are asked for."""
+        for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
+            self.nodes[broker.node_id] = (broker.host, broker.port)
+            if broker.node_id not in self.ports and now >= self._asked.get(broker.node_id, 0.0):
+                self._asked[broker.node_id] = now + _LISTEN_AGAIN
+                self._actions.append(Listen(broker.node_id))
+        for topic in metadata.topics:
+            if topic.name is not None and topic.partitions:
+                self.topics[topic.name] = _described(topic)
+
+    def listening(self, node: int, port: int | None) -> None:
+        """A port was opened, or could not be."""
+        if port is not None:
+            self.ports[node] = port
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node that leads a partition, as far as known."""
+        known = self.topics.get(topic)
+        return known.leaders.get(partition, NO_LEADER) if known else NO_LEADER
+
+    def point_here(self, metadata: MetadataResponse) -> None:
+        """Replace the brokers' addresses by the proxy's; brokers without a port here are left out."""
+        kept = tuple(broker for broker in metadata.brokers if broker.node_id in self.ports)
+        for broker in kept:
+            broker.host, broker.port = self.host, self.ports[broker.node_id]
+        metadata.brokers = kept
+
+    def endpoints_here(self, endpoints: Iterable[NodeEndpoint]) -> tuple[NodeEndpoint, ...]:
+        """Hints where new leaders are, with the proxy's addresses."""
+        return tuple(
+            NodeEndpoint(node_id=each.node_id, host=self.host, port=self.ports[each.node_id], rack=each.rack)
+            for each in endpoints
+            if each.node_id in self.ports
+        )
+
+
+def _described(topic: MetadataResponseTopic) -> Topic:
+    leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
+    return Topic(topic.topic_id, leaders)

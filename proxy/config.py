@@ -1,0 +1,194 @@
+"""What a proxy is told before it starts: options, topic rules, and the same as a TOML file.
+
+A file has the options of `ProxyConfig` under their names, with dashes or underscores, and the rules as a table:
+
+    upstream = "kafka-1:9092"
+    listen = "0.0.0.0:19092"
+    advertise = "proxy.example"
+
+    [topics]
+    flights = "rewrite"
+    "audit-*" = "observe:crc32"
+"""
+
+import tomllib
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ottla.codec.partitioners import PARTITIONERS
+from ottla.errors import ConfigurationError
+
+DEFAULT_PARTITIONER = "murmur2"
+_EVERY_ADDRESS = ("0.0.0.0", "::")
+
+
+class Mode(Enum):
+    """What happens to the records of a topic."""
+
+    OBSERVE = "observe"
+    """They go where the client said; keys that land elsewhere than the partitioner would put them are counted."""
+    REWRITE = "rewrite"
+    """Those with a key go to the partition of their key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicRule:
+    """``'GLOB=MODE[:PARTITIONER]'``: how the topics whose names match are treated.
+
+    Raises:
+        ConfigurationError: the glob is empty, or the partitioner unknown.
+    """
+
+    glob: str
+    """As the shell matches: ``*``, ``?``, ``[a-z]``; the case counts."""
+    mode: Mode
+    partitioner: str = DEFAULT_PARTITIONER
+
+    def __post_init__(self) -> None:
+        if not self.glob:
+            raise ConfigurationError("a topic rule begins with the topics' name or glob, as in 'flights=rewrite'")
+        if self.partitioner not in PARTITIONERS:
+            known = ", ".join(PARTITIONERS)
+            raise ConfigurationError(f"partitioner {self.partitioner!r} of topic {self.glob!r} is not one of {known}")
+
+
+def parse_rule(text: str) -> TopicRule:
+    """The rule ``'GLOB=MODE[:PARTITIONER]'``, such as ``'flights=rewrite'`` or ``'audit-*=observe:crc32'``.
+
+    Raises:
+        ConfigurationError: it is none; the message says what would do.
+    """
+    glob, equals, treatment = text.rpartition("=")
+    if not equals:
+        raise ConfigurationError(
+            f"{text!r} is not a topic rule: write GLOB=MODE[:PARTITIONER], as in 'flights=rewrite'"
+        )
+    return _rule(glob.strip(), treatment)
+
+
+def _rule(glob: str, treatment: str) -> TopicRule:
+    mode, colon, partitioner = treatment.strip().partition(":")
+    try:
+        chosen = Mode(mode)
+    except ValueError:
+        known = " or ".join(each.value for each in Mode)
+        raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {known}") from None
+    return TopicRule(glob=glob, mode=chosen, partitioner=partitioner if colon else DEFAULT_PARTITIONER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyConfig:
+    """The configuration of one proxy. Sizes are bytes, times seconds.
+
+    Raises:
+        ConfigurationError: a value cannot be used; the message names the option.
+    """
+
+    upstream: str
+    """``host:port[,host:port…]`` of brokers, or ``zeroconf://name``."""
+    listen: str = "127.0.0.1:9092"
+    """The address of upstream's first node; the others count up from its port. Port 0: any free ones."""
+    advertise: str | None = None
+    """The host name that clients are told; ``None``: that of ``listen``."""
+    topics: tuple[TopicRule, ...] = ()
+    """The first that matches counts; topics without a rule pass untouched."""
+    health: str | None = None
+    """``host:port`` of ``/health`` and ``/ready``; ``None``: nowhere."""
+    connect_timeout: float = 10.0
+    """For one connection to upstream, and for all of upstream when the proxy starts."""
+    request_timeout: float = 30.0
+    """For an answer to one of the proxy's own requests; then it is sent again over another connection."""
+    delivery_timeout: float = 120.0
+    """After how long records that upstream keeps refusing for the time being (and so surely has not stored) are given
+    back to their client with upstream's error."""
+    max_buffered: int = 64 * 2**20
+    """Records of rewritten topics on their way; above it clients that produce to them are not read."""
+    max_batch: int = 512 * 2**10
+    """Up to here the records of several client batches share one upstream batch, before compression."""
+    max_request_bytes: int = 100 * 2**20
+    """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
+    max_connections: int = 2000
+    stats_interval: float = 60.0
+    """How often a line of statistics is logged, if there is news."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout", "request_timeout", "delivery_timeout", "stats_interval"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigurationError(f"{_dashed(name)} is {getattr(self, name)}; it must be more than 0 seconds")
+        for name in ("max_buffered", "max_batch", "max_request_bytes", "max_connections"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{_dashed(name)} is {getattr(self, name)}; it must be at least 1")
+        if not self.upstream.startswith("zeroconf://"):
+            for address in self.upstream.split(","):
+                split_address(address.strip())
+        if self.health is not None:
+            split_address(self.health)
+        host, _ = split_address(self.listen)
+        if host in _EVERY_ADDRESS and self.advertise is None:
+            raise ConfigurationError(
+                f"listen {self.listen!r} is every address: say with advertise which host clients reach"
+            )
+
+    @property
+    def advertised_host(self) -> str:
+        return self.advertise or split_address(self.listen)[0]
+
+
+def read_config(path: Path, **options: Any) -> ProxyConfig:
+    """The configuration in a TOML file; ``options`` that are not ``None`` override it, and rules stand before its own.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or says what a proxy does not understand.
+    """
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+    values: dict[str, Any] = {}
+    kinds = {field.name: field.type for field in fields(ProxyConfig)}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name not in kinds:
+            raise ConfigurationError(f"{path}: {key!r} is not an option; known are {', '.join(map(_dashed, kinds))}")
+        values[name] = _rules(path, value) if name == "topics" else _typed(path, key, value, kinds[name])
+    rules = (*options.pop("topics", ()), *values.pop("topics", ()))
+    values |= {name: value for name, value in options.items() if value is not None}
+    if "upstream" not in values:
+        raise ConfigurationError(f'{path} does not say upstream, as in upstream = "localhost:9092"')
+    return ProxyConfig(topics=rules, **values)
+
+
+def _rules(path: Path, table: Any) -> tuple[TopicRule, ...]:
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise ConfigurationError(f'{path}: [topics] is a table such as flights = "rewrite"')
+    return tuple(_rule(glob, treatment) for glob, treatment in table.items())
+
+
+def _typed(path: Path, key: str, value: Any, kind: Any) -> Any:
+    wanted = {str: str, int: int, float: int | float}.get(kind, str)
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise ConfigurationError(f"{path}: {key} is {value!r}, and must be {'a text' if wanted is str else 'a number'}")
+    return value
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """``host:port`` or ``[IPv6]:port`` in two.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    host, _, port = text.rpartition(":")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        host = ""
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"{text!r} is not an address: write host:port, such as 127.0.0.1:9092")
+    return host, int(port)

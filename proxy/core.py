@@ -1,0 +1,171 @@
+"""The proxy's one machine: every port, every client, every connection to upstream.
+
+One for all ports, because a partition's leader may move between two tries of a client, and the retry then comes in
+through another port: what was sent before must be known there too.
+
+    core.handle(event, now)              # for whatever happens
+    for action in core.poll(now): ...    # after every `handle`, and at `core.deadline`
+
+Rule: no clock, no socket, no chance: the same events at the same times give the same actions.
+"""
+
+import logging
+from collections.abc import Callable
+
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.errors import BrokerUnreachable, RemoteProtocolError
+from ottla.proxy.cluster import Cluster
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.control import Control
+from ottla.proxy.delivery import Delivery
+from ottla.proxy.events import (
+    Action,
+    Address,
+    CloseClient,
+    Connected,
+    Event,
+    HoldClients,
+    Left,
+    Listen,
+    Listening,
+    Lost,
+    Received,
+    Requested,
+)
+from ottla.proxy.link import Links
+from ottla.proxy.produce import Rewriter, Tally
+from ottla.proxy.routing import TopicRules
+from ottla.proxy.session import Session
+
+log = logging.getLogger("ottla.proxy")
+
+
+class ProxyCore:
+    """The machine.
+
+    Args:
+        bootstrap: addresses of upstream.
+    """
+
+    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...]) -> None:
+        self.actions: list[Action] = []
+        self.config = config
+        self.rules = TopicRules(config.topics)
+        self.links = Links(self.actions, config.connect_timeout)
+        self.cluster = Cluster(self.actions, config.advertised_host)
+        self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
+        self.delivery = Delivery(self.links, self.cluster, self.control, config)
+        self.rewriter = Rewriter(self.rules, self.cluster, self.control, self.delivery, config)
+        self._sessions: dict[int, Session] = {}
+        self._opening: set[int] = set()
+        self._after_opening: list[Callable[[], None]] = []
+        self._held: frozenset[int] = frozenset()
+
+    @property
+    def ready(self) -> bool:
+        """Upstream answers, and clients can reach every node."""
+        return self.control.answered and bool(self.cluster.ports) and not self._opening
+
+    @property
+    def idle(self) -> bool:
+        """No records are on their way."""
+        return self.delivery.idle
+
+    @property
+    def tallies(self) -> dict[str, Tally]:
+        """Topic -> what was seen of it."""
+        return self.rewriter.tallies
+
+    def unreachable(self) -> BrokerUnreachable:
+        """Why upstream could not be reached."""
+        return self.control.unreachable(self.config.connect_timeout)
+
+    def handle(self, event: Event, now: float) -> None:
+        """Something happened."""
+        match event:
+            case Requested(client, node, ticket, frame):
+                self._requested(client, node, ticket, frame, now)
+            case Left(client):
+                if session := self._sessions.pop(client, None):
+                    session.left()
+            case Connected(number):
+                if link := self.links.find(number):
+                    link.connected(now)
+            case Received(number, frame):
+                self._received(number, frame, now)
+            case Lost(number, why):
+                if link := self.links.find(number):
+                    link.lost(why, now)
+            case Listening(node, port):
+                self.cluster.listening(node, port)
+                self._opening.discard(node)
+        self._open_waiters()
+
+    def poll(self, now: float) -> list[Action]:
+        """What is to be done now."""
+        self.links.expire(now)
+        self.rewriter.expire(now)
+        self.delivery.pump(now)
+        self.control.pump(now)
+        self._hold()
+        actions = self.actions.copy()
+        self.actions.clear()
+        self._opening.update(action.node for action in actions if isinstance(action, Listen))
+        return actions
+
+    @property
+    def deadline(self) -> float | None:
+        """When to poll if nothing happens."""
+        parts = (self.links.deadline, self.rewriter.deadline, self.delivery.deadline, self.control.deadline)
+        return min((deadline for deadline in parts if deadline is not None), default=None)
+
+    # -- what sessions share
+
+    def when_ports_are_open(self, then: Callable[[], None]) -> None:
+        self._after_opening.append(then)
+
+    def ask_for_nodes(self) -> None:
+        self.control.want_nodes()
+
+    # -- inside
+
+    def _requested(self, client: int, node: int, ticket: int, frame: bytes, now: float) -> None:
+        session = self._sessions.get(client)
+        if session is None:
+            session = self._sessions[client] = Session(self, client, node)
+        try:
+            session.request(ticket, frame, now)
+        except RemoteProtocolError as error:
+            self.actions.append(CloseClient(client, str(error)))
+
+    def _received(self, number: int, frame: bytes, now: float) -> None:
+        link = self.links.find(number)
+        if link is None:
+            return
+        try:
+            link.received(frame, now)
+        except RemoteProtocolError as error:
+            log.error("upstream breaks the protocol: %s", error, extra={"peer": str(link)})
+            link.end(error, now)
+
+    def _learned(self, metadata: MetadataResponse, now: float) -> None:
+        self.rewriter.learned(metadata, now)
+
+    def _open_waiters(self) -> None:
+        if not self._after_opening or self._opening or any(isinstance(action, Listen) for action in self.actions):
+            return
+        waiting, self._after_opening = self._after_opening, []
+        for then in waiting:
+            then()
+
+    def _hold(self) -> None:
+        """Keep what is buffered within its bound."""
+        full, room = self.config.max_buffered, self.config.max_buffered // 2
+        if self.rewriter.buffered > full:
+            held = frozenset(client for client, session in self._sessions.items() if session.produces)
+            if fresh := held - self._held:
+                self.actions.append(HoldClients(fresh, True))
+            self._held = self._held | held
+        elif self._held and self.rewriter.buffered <= room:
+            self.actions.append(HoldClients(self._held, False))
+            self._held = frozenset()

@@ -1,0 +1,113 @@
+"""What goes into the proxy's machine (events) and what comes out of it (actions).
+
+Clients and upstream connections are numbers: a client's is the listener's, an upstream connection's counts up in the
+machine, so that late news of an old connection is about a number that nobody knows any more.
+"""
+
+from dataclasses import dataclass
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A client sent a frame (without its length) on the port of ``node``; ``ticket`` is its place for the answer."""
+
+    client: int
+    node: int
+    ticket: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A client's connection has ended."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An upstream connection brought a frame (without its length)."""
+
+    link: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An upstream connection ended, or could not be made."""
+
+    link: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The port for a node is open; ``None``: it could not be opened."""
+
+    node: int
+    port: int | None
+
+
+Event = Requested | Left | Connected | Received | Lost | Listening
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Give a client the bytes of a whole frame for its request; none at all where the request has no answer."""
+
+    client: int
+    ticket: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CloseClient:
+    """Close a client's connection without another answer."""
+
+    client: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldClients:
+    """Do not read from these clients (or do again): there is no room for what they produce."""
+
+    clients: frozenset[int]
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open an upstream connection; ``client`` is whom it is for, where it is for one alone."""
+
+    link: int
+    address: Address
+    client: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    link: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Open the port for a node of upstream."""
+
+    node: int
+
+
+Action = Answer | CloseClient | HoldClients | Connect | Send | Disconnect | Listen

@@ -1,0 +1,370 @@
+"""Records of rewritten topics: from a client's batch to the partitions of their keys, and back to the client's answer.
+
+Rules:
+- What the proxy cannot do right is refused with an error that no client retries and a message that says what to do.
+- A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
+  place, else it is -1, "unknown".
+- The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
+"""
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.compression import Compression
+from ottla.codec.records import MAGIC, NO_PRODUCER_ID, Columns, RecordBatch, parse_batch
+from ottla.errors import (
+    BrokerError,
+    CorruptMessage,
+    DecodeError,
+    InvalidRecord,
+    OutOfOrderSequenceNumber,
+    PolicyViolation,
+    ProducerFenced,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+    broker_error,
+)
+from ottla.proxy.batches import Result, Row
+from ottla.proxy.cluster import Cluster
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.control import Control
+from ottla.proxy.delivery import Delivery
+from ottla.proxy.producers import Numbered, Outcome, Producers, Window
+from ottla.proxy.routing import Routes, TopicRules, routes
+
+log = logging.getLogger("ottla.proxy")
+
+Answered = Callable[[Outcome, float], None]
+
+DECOMPRESSED_LIMIT = 64 * 2**20
+"""Bytes that one batch of a client may take when decompressed."""
+TRANSACTIONS_REFUSED = (
+    "the proxy moves this topic's records by key and cannot do so in transactions: produce to it without "
+    "transactional.id, or to upstream directly"
+)
+_MAGIC = 16
+"""Where the format of a record set stands."""
+_RECORD_OVERHEAD = 20
+METADATA_WAIT = 15.0
+"""Seconds that records wait for the number of their topic's partitions."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen of one topic."""
+
+    records: int = 0
+    keyless: int = 0
+    misplaced: int = 0
+    """Keys that the client put elsewhere than the partitioner would: moved, or in mode `observe` only counted."""
+    refused: int = 0
+    """Batches."""
+
+
+@dataclass(slots=True, eq=False)
+class ClientBatch(Numbered):
+    """A client's batch under way. Its parts settle one by one (see `Result`)."""
+
+    rewriter: "Rewriter"
+    topic: str
+    partition: int
+    """The one that the client chose."""
+    compression: Compression
+    size: int
+    """Bytes that it takes in memory, about."""
+    window: "Window[ClientBatch] | None"
+    """``None`` where the client is not idempotent."""
+    waiting: list[Answered]
+    """Who wants to hear the outcome; a retry adds itself."""
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    """Partition -> the records that go there."""
+    destinations: list[int] = field(default_factory=list)
+    """Index of a record -> its partition."""
+    in_place: bool = True
+    """All of its records stay where the client put them, and none is left out because it was stored before."""
+    open_parts: int = 0
+    offset: int = -1
+    failures: dict[int, Result] = field(default_factory=dict)
+
+    def settled(self, partition: int, result: Result, now: float) -> None:
+        if result.error_code:
+            self.failures[partition] = result
+        elif self.in_place:
+            self.offset = result.offset
+        self.open_parts -= 1
+        if self.open_parts == 0:
+            self.rewriter.finished(self, now)
+
+
+@dataclass(slots=True)
+class _Parked:
+    """Records whose topic is not known yet."""
+
+    topic: str
+    partition: int
+    data: bytes
+    transactional: bool
+    answered: Answered
+    deadline: float
+
+
+class Rewriter:
+    """Takes the records of rewritten topics, and counts those of observed ones."""
+
+    def __init__(
+        self, rules: TopicRules, cluster: Cluster, control: Control, delivery: Delivery, config: ProxyConfig
+    ) -> None:
+        self.producers: Producers[ClientBatch] = Producers()
+        self.tallies: dict[str, Tally] = {}
+        self.buffered = 0
+        """Bytes of records on their way, about."""
+        self._rules, self._cluster, self._control, self._delivery = rules, cluster, control, delivery
+        self._config = config
+        self._routes: dict[str, Routes] = {}
+        self._alerted: set[tuple[str, int]] = set()
+        self._parked: deque[_Parked] = deque()
+
+    # -- in
+
+    def offer(
+        self, topic: str, partition: int, data: bytes | None, transactional: bool, answered: Answered, now: float
+    ) -> None:
+        """Deliver the record set ``data`` that a client sent for a partition; ``answered`` hears what became of it."""
+        if topic in self._cluster.topics and not any(each.topic == topic for each in self._parked):
+            self._accept(topic, partition, data or b"", transactional, answered, now)
+        else:
+            self._control.want_topics(topic)
+            self._parked.append(_Parked(topic, partition, data or b"", transactional, answered, now + METADATA_WAIT))
+            self.buffered += len(data or b"")
+
+    def _accept(
+        self, topic: str, partition: int, data: bytes, transactional: bool, answered: Answered, now: float
+    ) -> None:
+        try:
+            batch = _checked(data, transactional)
+            ways = self._routes_of(topic)
+            if partition not in self._cluster.topics[topic].leaders:
+                raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
+            window = None
+            if batch.producer_id != NO_PRODUCER_ID:
+                window = self.producers.window(batch.producer_id, topic, partition)
+                match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
+                    case ClientBatch() as under_way:
+                        under_way.waiting.append(answered)
+                        return
+                    case Outcome() as outcome:
+                        answered(outcome, now)
+                        return
+            client_batch = self._sorted(topic, partition, batch, ways, window)
+        except BrokerError as error:
+            self._tally(topic).refused += 1
+            answered(Outcome(error.code, error_message=error.detail or None), now)
+            return
+        client_batch.waiting.append(answered)
+        self.buffered += client_batch.size
+        if window is None or window.begin(client_batch):
+            self._deliver(client_batch, now)
+
+    def _sorted(
+        self, topic: str, partition: int, batch: RecordBatch, ways: Routes, window: "Window[ClientBatch] | None"
+    ) -> ClientBatch:
+        """The records by destination. Raises `InvalidRecord`: they are damaged."""
+        columns = _columns(batch)
+        partition_of = ways.partition_of
+        destinations = [partition if key is None else partition_of(key) for key in columns.keys]
+        sorted_batch = ClientBatch(
+            epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            count=batch.count,
+            rewriter=self,
+            topic=topic,
+            partition=partition,
+            compression=Compression(batch.compression),
+            size=_size(columns),
+            window=window,
+            waiting=[],
+            destinations=destinations,
+            in_place=destinations.count(partition) == batch.count,
+        )
+        rows = sorted_batch.rows
+        for destination in sorted(set(destinations)):
+            rows[destination] = []
+        fields = zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
+        for destination, row in zip(destinations, fields, strict=True):
+            rows[destination].append(row)
+        if window is not None and window.has_stored_ahead:
+            self._leave_out_the_stored(sorted_batch, window)
+        tally = self._tally(topic)
+        tally.records += batch.count
+        tally.keyless += columns.keys.count(None)
+        tally.misplaced += batch.count - destinations.count(partition)
+        return sorted_batch
+
+    def _leave_out_the_stored(self, batch: ClientBatch, window: "Window[ClientBatch]") -> None:
+        places: Counter[int] = Counter()
+        kept: dict[int, list[Row]] = {}
+        for index, destination in enumerate(batch.destinations):
+            row = batch.rows[destination][places[destination]]
+            places[destination] += 1
+            if not window.stored_already(index, batch.base_sequence):
+                kept.setdefault(destination, []).append(row)
+        batch.rows, batch.in_place = kept, False
+
+    def _deliver(self, batch: ClientBatch, now: float) -> None:
+        rows, batch.rows = batch.rows, {}
+        batch.open_parts = len(rows)
+        if not rows:
+            self.finished(batch, now)
+        each = batch.size // max(batch.count, 1)
+        for destination, part in rows.items():
+            self._delivery.put(batch.topic, destination, part, each * len(part), batch.compression, batch, now)
+
+    # -- out
+
+    def finished(self, batch: ClientBatch, now: float) -> None:
+        """Every part of a batch is settled."""
+        followers: list[ClientBatch] = []
+        if batch.failures:
+            worst = max(batch.failures.values(), key=lambda result: result.doubtful)
+            self._log_refusal(batch, worst)
+            if batch.window is not None:
+                stored = [i for i, destination in enumerate(batch.destinations) if destination not in batch.failures]
+                followers = batch.window.fail(stored, fence=worst.doubtful)
+            fenced = worst.doubtful and batch.window is not None
+            outcome = Outcome(ProducerFenced.code if fenced else worst.error_code, error_message=worst.message)
+        else:
+            outcome = Outcome(0, batch.offset)
+            if batch.window is not None:
+                batch.window.succeed(outcome)
+        self._tell(batch, outcome, now)
+        for follower in followers:
+            self._tell(follower, Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed"), now)
+        if batch.window is not None and batch.window.under_way:
+            self._deliver(batch.window.under_way[0], now)
+
+    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
+        self.buffered -= batch.size
+        waiting, batch.waiting = batch.waiting, []
+        for answered in waiting:
+            answered(outcome, now)
+
+    def _log_refusal(self, batch: ClientBatch, result: Result) -> None:
+        self._tally(batch.topic).refused += 1
+        place = f"{batch.topic}-{batch.partition}"
+        log.warning(
+            "nobody can know whether records were stored" if result.doubtful else "upstream refused records",
+            extra={"partition": place, "records": batch.count, "error": broker_error(result.error_code).name},
+        )
+
+    # -- topics
+
+    def learned(self, metadata: MetadataResponse, now: float) -> None:
+        """Metadata has come: go on with what waited for it."""
+        parked, self._parked = self._parked, deque()
+        for each in parked:
+            if each.topic in self._cluster.topics:
+                self._unpark(each, now)
+            else:
+                self._parked.append(each)
+
+    def expire(self, now: float) -> None:
+        """Give back what has waited too long for its topic."""
+        while self._parked and self._parked[0].deadline <= now:
+            each = self._parked.popleft()
+            self.buffered -= len(each.data)
+            message = f"upstream has not described {each.topic} within {METADATA_WAIT:g} s"
+            each.answered(Outcome(UnknownTopicOrPartition.code, error_message=message), now)
+        for each in self._parked:
+            self._control.want_topics(each.topic)
+
+    @property
+    def deadline(self) -> float | None:
+        return self._parked[0].deadline if self._parked else None
+
+    def _unpark(self, each: _Parked, now: float) -> None:
+        self.buffered -= len(each.data)
+        self._accept(each.topic, each.partition, each.data, each.transactional, each.answered, now)
+
+    def _routes_of(self, topic: str) -> Routes:
+        known, ways = self._cluster.topics[topic], self._routes.get(topic)
+        count = len(known.leaders)
+        if ways is None or ways.topic_id != known.topic_id:
+            rule = self._rules.of(topic)
+            assert rule is not None, "only topics with a rule come here"
+            ways = self._routes[topic] = routes(rule, known.topic_id, count)
+            log.info("partitions pinned", extra={"topic": topic, "partitions": count})
+        elif count != ways.partitions and (topic, count) not in self._alerted:
+            self._alerted.add((topic, count))
+            log.error(
+                "a rewritten topic has changed its number of partitions; keys go on to the pinned number of them",
+                extra={"topic": topic, "pinned": ways.partitions, "partitions": count},
+            )
+        return ways
+
+    # -- observed topics
+
+    def observe(self, topic: str, partition: int, data: bytes | None) -> None:
+        """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
+        known = self._cluster.topics.get(topic)
+        rule = self._rules.of(topic)
+        if known is None or rule is None or not data:
+            return
+        try:
+            batch = parse_batch(data)
+            keys = batch.columns(DECOMPRESSED_LIMIT).keys
+        except DecodeError:
+            return
+        ways = self._routes.get(topic)
+        if ways is None or ways.partitions != len(known.leaders):
+            ways = self._routes[topic] = routes(rule, known.topic_id, len(known.leaders))
+        tally = self._tally(topic)
+        tally.records += len(keys)
+        tally.keyless += keys.count(None)
+        tally.misplaced += sum(1 for key in keys if key is not None and ways.partition_of(key) != partition)
+
+    def _tally(self, topic: str) -> Tally:
+        return self.tallies.setdefault(topic, Tally())
+
+
+def _checked(data: bytes, transactional: bool) -> RecordBatch:
+    """The one batch in a record set, judged as a broker would.
+
+    Raises:
+        BrokerError: it cannot be taken.
+    """
+    if transactional:
+        raise PolicyViolation(TRANSACTIONS_REFUSED)
+    try:
+        batch = parse_batch(data)
+    except DecodeError as error:
+        if len(data) > _MAGIC and data[_MAGIC] != MAGIC:
+            raise UnsupportedForMessageFormat(f"{error}; use a client that speaks Kafka 0.11 or later") from None
+        raise InvalidRecord(str(error)) from None
+    if len(batch.data) != len(data):
+        raise InvalidRecord("more than one batch for a partition in one request")
+    if not batch.crc_matches:
+        raise CorruptMessage("the CRC does not match")
+    if batch.transactional:
+        raise PolicyViolation(TRANSACTIONS_REFUSED)
+    if batch.control or batch.count < 1 or batch.last_offset_delta != batch.count - 1:
+        raise InvalidRecord(
+            "a control batch" if batch.control else f"{batch.count} records up to {batch.last_offset_delta}"
+        )
+    return batch
+
+
+def _columns(batch: RecordBatch) -> Columns:
+    try:
+        return batch.columns(DECOMPRESSED_LIMIT)
+    except DecodeError as error:
+        raise InvalidRecord(f"the records cannot be read: {error}") from None
+
+
+def _size(columns: Columns) -> int:
+    """Bytes that the records take in memory, about."""
+    keys, values = sum(map(len, filter(None, columns.keys))), sum(map(len, filter(None, columns.values)))
+    headers = sum(len(name) + len(value or b"") for each in columns.headers for name, value in each)
+    return keys + values + headers + _RECORD_OVERHEAD * len(columns.keys)

@@ -1,0 +1,56 @@
+"""Which topics are treated how, and where a key goes.
+
+Rules:
+- The first rule whose glob matches counts; topics whose names begin with ``__`` are Kafka's own and match none.
+- The number of partitions is pinned when a rewritten topic is first seen: were it to follow a growing topic, every key
+  would move. Only a topic that was deleted and made anew (another topic id) gets a new pin.
+- A record without a key stays where its client put it; an empty key is a key.
+"""
+
+import fnmatch
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ottla.codec.partitioners import PARTITIONERS
+from ottla.proxy.config import Mode, TopicRule
+
+_REMEMBERED_KEYS = 16 * 2**10
+_REMEMBERED_TOPICS = 10_000
+
+
+class TopicRules:
+    """The configured rules, asked by topic name."""
+
+    def __init__(self, rules: Sequence[TopicRule]) -> None:
+        self._rules = [(re.compile(fnmatch.translate(rule.glob)), rule) for rule in rules]
+        self.of = lru_cache(_REMEMBERED_TOPICS)(self._find)
+        """The rule of a topic, or ``None``."""
+
+    def _find(self, topic: str) -> TopicRule | None:
+        if topic.startswith("__"):
+            return None
+        return next((rule for pattern, rule in self._rules if pattern.match(topic)), None)
+
+    def rewrites(self, topic: str) -> bool:
+        rule = self.of(topic)
+        return rule is not None and rule.mode is Mode.REWRITE
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Where the keys of one topic go."""
+
+    topic_id: uuid.UUID
+    partitions: int
+    """The pinned number."""
+    partition_of: Callable[[bytes], int]
+
+
+def routes(rule: TopicRule, topic_id: uuid.UUID, partitions: int) -> Routes:
+    """The routes of a topic with so many partitions."""
+    partitioner = PARTITIONERS[rule.partitioner]
+    # Keys repeat, and a hash in Python takes ten times as long as looking it up.
+    return Routes(topic_id, partitions, lru_cache(_REMEMBERED_KEYS)(lambda key: partitioner(key, partitions)))

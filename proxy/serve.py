@@ -1,0 +1,361 @@
+"""The proxy under trio: listens, connects, and pumps bytes between sockets and `ProxyCore`.
+
+Theory of operation: whatever happens becomes an event; each event is handed to the core at once, and what the core
+wants done is done before anything else happens. Downstream is `ottla.serve.Listener`, a port for each node; upstream
+connections are `_Pipe`s, each with a reader and a writer.
+
+Rules:
+- Nothing is buffered without a bound. A client whose records or forwarded requests pile up is not read; an upstream
+  connection whose answers a client does not take is not read.
+- Every wait has a bound: the core's deadlines end upstream connections that do not answer.
+"""
+
+import itertools
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field, replace
+
+import trio
+
+from ottla.codec.frames import FrameReader
+from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
+from ottla.proxy.config import ProxyConfig, split_address
+from ottla.proxy.core import ProxyCore
+from ottla.proxy.events import (
+    Address,
+    Answer,
+    CloseClient,
+    Connect,
+    Connected,
+    Disconnect,
+    Event,
+    HoldClients,
+    Left,
+    Listen,
+    Listening,
+    Lost,
+    Received,
+    Requested,
+    Send,
+)
+from ottla.proxy.produce import Tally
+from ottla.sdk.discovery import resolve
+from ottla.serve import Answer as Ticket
+from ottla.serve import Connection, Limits, Listener, serve_health
+
+log = logging.getLogger("ottla.proxy")
+
+_CHUNK = 256 * 2**10
+_ROOM = 4 * 2**20
+"""Bytes that may wait for a client or for its upstream connection before the other side is not read."""
+_WRITE_TIMEOUT = 30.0
+_DRAIN = 0.4
+"""Seconds that records of clients that wait for no answer have to reach upstream at the end."""
+
+
+@dataclass
+class Running:
+    """A proxy that takes requests.
+
+    Attributes:
+        bootstrap: ``host:port`` of upstream's first node, for clients.
+        nodes: node of upstream -> the proxy's port for it; grows with upstream.
+        health: ``host:port`` of the probes, or ``None``.
+    """
+
+    bootstrap: str
+    nodes: dict[int, int]
+    health: str | None = None
+    _core: ProxyCore | None = field(default=None, repr=False)
+    _end: trio.Event = field(default_factory=trio.Event, repr=False)
+
+    @property
+    def ready(self) -> bool:
+        """Upstream answers, and the proxy does not drain."""
+        return self._core is not None and self._core.ready and not self._end.is_set()
+
+    def drain(self) -> None:
+        """Take no more requests, answer those under way, and let `run_proxy` return."""
+        self._end.set()
+
+
+async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve until `Running.drain` or cancellation.
+
+    Raises:
+        ConfigurationError: an address cannot be listened on.
+        BrokerUnreachable: upstream did not answer within `connect_timeout`; says what was tried.
+    """
+    bootstrap = tuple(split_address(each) for each in await resolve(config.upstream, config.connect_timeout))
+    driver = _Driver(config, bootstrap)
+    async with trio.open_nursery() as nursery:
+        await driver.serve(nursery, task_status)
+    if driver.failure is not None:
+        raise driver.failure
+
+
+class _Door:
+    """The service behind the port of one node."""
+
+    def __init__(self, driver: "_Driver", node: int) -> None:
+        self._driver, self._node = driver, node
+
+    def connected(self, connection: Connection) -> None:
+        self._driver.arrived(connection)
+
+    def request(self, connection: Connection, frame: bytes, answer: Ticket) -> None:
+        self._driver.request(connection.id, self._node, frame, answer)
+
+    def disconnected(self, connection: Connection) -> None:
+        self._driver.left(connection.id)
+
+
+class _Driver:
+    """Carries events to the core and its actions out."""
+
+    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...]) -> None:
+        self.config = config
+        self.core = ProxyCore(config, bootstrap)
+        self.clients: dict[int, Connection] = {}
+        self.failure: OttlaError | None = None
+        self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
+        self._host, self._port = split_address(config.listen)
+        self._places: dict[int, int] = {}
+        """Node -> how far its port lies above the first."""
+        self._pipes: dict[int, _Pipe] = {}
+        self._tickets: dict[int, dict[int, Ticket]] = {}
+        self._ticket_numbers = itertools.count()
+        self._holds: dict[int, set[str]] = {}
+        self._started = trio.Event()
+        """Set when a port was opened, or could not be."""
+        self._nap = trio.CancelScope(deadline=-math.inf)
+        self._health: str | None = None
+        self._running: Running | None = None
+        self._logged: dict[str, Tally] = {}
+
+    async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> None:
+        """Start, serve until drained, and end everything in the nursery; errors of the start are in `failure`."""
+        self._nursery = nursery
+        try:
+            await self._open_health()
+            nursery.start_soon(self._watch_deadlines)
+            nursery.start_soon(self._log_statistics)
+            with trio.move_on_after(self.config.connect_timeout):
+                while not self.core.ready and self.failure is None:
+                    await self._started.wait()
+                    self._started = trio.Event()
+            if self.failure is None and not self.core.ready:
+                self.failure = self.core.unreachable()
+            if self.failure is None:
+                nursery.start_soon(self._listener.run)
+                await self._run(task_status)
+        except OttlaError as error:
+            self.failure = error
+        finally:
+            nursery.cancel_scope.cancel()
+
+    async def _run(self, task_status: trio.TaskStatus[Running]) -> None:
+        first = min(self._places, key=lambda node: self._places[node])
+        ports = self.core.cluster.ports
+        running = Running(f"{self.config.advertised_host}:{ports[first]}", ports, self._health, self.core)
+        self._running = running
+        log.info("the proxy takes requests", extra={"bootstrap": running.bootstrap, "upstream": self.config.upstream})
+        task_status.started(running)
+        try:
+            await running._end.wait()
+            await self._listener.drain()
+            with trio.move_on_after(_DRAIN):
+                while not self.core.idle:
+                    await trio.sleep(0.01)
+        finally:
+            self._log_tallies()
+
+    # -- events and actions
+
+    def request(self, client: int, node: int, frame: bytes, answer: Ticket) -> None:
+        ticket = next(self._ticket_numbers)
+        self._tickets[client][ticket] = answer
+        self.happened(Requested(client, node, ticket, frame))
+
+    def arrived(self, connection: Connection) -> None:
+        self.clients[connection.id] = connection
+        self._tickets[connection.id] = {}
+
+    def left(self, client: int) -> None:
+        del self.clients[client], self._tickets[client]
+        self._holds.pop(client, None)
+        self.happened(Left(client))
+
+    def happened(self, event: Event) -> None:
+        """Hand an event to the core and do what it says."""
+        now = trio.current_time()
+        self.core.handle(event, now)
+        self._act(now)
+
+    def _act(self, now: float) -> None:
+        for action in self.core.poll(now):
+            match action:
+                case Answer(client, ticket, data):
+                    place = self._tickets[client].pop(ticket)
+                    if data:
+                        place.send(data)
+                    else:
+                        place.nothing()
+                case Send(link, data):
+                    self._pipes[link].send(data)
+                case Connect(link, address, client):
+                    self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
+                    self._nursery.start_soon(self._pipes[link].run)
+                case Disconnect(link):
+                    self._pipes.pop(link).close()
+                case CloseClient(client, why):
+                    if connection := self.clients.get(client):
+                        log.warning("client disconnected: %s", why, extra={"peer": connection.peer})
+                        connection.close(why)
+                case HoldClients(clients, held):
+                    for client in clients:
+                        self.hold(client, "records", held)
+                case Listen(node):
+                    above = self._places.setdefault(node, len(self._places))
+                    self._nursery.start_soon(self._open_port, node, above)
+        deadline = self.core.deadline
+        self._nap.deadline = math.inf if deadline is None else deadline
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            with self._nap:
+                await trio.sleep_forever()
+            self._nap = trio.CancelScope()
+            self._act(trio.current_time())
+
+    def hold(self, client: int, reason: str, held: bool) -> None:
+        """Do not read from a client while there is a reason not to."""
+        if connection := self.clients.get(client):
+            reasons = self._holds.setdefault(client, set())
+            (reasons.add if held else reasons.discard)(reason)
+            connection.hold(bool(reasons))
+
+    # -- ports
+
+    async def _open_port(self, node: int, above: int) -> None:
+        port = self._port + above if self._port else 0
+        opened: int | None = None
+        try:
+            opened = await self._listener.open(self._host, port, _Door(self, node))
+            log.info("listening", extra={"node": node, "address": f"{self.config.advertised_host}:{opened}"})
+        except ConfigurationError as error:
+            if self._running is None:
+                self.failure = error
+            log.error("no port for a node: %s", error, extra={"node": node})
+        self.happened(Listening(node, opened))
+        self._started.set()
+
+    async def _open_health(self) -> None:
+        if self.config.health is None:
+            return
+        host, port = split_address(self.config.health)
+
+        async def answer(*, task_status: trio.TaskStatus[int]) -> None:
+            try:
+                await serve_health(host, port, self._is_ready, opened=task_status.started)
+            except ConfigurationError as error:
+                self.failure = error
+                task_status.started(0)
+
+        self._health = f"{host}:{await self._nursery.start(answer)}"
+        if self.failure is not None:
+            raise self.failure
+
+    def _is_ready(self) -> bool:
+        return self._running is not None and self._running.ready
+
+    # -- statistics
+
+    async def _log_statistics(self) -> None:
+        while True:
+            await trio.sleep(self.config.stats_interval)
+            self._log_tallies()
+
+    def _log_tallies(self) -> None:
+        for topic, tally in self.core.tallies.items():
+            if self._logged.get(topic) != tally:
+                self._logged[topic] = replace(tally)
+                log.info("records so far", extra={"topic": topic, **asdict(tally)})
+
+
+class _Pipe:
+    """An upstream connection."""
+
+    def __init__(self, driver: _Driver, link: int, address: Address, client: Connection | None) -> None:
+        self._driver, self._link, self._address, self._client = driver, link, address, client
+        self._scope = trio.CancelScope()
+        self._outgoing: deque[bytes] = deque()
+        self._queued = 0
+        self._more = trio.Event()
+        self._why = "closed by the proxy"
+
+    def send(self, data: bytes) -> None:
+        self._outgoing.append(data)
+        self._queued += len(data)
+        if self._queued > _ROOM and self._client is not None:
+            self._driver.hold(self._client.id, "upstream", True)
+        self._more.set()
+
+    def close(self) -> None:
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Connect, pump until either side ends it, and tell the core."""
+        with self._scope:
+            try:
+                await self._pump()
+            except RemoteProtocolError as error:
+                self._why = str(error)
+            except OSError as error:
+                self._why = f"cannot connect: {error.strerror or error}"
+            except (trio.BrokenResourceError, trio.TooSlowError) as error:
+                self._why = f"broke: {error.__cause__ or error or type(error).__name__}"
+        self._driver.happened(Lost(self._link, self._why))
+
+    async def _pump(self) -> None:
+        stream = await trio.open_tcp_stream(*self._address)
+        async with stream:
+            self._driver.happened(Connected(self._link))
+            ended: Exception | None = None
+            async with trio.open_nursery() as nursery:
+
+                async def half(work: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+                    nonlocal ended
+                    try:
+                        await work(stream)
+                    except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError) as error:
+                        ended = ended or error
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(half, self._read)
+                nursery.start_soon(half, self._write)
+            if ended is not None:
+                raise ended
+
+    async def _read(self, stream: trio.SocketStream) -> None:
+        reader = FrameReader()
+        while data := await stream.receive_some(_CHUNK):
+            for frame in reader.feed(data):
+                self._driver.happened(Received(self._link, frame))
+            if self._client is not None:
+                await self._client.room(_ROOM)
+        self._why = "closed by upstream"
+
+    async def _write(self, stream: trio.SocketStream) -> None:
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            while self._outgoing:
+                data = self._outgoing.popleft()
+                with trio.fail_after(_WRITE_TIMEOUT):
+                    await stream.send_all(data)
+                self._queued -= len(data)
+            if self._client is not None:
+                self._driver.hold(self._client.id, "upstream", False)

@@ -1,0 +1,303 @@
+"""One client's connection: what it asks is answered here, passed on to its node, or both.
+
+Rules:
+- A client's connection has an upstream connection of its own, to the node whose port it came to; it is made when it is
+  first needed. If it breaks while an answer is due, the client's connection is closed, as the node itself would have.
+- Answers may be ready in any order; the listener sends them in the order of the requests.
+- What is not in the table `CARRIED` closes the connection, as an API that a broker does not know.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdResponse
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.codec.frames import build_request, build_response, parse_request, parse_response
+from ottla.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequiredAcks,
+    OttlaError,
+    RemoteProtocolError,
+    UnsupportedVersion,
+)
+from ottla.proxy.carried import (
+    API_VERSIONS,
+    CARRIED,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    Versions,
+    offered,
+)
+from ottla.proxy.cluster import Cluster
+from ottla.proxy.events import Action, Answer, CloseClient
+from ottla.proxy.link import Link, Links
+from ottla.proxy.produce import Answered, Rewriter
+from ottla.proxy.producers import Outcome
+from ottla.proxy.routing import TopicRules
+
+ANSWER_TIMEOUT = 900.0
+"""Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
+_HEAD = struct.Struct(">hhi")
+ENDPOINTS_SINCE = 10
+"""The version of Produce whose answers have addresses of leaders (KIP-951)."""
+
+
+class House(Protocol):
+    """What sessions share."""
+
+    actions: list[Action]
+    links: Links
+    cluster: Cluster
+    rules: TopicRules
+    rewriter: Rewriter
+
+    def when_ports_are_open(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once every node that is known has its port, or could get none."""
+
+    def ask_for_nodes(self) -> None:
+        """Have the nodes of upstream looked up."""
+
+
+class Session:
+    """One client's connection."""
+
+    def __init__(self, house: House, client: int, node: int) -> None:
+        self.client = client
+        self.produces = False
+        """It has sent records to a rewritten topic."""
+        self._house, self._node = house, node
+        self._link: Link | None = None
+        self._versions: Versions = {}
+        self._waiting: list[Callable[[Link], None]] = []
+        """What goes on once the link is ready."""
+        self._gone = False
+
+    def left(self) -> None:
+        """The client's connection has ended."""
+        self._gone = True
+        if self._link is not None:
+            self._link.close()
+
+    def request(self, ticket: int, frame: bytes, now: float) -> None:
+        """A frame came in.
+
+        Raises:
+            RemoteProtocolError: it is none that the proxy takes; the connection must be closed.
+        """
+        if len(frame) < _HEAD.size:
+            raise RemoteProtocolError(f"a frame of {len(frame)} bytes: this is not Kafka's protocol")
+        key, version, correlation_id = _HEAD.unpack_from(frame)
+        if key == API_VERSIONS and not 0 <= version <= CARRIED[API_VERSIONS].newest:
+            refusal = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=_ranges(offered({})))
+            self._answer(ticket, build_response(refusal, 0, correlation_id))
+        elif key not in CARRIED or not 0 <= version <= CARRIED[key].newest:
+            name = CARRIED[key].name if key in CARRIED else "unknown or not carried"
+            raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
+        elif key == API_VERSIONS:
+            self._with_link(lambda link: self._tell_versions(ticket, version, correlation_id), now)
+        elif key == PRODUCE:
+            self._produce(ticket, version, correlation_id, frame, now)
+        elif read := _DECODED.get(key):
+            self._forward(frame, partial(read, self, ticket, version), now)
+        else:
+            self._forward(frame, partial(self._pass_back, ticket), now)
+
+    # -- the link
+
+    def _with_link(self, then: Callable[[Link], None], now: float) -> None:
+        if self._link is not None and self._link.ready:
+            then(self._link)
+            return
+        self._waiting.append(then)
+        if self._link is None:
+            address = self._house.cluster.nodes[self._node]
+            self._link = self._house.links.connect(address, now, ready=self._ready, lost=self._lost, client=self.client)
+
+    def _ready(self, now: float) -> None:
+        assert self._link is not None, "a link that is ready was made"
+        self._versions = self._link.versions
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(self._link)
+
+    def _lost(self, error: OttlaError, now: float) -> None:
+        self._link = None
+        if self._waiting:
+            self._close(str(error))
+
+    def _forward(self, frame: bytes, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
+        self._with_link(
+            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=self._unanswered),
+            now,
+        )
+
+    def _unanswered(self, error: OttlaError, now: float) -> None:
+        self._close(str(error))
+
+    def _close(self, why: str) -> None:
+        if not self._gone:
+            self._house.actions.append(CloseClient(self.client, why))
+
+    # -- answers
+
+    def _answer(self, ticket: int, data: bytes) -> None:
+        if not self._gone:
+            self._house.actions.append(Answer(self.client, ticket, data))
+
+    def _pass_back(self, ticket: int, frame: bytes, now: float) -> None:
+        self._answer(ticket, len(frame).to_bytes(4, "big") + frame)
+
+    def _tell_versions(self, ticket: int, version: int, correlation_id: int) -> None:
+        answer = ApiVersionsResponse(error_code=0, api_keys=_ranges(offered(self._versions)))
+        self._answer(ticket, build_response(answer, version, correlation_id))
+
+    def _metadata(self, ticket: int, version: int, frame: bytes, now: float) -> None:
+        correlation_id, answer = parse_response(MetadataResponse, version, frame)
+        self._house.cluster.learn(answer, now)
+
+        def tell() -> None:
+            self._house.cluster.point_here(answer)
+            self._answer(ticket, build_response(answer, version, correlation_id))
+
+        self._house.when_ports_are_open(tell)
+
+    def _coordinator(self, ticket: int, version: int, frame: bytes, now: float) -> None:
+        correlation_id, answer = parse_response(FindCoordinatorResponse, version, frame)
+        cluster = self._house.cluster
+        for found in answer.coordinators or (answer,):
+            if found.error_code:
+                continue
+            if found.node_id in cluster.ports:
+                found.host, found.port = cluster.host, cluster.ports[found.node_id]
+            else:  # a node that the proxy does not know yet: the client asks again
+                found.error_code, found.node_id = CoordinatorNotAvailable.code, -1
+                found.host, found.port = "", -1
+                self._house.ask_for_nodes()
+        self._answer(ticket, build_response(answer, version, correlation_id))
+
+    def _producer_id(self, ticket: int, version: int, frame: bytes, now: float) -> None:
+        _, answer = parse_response(InitProducerIdResponse, version, frame)
+        if answer.error_code == 0:
+            self._house.rewriter.producers.handed_on(answer.producer_id)
+        self._pass_back(ticket, frame, now)
+
+    # -- Produce
+
+    def _produce(self, ticket: int, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+        request = parse_request(frame)
+        message: ProduceRequest = request.message
+        rules, rewriter = self._house.rules, self._house.rewriter
+        passed = tuple(topic for topic in message.topic_data if not rules.rewrites(topic.name))
+        for topic in passed:
+            if rules.of(topic.name) is not None:
+                for each in topic.partition_data:
+                    rewriter.observe(topic.name, each.index, each.records)
+        gathering = Gathering(message, version, correlation_id, partial(self._answer, ticket))
+        if len(passed) < len(message.topic_data):
+            self.produces = True
+            self._rewrite(message, gathering, now)
+        if passed:
+            if len(passed) < len(message.topic_data):
+                message.topic_data = passed
+                frame = build_request(message, version, correlation_id, request.header.client_id)[4:]
+            arrived = partial(self._produced, gathering, ticket, whole=len(passed) == gathering.topics)
+            self._forward(frame, arrived if message.acks else None, now)
+        if message.acks == 0:
+            self._answer(ticket, b"")
+
+    def _rewrite(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
+        transactional = message.transactional_id is not None
+        for topic in message.topic_data:
+            if not self._house.rules.rewrites(topic.name):
+                continue
+            for each in topic.partition_data:
+                heard = partial(gathering.settle, topic.name, each.index)
+                answered: Answered = heard if message.acks else self._unheard
+                if message.acks in (-1, 0, 1):
+                    self._house.rewriter.offer(topic.name, each.index, each.records, transactional, answered, now)
+                else:
+                    answered(Outcome(InvalidRequiredAcks.code), now)
+
+    def _unheard(self, outcome: Outcome, now: float) -> None:
+        """Of records that nobody waits for: an error closes the connection, as a broker does."""
+        if outcome.error_code:
+            self._close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
+
+    def _produced(self, gathering: "Gathering", ticket: int, frame: bytes, now: float, *, whole: bool) -> None:
+        version = gathering.version
+        if whole and version < ENDPOINTS_SINCE:
+            self._pass_back(ticket, frame, now)
+            return
+        _, answer = parse_response(ProduceResponse, version, frame)
+        answer.node_endpoints = self._house.cluster.endpoints_here(answer.node_endpoints)
+        gathering.take(answer)
+
+
+_DECODED = {
+    METADATA: Session._metadata,
+    FIND_COORDINATOR: Session._coordinator,
+    INIT_PRODUCER_ID: Session._producer_id,
+}
+
+
+def _ranges(versions: Versions) -> tuple[ApiVersion, ...]:
+    return tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in versions.items())
+
+
+class Gathering:
+    """The answer to one Produce request, put together from what the proxy and upstream say of its partitions."""
+
+    def __init__(
+        self, request: ProduceRequest, version: int, correlation_id: int, answer: Callable[[bytes], None]
+    ) -> None:
+        self.version = version
+        self.topics = len(request.topic_data)
+        self._correlation_id, self._answer = correlation_id, answer
+        self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
+        self._open = sum(len(indexes) for _, indexes in self._order)
+        self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
+        self._upstream = ProduceResponse(responses=())
+
+    def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
+        """The proxy has done with one partition."""
+        self._settle(
+            topic,
+            PartitionProduceResponse(
+                index=partition,
+                error_code=outcome.error_code,
+                base_offset=outcome.base_offset,
+                error_message=outcome.error_message,
+            ),
+        )
+
+    def take(self, answer: ProduceResponse) -> None:
+        """Upstream has answered for its part."""
+        self._upstream = answer
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                self._settle(topic.name, each)
+
+    def _settle(self, topic: str, response: PartitionProduceResponse) -> None:
+        self._settled[topic, response.index] = response
+        self._open -= 1
+        if self._open == 0:
+            self._answer(build_response(self._response(), self.version, self._correlation_id))
+
+    def _response(self) -> ProduceResponse:
+        self._upstream.responses = tuple(
+            TopicProduceResponse(name=name, partition_responses=tuple(self._settled[name, index] for index in indexes))
+            for name, indexes in self._order
+        )
+        return self._upstream
