@@ -1,6 +1,7 @@
 """The data source "ottla", as Spark finds it (through `pyspark_ottla`).
 
-Rule: light to import; what reads (a client, pyarrow) is imported when a query does.
+Rule: light to import, because Spark imports it wherever it looks for data sources: what reads (the codec, a client,
+pyarrow) is imported when a query does.
 """
 
 from typing import TYPE_CHECKING, NoReturn
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from ottla.errors import ConfigurationError
-from ottla.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,6 +30,7 @@ class DefaultSource(DataSource):
             ConfigurationError: see `ReadOptions.parse`.
         """
         from ottla.spark.arrow import spark_schema
+        from ottla.spark.options import ReadOptions
 
         return spark_schema(ReadOptions.parse(self.options).include_headers)
 
@@ -39,6 +40,7 @@ class DefaultSource(DataSource):
             ConfigurationError: the user gave columns of their own, or see `ReadOptions.parse`.
         """
         from ottla.spark.arrow import spark_schema
+        from ottla.spark.options import ReadOptions
         from ottla.spark.reader import BatchReader
 
         options = ReadOptions.parse(self.options)

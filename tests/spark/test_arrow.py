@@ -1,0 +1,122 @@
+"""Batches of the wire to Arrow: Spark's own schema, values kept, rows put together."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ottla.codec.compression import Compression
+from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch
+from ottla.errors import DecodeError
+from ottla.spark.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema, spark_schema
+from ottla.spark.offsets import OffsetRange
+
+COLUMNS = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+"""The columns of Spark's own Kafka connector."""
+EVERYTHING = OffsetRange("t", 3, 0, 2**62)
+
+
+def batch(*records: Record, base_offset: int = 0, **more: Any) -> RecordBatch:
+    builder = BatchBuilder()
+    for record in records:
+        builder.append(record.timestamp, record.key, record.value, record.headers)
+    return parse_batch(builder.build(base_offset=base_offset, **more))
+
+
+def many(count: int, base_offset: int = 0, value: bytes = b"v") -> RecordBatch:
+    return batch(*(Record(0, 1000 + n, b"k", value) for n in range(count)), base_offset=base_offset)
+
+
+def rows(*batches: RecordBatch, wanted: OffsetRange = EVERYTHING, headers: bool = False) -> list[dict[str, Any]]:
+    found = arrow_batches([(wanted, each) for each in batches], include_headers=headers)
+    return [row for each in found for row in each.to_pylist()]
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_the_schema_is_that_of_sparks_own_connector(headers: bool) -> None:
+    more = ",headers:array<struct<key:string,value:binary>>" if headers else ""
+    schema = spark_schema(headers)
+    assert schema.simpleString() == f"struct<{COLUMNS}{more}>"
+    assert all(column.nullable for column in schema.fields)
+    [found] = arrow_batches([(EVERYTHING, many(2))], include_headers=headers)
+    assert found.schema.equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
+
+
+def test_values_are_kept_nulls_and_empty_bytes_among_them() -> None:
+    stamp = 1_700_000_000_123
+    found = rows(batch(Record(0, stamp, None, b""), Record(0, stamp + 5, b"", None), base_offset=7))
+    assert [(row["key"], row["value"], row["offset"]) for row in found] == [(None, b"", 7), (b"", None, 8)]
+    assert found[0]["topic"] == "t"
+    assert found[0]["partition"] == 3
+    assert found[0]["timestampType"] == 0
+    assert found[1]["timestamp"] == datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=128_000)
+
+
+def test_headers_are_pairs_in_order_and_null_where_there_are_none() -> None:
+    pairs = (("trace", b"1"), ("trace", None), ("ключ", b""))
+    found = rows(batch(Record(0, 1, b"a", b"", pairs), Record(0, 1, b"b", b"")), headers=True)
+    assert found[0]["headers"] == [{"key": key, "value": value} for key, value in pairs]
+    assert found[1]["headers"] is None
+    assert rows(many(2), headers=True)[0]["headers"] is None
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_every_compression_is_read(compression: Compression) -> None:
+    records = [Record(n, n, b"%d" % n, b"value " * n) for n in range(50)]
+    found = rows(batch(*records, compression=compression))
+    assert [(row["key"], row["value"]) for row in found] == [(each.key, each.value) for each in records]
+
+
+def test_with_log_append_time_the_brokers_time_and_type_1_are_told() -> None:
+    stamped = many(2)
+    stamped.attributes |= 8
+    stamped.max_timestamp = 5_000
+    assert [(row["timestamp"].timestamp(), row["timestampType"]) for row in rows(stamped)] == [(5.0, 1)] * 2
+
+
+def test_only_offsets_of_the_range_are_told() -> None:
+    found = rows(many(10), many(10, base_offset=10), wanted=OffsetRange("t", 0, 4, 13))
+    assert [row["offset"] for row in found] == list(range(4, 13))
+    assert rows(many(10), wanted=OffsetRange("t", 0, 50, 60)) == []
+
+
+def test_control_records_are_left_out() -> None:
+    assert rows(batch(Record(0, 1, b"\0\0\0\1", b"\0\0\0\0\0\0"), control=True, transactional=True)) == []
+
+
+def test_small_batches_are_put_together_over_partitions_too() -> None:
+    sources = [(OffsetRange("t", number % 7, 0, 2**40), many(100, number * 100)) for number in range(250)]
+    found = list(arrow_batches(sources, include_headers=False))
+    assert [each.num_rows for each in found] == [MAX_ROWS, MAX_ROWS, 5_000]
+    assert [each.schema for each in found] == [arrow_schema(False)] * 3
+
+
+def test_a_large_batch_is_handed_over_in_parts() -> None:
+    found = list(arrow_batches([(EVERYTHING, many(2 * MAX_ROWS + 1))], include_headers=False))
+    assert [each.num_rows for each in found] == [MAX_ROWS, MAX_ROWS, 1]
+    assert pa.Table.from_batches(found)["offset"].to_pylist() == list(range(2 * MAX_ROWS + 1))
+
+
+def test_large_values_are_not_gathered_beyond_a_bound() -> None:
+    big = many(3, value=bytes(MAX_BYTES // 4))
+    found = list(arrow_batches([(EVERYTHING, big)] * 4, include_headers=False))
+    assert [each.num_rows for each in found] == [6, 6]
+
+
+def test_damage_is_told_with_its_place() -> None:
+    torn = many(3)
+    torn.count = 4
+    with pytest.raises(DecodeError, match=r"t-3, batch at offset 0"):
+        rows(torn)
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_an_error_that_shows_it() -> None:
+    with pytest.raises(DecodeError, match="9000000000000000000 ms since 1970 is more than Spark can hold"):
+        rows(batch(Record(0, 9_000_000_000_000_000_000, b"", b"")))
+
+
+def test_a_record_without_a_timestamp_is_told_as_the_other_connector_does() -> None:
+    [row] = rows(batch(Record(0, -1, b"", b"")))
+    assert row["timestamp"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)

@@ -1,0 +1,175 @@
+"""Which offsets are read and how tasks share them, against a log that is only numbers."""
+
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.records import RecordBatch
+from ottla.errors import ConfigurationError, DataLoss
+from ottla.spark.offsets import SMALL_TASK, Limit, OffsetRange, TopicPartition, plan, resolve
+
+ALL = Limit("startingOffsets", EARLIEST)
+END = Limit("endingOffsets", LATEST)
+
+
+@dataclass
+class Logs:
+    """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n."""
+
+    extent: dict[TopicPartition, tuple[int, int]]
+    asked: list[int] = field(default_factory=list)
+
+    def topics(self) -> Sequence[str]:
+        return sorted({topic for topic, _ in self.extent})
+
+    def partitions(self, topics: Sequence[str]) -> Mapping[str, int]:
+        return {topic: sum(name == topic for name, _ in self.extent) for topic in topics}
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        self.asked += set(wanted.values())
+        return {place: self._offset(*self.extent[place], when) for place, when in wanted.items()}
+
+    def _offset(self, first: int, end: int, when: int) -> int:
+        if when in (EARLIEST, LATEST):
+            return first if when == EARLIEST else end
+        found = max(first, -(-when // 10))
+        return found if found < end else -1
+
+    def fetch(self, topic: str, partition: int, start: int, end: int) -> Generator[RecordBatch, None, None]:
+        raise AssertionError("planning fetches nothing")
+
+
+LOGS = Logs({("t", 0): (10, 30), ("t", 1): (0, 100), ("t", 2): (5, 5)})
+
+
+def ranges(starting: Limit = ALL, ending: Limit = END, logs: Logs = LOGS, **more: bool) -> list[tuple[int, int, int]]:
+    found = resolve(logs, set(logs.extent), starting, ending, **more)
+    assert {each.topic for each in found} <= {"t"}
+    return [(each.partition, each.start, each.end) for each in found]
+
+
+def test_everything_is_from_each_logs_start_to_its_end_and_empty_partitions_are_left_out() -> None:
+    assert ranges() == [(0, 10, 30), (1, 0, 100)]
+
+
+def test_offsets_may_be_given_for_each_partition() -> None:
+    starting = Limit("startingOffsets", {("t", 0): 20, ("t", 1): EARLIEST, ("t", 2): 5})
+    ending = Limit("endingOffsets", {("t", 0): 25, ("t", 1): LATEST, ("t", 2): LATEST})
+    assert ranges(starting, ending) == [(0, 20, 25), (1, 0, 100)]
+
+
+def test_a_time_means_the_first_record_at_or_after_it() -> None:
+    starting = Limit("startingTimestamp", 205, by_time=True)
+    ending = Limit("endingTimestamp", 280, by_time=True)
+    logs = Logs({("t", 0): (10, 30), ("t", 1): (0, 100)})
+    assert ranges(starting, ending, logs) == [(0, 21, 28), (1, 21, 28)]
+
+
+def test_an_ending_time_that_no_record_has_means_the_end() -> None:
+    assert ranges(ending=Limit("endingTimestamp", 500, by_time=True)) == [(0, 10, 30), (1, 0, 50)]
+
+
+def test_a_starting_time_that_no_record_has_is_an_error_unless_the_strategy_says_latest() -> None:
+    starting = Limit("startingTimestamp", 500, by_time=True)
+    with pytest.raises(ConfigurationError, match=r"no record is at or after that time in t-0, t-2; .*latest"):
+        ranges(starting)
+    assert ranges(starting, latest_if_no_record=True) == [(1, 50, 100)]
+
+
+def test_ends_of_logs_are_asked_for_last_so_that_nothing_found_by_time_lies_behind_them() -> None:
+    logs = Logs({("t", 0): (0, 10)})
+    resolve(logs, {("t", 0)}, Limit("startingTimestamp", 50, by_time=True), END)
+    assert logs.asked == [50, EARLIEST, LATEST]
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [
+        ({("t", 0): 10}, "startingOffsets must name every partition, and misses t-1, t-2; -2 stands for earliest"),
+        ({("t", 0): 10, ("t", 1): 0, ("t", 2): 5, ("u", 0): 1}, "names u-0, which the query does not read"),
+    ],
+)
+def test_offsets_for_each_partition_are_for_exactly_those_that_are_read(
+    places: dict[TopicPartition, int], says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        ranges(Limit("startingOffsets", places))
+
+
+def test_an_end_before_the_start_is_an_error() -> None:
+    logs = Logs({("t", 0): (0, 100)})
+    with pytest.raises(ConfigurationError, match="gives 50 for t-0, which is behind the 40 that endingOffsets"):
+        ranges(Limit("startingOffsets", {("t", 0): 50}), Limit("endingOffsets", {("t", 0): 40}), logs)
+
+
+@pytest.mark.parametrize(("start", "end"), [(9, 30), (10, 31), (31, LATEST), (0, 5)])
+def test_offsets_outside_the_log_are_data_loss(start: int, end: int, caplog: pytest.LogCaptureFixture) -> None:
+    logs = Logs({("t", 0): (10, 30)})
+    starting, ending = Limit("startingOffsets", {("t", 0): start}), Limit("endingOffsets", {("t", 0): end})
+    with pytest.raises(DataLoss, match=r"of t-0 are asked for, and the log has 10 to 30.*failOnDataLoss=false"):
+        ranges(starting, ending, logs)
+    with caplog.at_level(logging.WARNING, "ottla.spark"):
+        found = ranges(starting, ending, logs, fail_on_data_loss=False)
+    assert found in ([(0, 10, 30)], [])
+    assert caplog.records[0].__dict__["log_start"] == 10
+
+
+def pieces(*sizes: int) -> list[OffsetRange]:
+    return [OffsetRange("t", partition, 100, 100 + size) for partition, size in enumerate(sizes)]
+
+
+def sizes(tasks: list[tuple[OffsetRange, ...]]) -> list[list[int]]:
+    return [[len(each) for each in task] for task in tasks]
+
+
+def test_a_partition_is_a_task_but_small_ones_share_one() -> None:
+    big, small = SMALL_TASK + 1, SMALL_TASK // 2
+    assert sizes(plan(pieces(big, small, small, small, big))) == [[big], [small, small], [small], [big]]
+
+
+def test_with_min_partitions_large_partitions_are_split_more_often() -> None:
+    assert sizes(plan(pieces(10, 90), min_tasks=10)) == [[10], *[[10]] * 9]
+    assert sizes(plan(pieces(3), min_tasks=10)) == [[1], [1], [1]]
+    assert sizes(plan(pieces(5, 5), min_tasks=1)) == [[5], [5]]
+
+
+def test_with_max_records_no_task_has_more() -> None:
+    assert sizes(plan(pieces(10, 25), max_records=10)) == [[10], [8], [8], [9]]
+
+
+def test_with_max_tasks_the_work_is_shared_out_evenly() -> None:
+    assert sizes(plan(pieces(5, 50, 10, 45), max_tasks=2)) == [[5, 50], [10, 45]]
+    assert sizes(plan(pieces(5, 50), max_tasks=9)) == [[5], [50]]
+
+
+def test_nothing_to_read_is_no_task() -> None:
+    assert plan([]) == plan([], min_tasks=4, max_records=5, max_tasks=2) == []
+
+
+optional = st.none() | st.integers(1, 40)
+
+
+@given(st.lists(st.integers(1, 20_000), max_size=12), optional, optional.map(lambda n: n and n * 500), optional)
+def test_every_offset_is_in_exactly_one_task(
+    lengths: list[int], min_tasks: int | None, max_records: int | None, max_tasks: int | None
+) -> None:
+    whole = pieces(*lengths)
+    tasks = plan(whole, min_tasks=min_tasks, max_records=max_records, max_tasks=max_tasks)
+    assert all(tasks)
+    if max_tasks is not None:
+        assert len(tasks) <= max_tasks
+    elif min_tasks is not None:
+        assert len(tasks) >= min(min_tasks, sum(lengths))
+    parts = sorted((each for task in tasks for each in task), key=lambda each: (each.partition, each.start))
+    joined: list[OffsetRange] = []
+    for part in parts:
+        if joined and joined[-1].partition == part.partition:
+            assert part.start == joined[-1].end
+            part = OffsetRange("t", part.partition, joined.pop().start, part.end)
+        joined.append(part)
+    assert joined == whole

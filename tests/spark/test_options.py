@@ -1,0 +1,140 @@
+"""Options: the names and meanings of Spark's own connector, and what is said about those that cannot be."""
+
+import logging
+
+import pytest
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.errors import ConfigurationError
+from ottla.spark.offsets import Limit
+from ottla.spark.options import ClientConfig, ReadOptions
+
+LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+
+
+def parse(**more: str) -> ReadOptions:
+    return ReadOptions.parse(LEAST | more)
+
+
+def refusal(options: dict[str, str]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        ReadOptions.parse(options)
+    return str(caught.value)
+
+
+def test_a_topic_is_read_from_its_beginning_to_its_end_unless_told_otherwise() -> None:
+    options = ReadOptions.parse(LEAST)
+    assert options.client == ClientConfig("localhost:9092")
+    assert options.source == ("t",)
+    assert options.starting == Limit("startingOffsets", EARLIEST)
+    assert options.ending == Limit("endingOffsets", LATEST)
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+
+
+def test_names_of_options_are_taken_in_any_case() -> None:
+    options = ReadOptions.parse({"KAFKA.bootstrap.Servers": "h:1", "SUBSCRIBE": "Flights", "includeheaders": "True"})
+    assert options.source == ("Flights",)
+    assert options.include_headers
+
+
+def test_several_topics_are_separated_by_commas() -> None:
+    assert parse(subscribe=" a, b ,,a").source == ("a", "b")
+
+
+def test_assign_names_partitions() -> None:
+    options = ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "assign": '{"a": [0, 2], "b": [1]}'})
+    assert options.source == frozenset({("a", 0), ("a", 2), ("b", 1)})
+
+
+def test_offsets_and_times_are_taken_for_all_partitions_or_for_each() -> None:
+    each = {("t", 0): 23, ("t", 1): -2}
+    assert parse(startingOffsets='{"t": {"0": 23, "1": -2}}').starting == Limit("startingOffsets", each)
+    assert parse(endingOffsets="Latest").ending == Limit("endingOffsets", LATEST)
+    assert parse(startingTimestamp="1700000000000").starting.by_time
+    by_time = parse(endingOffsetsByTimestamp='{"t": {"0": 5}}').ending
+    assert by_time == Limit("endingOffsetsByTimestamp", {("t", 0): 5}, by_time=True)
+
+
+def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
+    options = ReadOptions.parse(
+        LEAST
+        | {
+            "kafka.client.id": "reports",
+            "kafka.request.timeout.ms": "1500",
+            "kafka.default.api.timeout.ms": "20000",
+            "kafka.socket.connection.setup.timeout.ms": "700",
+            "kafka.fetch.max.wait.ms": "100",
+            "kafka.max.partition.fetch.bytes": "1000",
+        }
+    )
+    assert dict(options.client.options) == {
+        "client_id": "reports",
+        "request_timeout": 1.5,
+        "api_timeout": 20.0,
+        "connect_timeout": 0.7,
+        "fetch_max_wait": 0.1,
+        "partition_max_bytes": 1000,
+    }
+
+
+@pytest.mark.parametrize("name", ["kafka.group.id", "groupIdPrefix", "maxOffsetsPerTrigger", "kafka.max.poll.records"])
+def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ottla.spark"):
+        assert ReadOptions.parse(LEAST | {name: "7"}) == ReadOptions.parse(LEAST)
+    assert [record.__dict__["option"] for record in caplog.records] == [name]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
+        ({"kafka.request.timeout": "5"}, "did you mean kafka.request.timeout.ms"),
+        ({"zzz": "1"}, "knows no option zzz: there are subscribe"),
+        ({"path": "t"}, "option subscribe"),
+        ({"topic": "t"}, "option subscribe"),
+        ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
+        ({"kafka.enable.auto.commit": "true"}, "commits nothing"),
+        ({"kafka.key.deserializer": "x"}, "key.cast('string')"),
+        ({"kafka.value.deserializer": "x"}, "value.cast('string')"),
+        ({"kafka.interceptor.classes": "x"}, "Java classes"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT"),
+        ({"kafka.ssl.ca.location": "ca.pem"}, "TLS and SASL are not supported yet"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL are not supported yet"),
+        ({"kafka.isolation.level": "read_committed"}, "only read_uncommitted"),
+        ({"kafka.bootstrap.servers": ""}, "host:port of a broker"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"assign": '{"t": [0]}'}, "subscribe and assign contradict each other"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "contradict each other"),
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch query"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest in a batch query"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, "for t-0 cannot be -1 (latest)"),
+        ({"endingOffsets": '{"t": {"3": -2}}'}, "for t-3 cannot be -2 (earliest)"),
+        ({"startingOffsets": "first"}, "must be a JSON object"),
+        ({"startingOffsets": '{"t": 5}'}, "must be a JSON object"),
+        ({"startingOffsets": '{"t": {"x": 5}}'}, "'x' is no partition of 't'"),
+        ({"startingOffsets": '{"t": {"0": "5"}}'}, "'5' for t-0 must be a number"),
+        ({"startingOffsets": '{"t": {"0": true}}'}, "True for t-0 must be a number"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "-3 for t-0 must be a number"),
+        ({"startingTimestamp": "2013-01-01"}, "milliseconds since 1970"),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "must be a number from 0 on"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "must be error or latest"),
+        ({"includeHeaders": "yes"}, "includeHeaders must be false or true, not 'yes'"),
+        ({"minPartitions": "0"}, "minPartitions must be a positive whole number"),
+        ({"maxTasks": "2.5"}, "maxTasks must be a positive whole number"),
+        ({"kafka.request.timeout.ms": "-5"}, "must be a positive whole number"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_would_do(more: dict[str, str], says: str) -> None:
+    assert says in refusal(LEAST | more)
+
+
+@pytest.mark.parametrize("assign", ["t", "[0]", '{"t": 0}', '{"t": ["0"]}', '{"t": [-1]}', "{}", '{"t": []}'])
+def test_assign_must_be_json_that_names_partitions(assign: str) -> None:
+    assert '{"topic": [0, 1]}' in refusal({"kafka.bootstrap.servers": "h:1", "assign": assign})
+
+
+def test_something_must_be_read_from_somewhere() -> None:
+    assert "subscribe, assign, subscribePattern" in refusal({"kafka.bootstrap.servers": "h:1"})
+    assert "kafka.bootstrap.servers is missing" in refusal({"subscribe": "t"})
+    assert "subscribePattern is empty" in refusal({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})

@@ -1,0 +1,62 @@
+"""The data source as Spark meets it, without a Spark or a broker."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StringType, StructType
+
+from ottla.errors import ConfigurationError
+from ottla.spark.arrow import spark_schema
+from ottla.spark.source import DefaultSource
+
+ROOT = Path(__file__).parents[2]
+
+
+def source(**options: str) -> DefaultSource:
+    given: CaseInsensitiveDict = CaseInsensitiveDict({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"})
+    given.update(options)
+    return DefaultSource(given)
+
+
+def test_the_columns_follow_from_the_options() -> None:
+    assert source().schema() == spark_schema(False)
+    assert source(includeHeaders="true").schema() == spark_schema(True)
+
+
+def test_mistakes_in_options_show_when_the_columns_are_asked_for() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean startingOffsets"):
+        source(startingOffset="earliest").schema()
+
+
+def test_columns_of_ones_own_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"fixed columns.*leave out .schema"):
+        source().reader(StructType().add("value", StringType()))
+
+
+def test_streams_and_writing_are_refused_clearly() -> None:
+    schema = spark_schema(False)
+    with pytest.raises(ConfigurationError, match="cannot read streams yet: use spark.read"):
+        source().streamReader(schema)
+    with pytest.raises(ConfigurationError, match="cannot write yet"):
+        source().writer(schema, False)
+    with pytest.raises(ConfigurationError, match="cannot write yet"):
+        source().streamWriter(schema, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("ottla.spark", ["pyspark", "pyarrow", "trio", "construct", "ottla.codec", "ottla.sdk"]),
+        ("pyspark_ottla", ["pyarrow", "trio", "construct", "ottla.codec", "ottla.sdk"]),
+        ("ottla.spark.reader", ["trio", "zeroconf", "typer"]),
+    ],
+)
+def test_importing_brings_only_what_is_needed(module: str, absent: list[str]) -> None:
+    code = f"import sys, {module}; print(*(name for name in {absent!r} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.strip(), done.returncode) == ("", 0), done.stdout + done.stderr
