@@ -177,13 +177,15 @@ class Relay:
             while frame := _read_frame(link.client):
                 request = Request(*struct.unpack_from(">hhi", frame, 4))
                 order = self._order(request)
-                if order is not None and order.moment is Moment.BEFORE_REQUEST:
+                if order is None:
+                    link.broker.sendall(frame)
+                    continue
+                if order.moment is Moment.BEFORE_REQUEST:
                     self._carry_out(order, link)
                     return
-                if order is not None and order.moment is Moment.BEFORE_ANSWER:
-                    link.doomed[request.correlation_id] = order
+                link.doomed[request.correlation_id] = order  # from here on its answer does not pass
                 link.broker.sendall(frame)
-                if order is not None and order.moment is Moment.AFTER_REQUEST:
+                if order.moment is Moment.AFTER_REQUEST and link.doomed.pop(request.correlation_id, None):
                     self._carry_out(order, link)
                     return
         except (OSError, struct.error):  # the connection broke, or what came is no request: both end this link only
@@ -235,7 +237,7 @@ class _Link:
     client: socket.socket
     broker: socket.socket
     doomed: dict[int, Cuts] = field(default_factory=dict)
-    """Correlation id -> the order that waits for its answer."""
+    """Correlation id -> the order to cut; whoever takes it out carries it out."""
     directions: int = 2
 
     def cut(self) -> None:
