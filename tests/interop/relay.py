@@ -185,7 +185,7 @@ class Relay:
                     return
                 link.doomed[request.correlation_id] = order  # from here on its answer does not pass
                 link.broker.sendall(frame)
-                if order.moment is Moment.AFTER_REQUEST and link.doomed.pop(request.correlation_id, None):
+                if order.moment is Moment.AFTER_REQUEST and link.doomed.pop(request.correlation_id, None) is order:
                     self._carry_out(order, link)
                     return
         except (OSError, struct.error):  # the connection broke, or what came is no request: both end this link only
