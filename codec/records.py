@@ -13,8 +13,9 @@ Source: DefaultRecordBatch.java, DefaultRecord.java.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from crc32c import crc32c
 
@@ -23,24 +24,26 @@ from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, d
 from ottla.codec.wire import Buffer, Int8, VarArray, VarBytes, VarInt, VarLong, VarString
 from ottla.errors import CorruptMessage, DecodeError, EncodeError
 
-Headers = tuple[tuple[str, bytes | None], ...]
+Headers = Sequence[tuple[str, bytes | None]]
 
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
+NO_SEQUENCE = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = _HEADER.size
 """Bytes of a batch before its records."""
 LENGTH_END = 12
 """The length field counts the bytes from here on."""
+_MAGIC_AT = 16
 _CRC_START = 21
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_MAX_VARINT = 5
-_MAX_VARLONG = 10
+_INT64 = 1 << 63
+"""Signed 64-bit integers end before it."""
 
 
 @wire.struct
@@ -118,7 +121,9 @@ class RecordBatch:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last record; sequences wrap from 2**31 - 1 to 0."""
+        """Of the last record; sequences wrap from 2**31 - 1 to 0. -1 where the batch has none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
@@ -160,12 +165,11 @@ class RecordBatch:
         """
         body = decompress(self.compression, self.data[HEADER_SIZE:], limit)
         columns = _parse_columns(body, self.count)
-        base_offset, base_timestamp = self.base_offset, self.base_timestamp
-        columns.offsets = [base_offset + delta for delta in columns.offsets]
+        columns.offsets = _based(self.base_offset, columns.offsets, "offset")
         if self.log_append_time:
             columns.timestamps = [self.max_timestamp] * self.count
         else:
-            columns.timestamps = [base_timestamp + delta for delta in columns.timestamps]
+            columns.timestamps = _based(self.base_timestamp, columns.timestamps, "timestamp")
         return columns
 
 
@@ -177,13 +181,14 @@ def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
     """
     view = memoryview(data)
     left = len(view) - offset
+    if left > _MAGIC_AT and (magic := view[offset + _MAGIC_AT]) != MAGIC:
+        old = "; message sets, of Kafka before 0.11, are not read" if magic < MAGIC else ""
+        raise DecodeError(f"record format (magic) {magic} instead of {MAGIC}{old}", offset=offset + _MAGIC_AT)
     if left < HEADER_SIZE:
         raise DecodeError(f"{left} bytes are no record batch", offset=offset)
-    base_offset, length, epoch, magic, crc, attributes, delta, base_ts, max_ts, pid, pepoch, seq, count = (
+    base_offset, length, epoch, _, crc, attributes, delta, base_ts, max_ts, pid, pepoch, seq, count = (
         _HEADER.unpack_from(view, offset)
     )
-    if magic != MAGIC:
-        raise DecodeError(f"record format (magic) {magic} instead of {MAGIC}", offset=offset + 16)
     end = offset + LENGTH_END + length
     if length < HEADER_SIZE - LENGTH_END or end > len(view):
         raise DecodeError(f"batch of {length + LENGTH_END} bytes with {left} left", offset=offset)
@@ -203,9 +208,9 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
         DecodeError: something that is no batch of magic 2 stands where one should.
     """
     view, offset = memoryview(data), 0
-    while len(view) - offset >= HEADER_SIZE:
+    while len(view) - offset > _MAGIC_AT:
         length = int.from_bytes(view[offset + 8 : offset + LENGTH_END], "big", signed=True)
-        if length > len(view) - offset - LENGTH_END:
+        if length > len(view) - offset - LENGTH_END and view[offset + _MAGIC_AT] == MAGIC:
             return
         batch = parse_batch(view, offset)
         if verify and not batch.crc_matches:
@@ -240,25 +245,28 @@ class BatchBuilder:
         """Add a record; return its index in the batch. ``timestamp`` in milliseconds since 1970.
 
         Raises:
-            EncodeError: a key, value or header is not bytes; nothing is added.
+            EncodeError: a key, value or header is not bytes, or the timestamp is no integer of 64 bits or too far from
+                the first one's; nothing is added.
         """
         index = self.count
-        if index == 0:
-            self._base_timestamp = self._max_timestamp = timestamp
         try:
+            if not -_INT64 <= timestamp < _INT64:
+                raise EncodeError(f"the timestamp {timestamp} does not fit 64 bits")
             record = b"".join(
                 (
                     b"\0",
-                    _varint(timestamp - self._base_timestamp),
+                    _varint(timestamp - (self._base_timestamp if index else timestamp)),
                     _varint(index),
-                    b"\1" if key is None else _varint(len(key)) + key,
-                    b"\1" if value is None else _varint(len(value)) + value,
+                    b"\1" if key is None else _varint(len(key)) + key if type(key) is bytes else _sized(key),
+                    b"\1" if value is None else _varint(len(value)) + value if type(value) is bytes else _sized(value),
                     _header_bytes(headers) if headers else b"\0",
                 )
             )
-        except TypeError:
+        except (TypeError, ValueError):  # found out by failing, so that a good record pays nothing
             check_bytes(key, value, headers)
-            raise
+            raise EncodeError(f"the timestamp is {timestamp!r}, and must be an int of milliseconds") from None
+        if index == 0:
+            self._base_timestamp = self._max_timestamp = timestamp
         self._body += _varint(len(record)) + record
         self.count = index + 1
         if timestamp > self._max_timestamp:
@@ -278,27 +286,32 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
     ) -> bytes:
-        """The batch's bytes."""
+        """The batch's bytes.
+
+        Raises:
+            EncodeError: a number does not fit its field, or the records the 2 GiB of a batch.
+        """
         body = compress(compression, self._body, level)
         attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
-        batch = bytearray(HEADER_SIZE)
-        _HEADER.pack_into(
-            batch,
-            0,
-            base_offset,
-            HEADER_SIZE - LENGTH_END + len(body),
-            partition_leader_epoch,
-            MAGIC,
-            0,
-            attributes,
-            self.count - 1,
-            self._base_timestamp,
-            self._max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            self.count,
-        )
+        try:
+            head = _HEADER.pack(
+                base_offset,
+                HEADER_SIZE - LENGTH_END + len(body),
+                partition_leader_epoch,
+                MAGIC,
+                0,
+                attributes,
+                self.count - 1,
+                self._base_timestamp,
+                self._max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                self.count,
+            )
+        except struct.error as error:
+            raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
+        batch = bytearray(head)
         batch += body
         batch[_CRC_START - 4 : _CRC_START] = crc32c(memoryview(batch)[_CRC_START:]).to_bytes(4, "big")
         return bytes(batch)
@@ -317,6 +330,8 @@ def build_batch(records: Iterable[Record], *, compression: Compression = Compres
 
 
 def _encode_varint(value: int) -> bytes:
+    if not -_INT64 <= value < _INT64:
+        raise EncodeError(f"{value} does not fit a varint of 64 bits")
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value > 0x7F:
@@ -333,16 +348,22 @@ def _varint(value: int) -> bytes:
     return _SMALL[value] if 0 <= value < 8192 else _encode_varint(value)
 
 
+def _sized(data: object) -> bytes:
+    """``data`` behind its length."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError
+    data = bytes(data)
+    return _varint(len(data)) + data
+
+
 def _header_bytes(headers: Headers) -> bytes:
     parts = [_varint(len(headers))]
     for key, value in headers:
-        name = str.encode(key)
-        parts += (_varint(len(name)), name)
-        parts += (b"\1",) if value is None else (_varint(len(value)), value)
+        parts += (_sized(str.encode(key)), b"\1" if value is None else _sized(value))
     return b"".join(parts)
 
 
-def check_bytes(key: object, value: object, headers: Headers) -> None:
+def check_bytes(key: object, value: object, headers: object) -> None:
     """Raise `EncodeError`, which says what to do, unless key and value are bytes and headers pairs of str and bytes."""
     for what, given in (("key", key), ("value", value)):
         if given is None or isinstance(given, bytes | bytearray | memoryview):
@@ -350,11 +371,17 @@ def check_bytes(key: object, value: object, headers: Headers) -> None:
         if isinstance(given, str):
             raise EncodeError(f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()")
         raise EncodeError(f"the {what} is {type(given).__name__}, and must be bytes or None")
+    if not isinstance(headers, tuple | list):
+        raise EncodeError(f"headers are a tuple of pairs, not {type(headers).__name__}")
     for header in headers:
         match header:
-            case (str(), None | bytes() | bytearray() | memoryview()):
-                continue
-        raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
+            case (str(name), None | bytes() | bytearray() | memoryview()):
+                try:
+                    name.encode()
+                except UnicodeEncodeError as error:
+                    raise EncodeError(f"the header name {name!r:.80} is not encodable: {error.reason}") from None
+            case _:
+                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
 
 
 def _parse_columns(body: bytes, count: int) -> Columns:
@@ -389,7 +416,7 @@ def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
-                n, at = _long_varint(body, at, _MAX_VARINT)
+                n, at = _long_varint(body, at, 32)
         end = at + ((n >> 1) ^ -(n & 1))
         n = body[at + 1]  # behind the attributes
         at += 2
@@ -397,7 +424,7 @@ def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
-                n, at = _long_varint(body, at, _MAX_VARLONG)
+                n, at = _long_varint(body, at, 64)
         add_timestamp((n >> 1) ^ -(n & 1))
         n = body[at]
         at += 1
@@ -405,14 +432,14 @@ def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
-                n, at = _long_varint(body, at, _MAX_VARINT)
+                n, at = _long_varint(body, at, 32)
         add_offset((n >> 1) ^ -(n & 1))
         n = body[at]
         at += 1
         if n > 0x7F:
-            n, at = _long_varint(body, at, _MAX_VARINT)
+            n, at = _long_varint(body, at, 32)
         if n & 1:
-            add_key(None)
+            add_key(None if n == 1 else _bad_null(n, at))
         else:
             add_key(body[at : (at := at + (n >> 1))])
         n = body[at]
@@ -421,14 +448,14 @@ def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
-                n, at = _long_varint(body, at, _MAX_VARINT)
+                n, at = _long_varint(body, at, 32)
         if n & 1:
-            add_value(None)
+            add_value(None if n == 1 else _bad_null(n, at))
         else:
             add_value(body[at : (at := at + (n >> 1))])
         headers: Headers = ()
         if body[at]:
-            headers, at = _read_headers(body, at, end)
+            headers, at = _read_headers(body, at, min(end, len(body)))
         else:
             at += 1
         if at != end:
@@ -437,49 +464,63 @@ def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
     return at
 
 
-def _long_varint(body: bytes, position: int, longest: int) -> tuple[int, int]:
+def _long_varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
     """The varint whose first of several bytes lies before ``position``, before zigzag, and where it ends."""
-    value, shift, last = body[position - 1] & 0x7F, 7, position + longest - 2
-    while True:
+    value, shift = body[position - 1] & 0x7F, 7
+    while shift < bits:
         byte = body[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, position + 1
-        if position == last:
-            raise DecodeError(f"varint of more than {longest} bytes", offset=position)
-        position += 1
+            if value >> bits:
+                break
+            return value, position
         shift += 7
+    raise DecodeError(f"varint of more than {bits} bits", offset=position - 1)
 
 
-def _read_varint(body: bytes, position: int, longest: int) -> tuple[int, int]:
+def _bad_null(length: int, position: int) -> NoReturn:
+    raise DecodeError(f"bytes length of {-(length + 1 >> 1)}", offset=position - 1)
+
+
+def _read_varint(body: bytes, position: int) -> tuple[int, int]:
     value, position = body[position], position + 1
     if value > 0x7F:
-        value, position = _long_varint(body, position, longest)
+        value, position = _long_varint(body, position, 32)
     return (value >> 1) ^ -(value & 1), position
 
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = _read_varint(body, position, _MAX_VARINT)
-    if size < 0:
-        return None, position
-    stop = position + size
-    if stop > end:
-        raise DecodeError(f"{size} bytes wanted, {end - position} left in the record", offset=position)
-    return body[position:stop], stop
+    size, start = _read_varint(body, position)
+    if size == -1:
+        return None, start
+    if not 0 <= size <= end - start:
+        raise DecodeError(f"{size} bytes wanted, {end - start} left in the record", offset=position)
+    return body[start : start + size], start + size
 
 
 def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
-    count, position = _read_varint(body, position, _MAX_VARINT)
+    count, position = _read_varint(body, position)
     if not 0 <= count <= end - position:
         raise DecodeError(f"{count} headers with {end - position} bytes left", offset=position)
     headers = []
     for _ in range(count):
-        name, position = _read_bytes(body, position, end)
-        if name is None:
-            raise DecodeError("a header without a name", offset=position)
-        value, position = _read_bytes(body, position, end)
+        start = position
+        data, position = _read_bytes(body, position, end)
+        if data is None:
+            raise DecodeError("a header without a name", offset=start)
         try:
-            headers.append((name.decode(), value))
+            name = data.decode()
         except UnicodeDecodeError:
-            raise DecodeError("a header's name is not UTF-8", offset=position) from None
+            raise DecodeError("a header's name is not UTF-8", offset=start) from None
+        value, position = _read_bytes(body, position, end)
+        headers.append((name, value))
     return tuple(headers), position
+
+
+def _based(base: int, deltas: list[int], what: str) -> list[int]:
+    """What ``deltas`` to ``base`` mean; a peer may send such that overflow."""
+    values = [base + delta for delta in deltas]
+    if values and not -_INT64 <= min(values) <= max(values) < _INT64:
+        raise DecodeError(f"a record's {what} does not fit 64 bits")
+    return values
