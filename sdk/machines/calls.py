@@ -40,7 +40,7 @@ from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.cluster import Topic, TopicPartition
 from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.outcome import Outcome, all_of
 
 T = TypeVar("T")
 
@@ -69,6 +69,7 @@ class Call(Generic[T]):
         self._failures = 0
         timer = core.later(self.deadline, lambda now: self._expire())
         self.outcome.when_done(timer.cancel)
+        core.fail_on_close(self.outcome)
 
     def _expire(self) -> None:
         why = f"; last trouble: {self.trouble}" if self.trouble else ""
@@ -117,26 +118,17 @@ def offsets(
     """The offset at each timestamp (milliseconds, or a special one of ListOffsets); -1 where no record is so young."""
     call: Call[dict[TopicPartition, int]] = Call(core, "ListOffsets", now)
     found: dict[TopicPartition, int] = {}
-    topics = list(dict.fromkeys(topic for topic, _ in wanted))
+    known = all_of([core.topic(name, now) for name in dict.fromkeys(topic for topic, _ in wanted)])
 
-    def known(now: float) -> None:
-        """Go on once every topic is known."""
-        pending = [core.topic(name, now) for name in topics]
-        for each in pending:
-            each.when_done(lambda: settled(pending))
-
-    def settled(pending: list[Outcome[Topic]]) -> None:
-        if not all(each.done for each in pending) or call.outcome.done:
+    def found_topics() -> None:
+        if known.error is not None:
+            call.outcome.fail(known.error)
             return
-        for each in pending:
-            if each.error:
-                call.outcome.fail(each.error)
-                return
         for topic, partition in wanted:
-            if partition not in core.cluster.topics[topic].partitions:
-                has = len(core.cluster.topics[topic].partitions)
-                detail = f"{topic!r} has partitions 0 to {has - 1}, not {partition}"
-                call.outcome.fail(UnknownTopicOrPartition(detail))
+            partitions = core.cluster.topics[topic].partitions
+            if partition not in partitions:
+                has = f"{topic!r} has partitions 0 to {len(partitions) - 1}"
+                call.outcome.fail(UnknownTopicOrPartition(f"{has}, not {partition}"))
                 return
         core.soon(attempt)
 
@@ -188,7 +180,7 @@ def offsets(
             )
             core.submit(node, Exchange(request, ended, until), now)
 
-    known(now)
+    known.when_done(found_topics)
     return call.outcome
 
 

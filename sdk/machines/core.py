@@ -14,7 +14,7 @@ Rules:
 import logging
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import BrokerUnreachable, Closed, OttlaError, UnknownTopicOrPartition, broker_error
@@ -27,6 +27,8 @@ from ottla.sdk.machines.timers import Timer, Timers
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
+
+T = TypeVar("T")
 
 log = logging.getLogger("ottla.sdk")
 
@@ -68,6 +70,7 @@ class ClientCore:
         """Per address, why it could not be used; cleared by success."""
         self.observers: list[Callable[[float], None]] = []
         """Called after every update of the metadata."""
+        self._closers: dict[Callable[[OttlaError], None], None] = {}
 
     # -- the driver's side -------------------------------------------------------------------------------------------
 
@@ -111,9 +114,8 @@ class ClientCore:
         self.closed = error or Closed("the client is closed")
         for connection in self._connections.values():
             connection.lost("the client is closed", now)
-        waiting, self._waiting = self._waiting, []
-        for outcome, _, _ in waiting:
-            outcome.fail(self.closed)
+        for closer in list(self._closers):
+            closer(self.closed)
         self._timers.clear()
 
     # -- the parts' side ---------------------------------------------------------------------------------------------
@@ -121,6 +123,19 @@ class ClientCore:
     def later(self, when: float, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` at ``when``."""
         return self._timers.add(when, call)
+
+    def on_close(self, call: Callable[[OttlaError], None]) -> Callable[[], None]:
+        """Call ``call(error)`` when the client closes; returns what takes that back."""
+        self._closers[call] = None
+
+        def forget() -> None:
+            self._closers.pop(call, None)
+
+        return forget
+
+    def fail_on_close(self, outcome: Outcome[T]) -> None:
+        """Nobody waits on a client that is closed."""
+        outcome.when_done(self.on_close(outcome.fail))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` within the next `poll`."""
@@ -180,6 +195,7 @@ class ClientCore:
             outcome.fail(self.unreachable("cannot connect", self.options.connect_timeout))
 
         self.observers.append(first)
+        self.fail_on_close(outcome)
         outcome.when_done(self.later(now + self.options.connect_timeout, give_up).cancel)
         self.refresh(now)
         return outcome
@@ -198,12 +214,19 @@ class ClientCore:
         elif self.closed:
             outcome.fail(self.closed)
         else:
-            self._waiting.append((outcome, name, now + min(UNKNOWN_TOPIC_GRACE, self.options.api_timeout)))
+            self.fail_on_close(outcome)
             timeout = self.options.api_timeout
-            late = self.later(now + timeout, lambda now: outcome.fail(self.unreachable(f"topic {name!r}", timeout)))
+            self._waiting.append((outcome, name, now + min(UNKNOWN_TOPIC_GRACE, timeout / 2)))
+            late = self.later(now + timeout, lambda now: outcome.fail(self._why_no_topic(name)))
             outcome.when_done(late.cancel)
             self.refresh(now)
         return outcome
+
+    def _why_no_topic(self, name: str) -> OttlaError:
+        code = self.cluster.errors.get(name)
+        if code is not None and not self._troubles:
+            return broker_error(code, f"topic {name!r}")
+        return self.unreachable(f"topic {name!r}", self.options.api_timeout)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Ask for these topics no more."""

@@ -140,6 +140,7 @@ class FetcherMachine:
         self._followed: set[str] = set()
         self.closed = False
         core.observers.append(self._metadata_changed)
+        self._leave = core.on_close(lambda error: self.close())
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -220,6 +221,7 @@ class FetcherMachine:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            self._leave()
             self._core.observers.remove(self._metadata_changed)
             self._positions.clear()
             self._turn.clear()

@@ -1,6 +1,6 @@
 """The result of something that ends later: settled once, with a value or an error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from ottla.errors import OttlaError
@@ -47,3 +47,21 @@ class Outcome(Generic[T]):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+def all_of(outcomes: Sequence[Outcome[T]]) -> Outcome[None]:
+    """Settled once all of ``outcomes`` are; fails with the first error among them, in their order."""
+    whole: Outcome[None] = Outcome()
+    left = [len(outcomes)]
+
+    def settled() -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            error = next((each.error for each in outcomes if each.error is not None), None)
+            whole.succeed(None) if error is None else whole.fail(error)
+
+    for each in outcomes:
+        each.when_done(settled)
+    if not outcomes:
+        whole.succeed(None)
+    return whole

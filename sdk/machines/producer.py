@@ -115,9 +115,11 @@ class ProducerMachine:
         self._drain_due: Timer | None = None
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
+        self._closed = False
         self.fatal: OttlaError | None = None
         """Set once the producer can never send again."""
         core.observers.append(self._metadata_changed)
+        self._forget = core.on_close(self.close)
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -184,8 +186,12 @@ class ProducerMachine:
 
     def close(self, error: OttlaError) -> None:
         """Fail what is left; the producer is of no more use."""
-        self.fatal = self.fatal or error
+        if self._closed:
+            return
+        self._closed = True
+        self._forget()
         self._core.observers.remove(self._metadata_changed)
+        self.fatal = self.fatal or error
         self._fail_all(error)
 
     @property

@@ -1,5 +1,7 @@
 """Reading: each record once, in order, from where one was told to begin."""
 
+import functools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def read(world: World, fetcher: FetcherMachine, count: int, limit: float = 60) -
 
 def reader(world: World, starts: dict[tuple[str, int], Start], reset: Time | None = None) -> FetcherMachine:
     for topic in {topic for topic, _ in starts}:
-        world.call(lambda now, topic=topic: world.core.topic(topic, now))
+        world.call(functools.partial(world.core.topic, topic))
     fetcher = FetcherMachine(world.core, reset=reset)
     fetcher.assign(starts, world.now)
     return fetcher
@@ -88,7 +90,7 @@ def test_partitions_take_turns() -> None:
     for index in range(3):
         fill(world, ("t", index), 30)
     fetcher = reader(world, {("t", index): Offset(0) for index in range(3)})
-    seen = []
+    seen: list[int] = []
     while len(seen) < 6:
         if fetched := fetcher.take():
             seen.append(fetched.partition)

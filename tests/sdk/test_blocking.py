@@ -1,0 +1,67 @@
+"""The blocking driver: the same core without trio, as Spark's workers use it."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import trio
+
+import ottla
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.errors import BrokerUnreachable, OffsetOutOfRange, TimeoutExpired, UnknownTopicOrPartition
+from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.testing import Broker
+
+
+def fill(broker: Broker, count: int) -> None:
+    async def main() -> None:
+        async with ottla.connect(broker.bootstrap) as client, client.producer(batch_size=500) as producer:
+            for i in range(count):
+                await producer.send_soon("t", b"%d" % i, partition=0, timestamp=1000 + i)
+
+    trio.run(main)
+
+
+def test_it_reads_a_range_of_offsets(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 1000)
+    with BlockingClient(ottla_broker.bootstrap) as client:
+        assert client.partitions(["t"]) == {"t": 1}
+        assert client.offsets({("t", 0): EARLIEST}) == {("t", 0): 0}
+        assert client.offsets({("t", 0): LATEST}) == {("t", 0): 1000}
+        assert client.offsets({("t", 0): 1500}) == {("t", 0): 500}
+        records = [r for batch in client.fetch("t", 0, 333, 777) for r in batch.records() if 333 <= r.offset < 777]
+        assert [int(r.value or b"") for r in records] == list(range(333, 777))
+        assert list(client.fetch("t", 0, 5, 5)) == []
+
+
+def test_errors_name_what_is_wrong(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 10)
+    with BlockingClient(ottla_broker.bootstrap, api_timeout=1.0) as client:
+        with pytest.raises(UnknownTopicOrPartition, match="nope"):
+            client.partitions(["nope"])
+        with pytest.raises(OffsetOutOfRange, match="t-0 at 50"):
+            list(client.fetch("t", 0, 50, 60))
+        with pytest.raises(TimeoutExpired, match="t-0 at offset 10, wanted up to 20: nothing came for 1 s"):
+            list(client.fetch("t", 0, 0, 20))
+
+
+def test_nobody_there_is_an_error_in_time() -> None:
+    began = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: connection refused"):
+        BlockingClient("127.0.0.1:1", connect_timeout=0.3)
+    assert time.monotonic() - began < 5
+
+
+def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 100)
+    with BlockingClient(ottla_broker.bootstrap) as client:
+        assert client.offsets({("t", 0): LATEST}) == {("t", 0): 100}
+        ottla_broker.kill()
+        ottla_broker.start()
+        assert sum(batch.count for batch in client.fetch("t", 0, 0, 100)) == 100
+
+
+def test_it_brings_no_trio_along() -> None:
+    code = "import sys, ottla.sdk.drivers.blocking; print('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30).stdout == "False\n"

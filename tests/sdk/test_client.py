@@ -1,0 +1,294 @@
+"""The trio face of the client, over real sockets against brokerlite."""
+
+import socket
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+import trio
+import trio.testing
+
+import ottla
+from ottla.errors import (
+    BrokerUnreachable,
+    Closed,
+    ConfigurationError,
+    DeliveryFailed,
+    DeliveryTimeout,
+    EncodeError,
+    InvalidTopic,
+    LocalProtocolError,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from ottla.testing import Broker
+
+COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+async def test_what_is_sent_comes_back_whole(ottla_broker: Broker, compression: str) -> None:
+    headers = (("trace", b"1"), ("trace", None), ("größe", b""))
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer(compression=compression) as producer:
+            full = await producer.send("t", b"value", key=b"key", headers=headers, timestamp=1_700_000_000_000)
+            null = await producer.send("t", None, key=None)
+            empty = await producer.send("t", b"", key=b"")
+        async with client.consumer("t") as consumer:
+            records = await _take(consumer, 3)
+    assert (full.topic, full.partition, full.offset, full.timestamp) == ("t", 0, 0, 1_700_000_000_000)
+    assert [r.offset for r in records] == [full.offset, null.offset, empty.offset] == [0, 1, 2]
+    assert [(r.key, r.value) for r in records] == [(b"key", b"value"), (None, None), (b"", b"")]
+    assert records[0].headers == headers and records[0].timestamp == 1_700_000_000_000
+
+
+async def test_ten_thousand_records_keep_their_order_per_key(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=4)
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer(batch_size=2000, compression="lz4") as producer:
+            for i in range(10_000):
+                await producer.send_soon("t", b"%d" % i, key=b"k%d" % (i % 50))
+        async with client.consumer("t") as consumer:
+            records = await _take(consumer, 10_000)
+    by_key: dict[bytes | None, list[int]] = {}
+    for record in records:
+        by_key.setdefault(record.key, []).append(int(record.value or b""))
+    assert by_key == {b"k%d" % k: list(range(k, 10_000, 50)) for k in range(50)}
+
+
+async def test_a_time_an_end_and_an_offset_are_places_to_start(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for second in range(10):
+            await producer.send("t", b"%d" % second, timestamp=1_700_000_000_000 + 1000 * second)
+        at = datetime.fromtimestamp(1_700_000_004, UTC)
+        places = {"beginning": 0, "end": 10, at: 4, 7: 7}
+        for where, offset in places.items():
+            assert await client.offsets({("t", 0): where}) == {("t", 0): offset}  # type: ignore[dict-item]
+            async with client.consumer(assign={("t", 0): where}) as consumer:  # type: ignore[dict-item]
+                assert consumer.position("t", 0) == offset
+                assert consumer.assignment == [("t", 0)]
+        assert await client.offsets({("t", 0): datetime.fromtimestamp(1_800_000_000, UTC)}) == {("t", 0): -1}
+        async with client.consumer("t", start=at) as consumer:
+            assert [r.value for r in await _take(consumer, 6)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
+            await consumer.seek({("t", 0): 2})
+            assert (await _take(consumer, 1))[0].value == b"2"
+
+
+async def test_a_consumer_waits_for_what_is_sent_later(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    got: list[ottla.Record] = []
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer() as producer,
+        client.consumer("t", start="end") as consumer,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def read() -> None:
+            got.extend(await _take(consumer, 1))
+
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert not got
+        await producer.send("t", b"late")
+    assert [r.value for r in got] == [b"late"]
+
+
+async def test_topics_are_made_described_listed_and_removed(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        made = await client.create_topic("orders", partitions=3, configs={"max.message.bytes": "2000000"})
+        assert [p.partition for p in made.partitions] == [0, 1, 2]
+        described = await client.describe_topic("orders")
+        assert described.partitions == made.partitions and described.topic_id == made.topic_id
+        assert described.configs == {"max.message.bytes": "2000000"}
+        assert await client.list_topics() == ["orders"]
+        with pytest.raises(TopicAlreadyExists):
+            await client.create_topic("orders")
+        with pytest.raises(InvalidTopic):
+            await client.create_topic("no spaces, please")
+        await client.delete_topic("orders")
+        assert await client.list_topics() == []
+        with pytest.raises(UnknownTopicOrPartition, match="orders"):
+            await client.delete_topic("orders")
+        with pytest.raises(UnknownTopicOrPartition, match="orders"):
+            await client.describe_topic("orders")
+
+
+async def test_nobody_there_is_an_error_in_time_that_names_the_addresses() -> None:
+    one, other = free_port(), free_port()
+    with trio.fail_after(5), pytest.raises(BrokerUnreachable) as caught:
+        async with ottla.connect(f"127.0.0.1:{one},127.0.0.1:{other}", connect_timeout=0.5):
+            pass
+    assert f"127.0.0.1:{one}: connection refused" in str(caught.value)
+    assert f"127.0.0.1:{other}: connection refused" in str(caught.value)
+    assert "within 0.5 s" in str(caught.value)
+
+
+async def test_somebody_who_never_answers_is_an_error_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with trio.fail_after(5), pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
+            async with ottla.connect(f"127.0.0.1:{port}", connect_timeout=0.5):
+                pass
+
+
+async def test_one_address_that_works_is_enough(ottla_broker: Broker) -> None:
+    async with ottla.connect([f"127.0.0.1:{free_port()}", ottla_broker.bootstrap]) as client:
+        assert await client.list_topics() == []
+
+
+async def test_text_where_bytes_belong_is_refused_with_advice(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        with pytest.raises(EncodeError, match=r"the value is a str: encode it first, as in 'text'\.encode\(\)"):
+            await producer.send("t", "text")  # type: ignore[arg-type]
+        with pytest.raises(EncodeError, match="the key is a str"):
+            producer.send_nowait("t", b"", key="k")  # type: ignore[arg-type]
+        with pytest.raises(EncodeError, match="headers are pairs"):
+            await producer.send_soon("t", b"", headers=[("h", "v")])  # type: ignore[list-item]
+
+
+async def test_a_record_larger_than_the_broker_takes_fails_alone(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        with pytest.raises(MessageTooLarge):
+            await producer.send("small", bytes(5000))
+        assert (await producer.send("small", b"fits")).offset == 0
+
+
+async def test_an_unknown_topic_is_an_error_where_none_is_created(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from ottla.brokerlite.config import BrokerConfig
+
+    broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("strict"), auto_create=False, sync=False))
+    try:
+        async with ottla.connect(broker.bootstrap, api_timeout=1.0) as client, client.producer() as producer:
+            with pytest.raises(UnknownTopicOrPartition, match="topic 'nope'"):
+                await producer.send("nope", b"")
+            with pytest.raises(UnknownTopicOrPartition, match="topic 'nope'"):
+                async with client.consumer("nope"):
+                    pass
+    finally:
+        broker.stop()
+
+
+async def test_a_partition_that_does_not_exist_is_named(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 7"):
+            await producer.send("t", b"", partition=7)
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 7"):
+            await client.offsets({("t", 7): "end"})
+
+
+async def test_a_position_outside_the_log_is_an_error_or_reset_as_told(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as producer:
+            await producer.send("t", b"only")
+        async with client.consumer(assign={("t", 0): 99}) as consumer:
+            with pytest.raises(OffsetOutOfRange, match="t-0 at 99"):
+                await _take(consumer, 1)
+        async with client.consumer(assign={("t", 0): 99}, reset="beginning") as consumer:
+            assert (await _take(consumer, 1))[0].value == b"only"
+
+
+async def test_what_nobody_awaited_is_raised_at_the_end_of_the_block(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
+            async with client.producer() as producer:
+                producer.send_nowait("small", bytes(5000))
+
+
+async def test_the_users_own_error_passes_unwrapped(ottla_broker: Broker) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+            await producer.send_soon("t", b"on its way")
+            raise KeyError("mine")
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.consumer("t") as consumer:
+        assert (await _take(consumer, 1))[0].value == b"on its way"
+
+
+async def test_a_broker_that_is_gone_ends_a_send_at_its_deadline(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap, delivery_timeout=1.0) as client, client.producer() as producer:
+        await producer.send("t", b"1")
+        ottla_broker.kill()
+        with trio.fail_after(5), pytest.raises(DeliveryTimeout, match=r"t-0.*within 1 s.*connection"):
+            await producer.send("t", b"2")
+
+
+async def test_the_producer_goes_on_where_the_broker_comes_back(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        await producer.send("t", b"1")
+        await trio.to_thread.run_sync(ottla_broker.kill)
+        await producer.send_soon("t", b"2")
+        await trio.to_thread.run_sync(ottla_broker.start)
+        with trio.fail_after(5):
+            assert (await producer.send("t", b"3")).offset == 2
+
+
+async def test_cancelling_a_send_leaves_the_producer_whole(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.05) as producer:
+        with trio.move_on_after(0.001):
+            await producer.send("t", b"cancelled")
+        receipts = [await producer.send("t", b"%d" % i) for i in range(3)]
+    assert [receipt.offset for receipt in receipts] == [1, 2, 3]
+
+
+async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:
+    client = ottla.connect(ottla_broker.bootstrap)
+    with pytest.raises(Closed, match="async with"):
+        await client.list_topics()
+    async with client:
+        producer = client.producer()
+    with pytest.raises(Closed):
+        await producer.send("t", b"")
+
+
+@pytest.mark.parametrize("bad", ["", "host:port", "host:0", ",", "host:99999"])
+def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: str) -> None:
+    with pytest.raises(ConfigurationError, match="bootstrap"):
+        ottla.connect(bad)
+
+
+async def test_options_that_make_no_sense_are_refused_with_what_would(ottla_broker: Broker) -> None:
+    with pytest.raises(ConfigurationError, match="request_timeout must be a positive number of seconds"):
+        ottla.connect("b:1", request_timeout=-1)
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(ConfigurationError, match="'brotli' is not one of none, gzip, snappy, lz4, zstd"):
+            client.producer(compression="brotli")
+        with pytest.raises(ConfigurationError, match="partitioner 'md5' is not one of murmur2"):
+            client.producer(partitioner="md5")
+        with pytest.raises(ConfigurationError, match="acks='all'"):
+            client.producer(acks=1, idempotent=True)
+        with pytest.raises(LocalProtocolError, match="either topics or an assignment"):
+            client.consumer()
+        with pytest.raises(LocalProtocolError, match="no time zone"):
+            client.consumer("t", start=datetime(2026, 1, 1))
+
+
+async def test_several_topics_are_read_at_once(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("a")
+    ottla_broker.create_topic("b", partitions=2)
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for topic, partition in (("a", 0), ("b", 0), ("b", 1)):
+            await producer.send(topic, b"x", partition=partition)
+        async with client.consumer("a", "b") as consumer:
+            seen = Counter((batch.topic, batch.partition) for batch in [await anext(consumer) for _ in range(3)])
+    assert seen == Counter({("a", 0): 1, ("b", 0): 1, ("b", 1): 1})
+
+
+async def _take(consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
+    """The next ``count`` records, of whatever partition."""
+    records: list[ottla.Record] = []
+    with trio.fail_after(5):
+        async for batch in consumer:
+            records += batch
+            if len(records) >= count:
+                break
+    return records[:count]
