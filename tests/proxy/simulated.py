@@ -1,0 +1,391 @@
+"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, a real memory for sequences, cuts on demand.
+
+Rule: nothing here uses a rule of the proxy's; the broker judges sequences by itself, as Kafka does.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ottla.codec.apis import APIS
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.codec.apis.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.codec.compression import Compression
+from ottla.codec.frames import build_request, build_response, parse_request, parse_response
+from ottla.codec.records import BatchBuilder, Record, parse_batch
+from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.core import ProxyCore
+from ottla.proxy.events import (
+    Address,
+    Answer,
+    CloseClient,
+    Connect,
+    Connected,
+    Disconnect,
+    HoldClients,
+    Left,
+    Listen,
+    Listening,
+    Lost,
+    Received,
+    Requested,
+    Send,
+)
+
+PORT = 9000
+"""Of the simulated node 0; node n listens on PORT + n."""
+PROXY_PORT = 19000
+PRODUCE_VERSION = 9
+ANSWERED, CUT_BEFORE, CUT_AFTER = "answered", "cut before", "cut after"
+
+
+@dataclass
+class _Memory:
+    """What a partition remembers of a producer id."""
+
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
+    """Base sequence, count, base offset."""
+
+
+class Upstream:
+    """Brokers: topics, logs, sequences.
+
+    Attributes:
+        leaders: (topic, partition) -> node.
+        logs: (topic, partition) -> the records stored.
+        fate: asked for each Produce request: answer it, or cut the connection before or after storing.
+        errors: (topic, partition) -> codes that its next batches are refused with, whatever is in them.
+    """
+
+    def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
+        self.nodes = {node: ("broker", PORT + node) for node in range(nodes)}
+        self.leaders = {(t, p): p % nodes for t, count in topics.items() for p in range(count)}
+        self.ids = {topic: UUID(int=number) for number, topic in enumerate(topics, 1)}
+        self.logs: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        self.down: set[int] = set()
+        self.fate: Callable[[ProduceRequest], str] = lambda request: ANSWERED
+        self.errors: dict[tuple[str, int], deque[int]] = defaultdict(deque)
+        self.max_batch = 10**9
+        self.produced: list[tuple[int, ProduceRequest]] = []
+        self._memories: dict[tuple[str, int, int], _Memory] = {}
+        self._next_producer_id = 1000
+
+    def forget_producers(self) -> None:
+        """As if the producers' state had expired, except that the next sequence must then be 0."""
+        self._memories = {key: _Memory(-1) for key in self._memories}
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for (t, _), log in sorted(self.logs.items()) if t == topic for record in log]
+
+    def answer(self, node: int, frame: bytes) -> tuple[bytes | None, str]:
+        """The answer's frame without its length, and what becomes of the connection."""
+        request = parse_request(frame)
+        key, version = request.header.api_key, request.header.api_version
+        how = ANSWERED
+        if key == 0:
+            self.produced.append((node, request.message))
+            how = self.fate(request.message)
+            if how == CUT_BEFORE:
+                return None, how
+        body = getattr(self, f"_{APIS[key].name.lower()}")(node, request.message)
+        if key == 0 and request.message.acks == 0:
+            return None, how
+        return build_response(body, version, request.header.correlation_id)[4:], how
+
+    def _apiversions(self, node: int, request: Any) -> ApiVersionsResponse:
+        newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 60: 2}
+        keys = tuple(ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in newest.items())
+        return ApiVersionsResponse(error_code=0, api_keys=keys)
+
+    def _metadata(self, node: int, request: MetadataRequest) -> MetadataResponse:
+        names = sorted(self.ids) if request.topics is None else [topic.name or "" for topic in request.topics]
+        return MetadataResponse(
+            brokers=tuple(
+                MetadataResponseBroker(node_id=n, host=host, port=port) for n, (host, port) in self.nodes.items()
+            ),
+            topics=tuple(self._described(name) for name in names),
+        )
+
+    def _described(self, name: str) -> MetadataResponseTopic:
+        if name not in self.ids:
+            return MetadataResponseTopic(error_code=3, name=name, partitions=())
+        partitions = tuple(
+            MetadataResponsePartition(
+                error_code=0, partition_index=p, leader_id=leader, replica_nodes=(leader,), isr_nodes=(leader,)
+            )
+            for (topic, p), leader in sorted(self.leaders.items())
+            if topic == name
+        )
+        return MetadataResponseTopic(error_code=0, name=name, topic_id=self.ids[name], partitions=partitions)
+
+    def _findcoordinator(self, node: int, request: Any) -> FindCoordinatorResponse:
+        host, port = self.nodes[node]
+        found = Coordinator(key="g", node_id=node, host=host, port=port, error_code=0, error_message=None)
+        return FindCoordinatorResponse(coordinators=(found,))
+
+    def _initproducerid(self, node: int, request: Any) -> InitProducerIdResponse:
+        self._next_producer_id += 1
+        return InitProducerIdResponse(error_code=0, producer_id=self._next_producer_id, producer_epoch=0)
+
+    def _produce(self, node: int, request: ProduceRequest) -> ProduceResponse:
+        return ProduceResponse(
+            responses=tuple(
+                TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=tuple(
+                        self._store(node, topic.name, each.index, each.records or b"") for each in topic.partition_data
+                    ),
+                )
+                for topic in request.topic_data
+            ),
+            throttle_time_ms=7,
+        )
+
+    def _store(self, node: int, topic: str, index: int, data: bytes) -> PartitionProduceResponse:
+        place = topic, index
+        code, offset = 0, -1
+        if self.errors[place]:
+            code = self.errors[place].popleft()
+        elif self.leaders.get(place) != node:
+            code = 6 if place in self.leaders else 3
+        elif len(data) > self.max_batch:
+            code = 10
+        else:
+            code, offset = self._append(place, data)
+        return PartitionProduceResponse(index=index, error_code=code, base_offset=offset)
+
+    def _append(self, place: tuple[str, int], data: bytes) -> tuple[int, int]:
+        batch, log = parse_batch(data), self.logs[place]
+        assert batch.crc_matches
+        if batch.producer_id >= 0:
+            key = (*place, batch.producer_id)
+            memory = self._memories.get(key)
+            if memory is None or batch.producer_epoch > memory.epoch:
+                if batch.base_sequence != 0:
+                    return 45, -1
+                memory = self._memories[key] = _Memory(batch.producer_epoch)
+            elif batch.producer_epoch < memory.epoch:
+                return 47, -1
+            else:
+                for first, count, offset in memory.batches:
+                    if (first, count) == (batch.base_sequence, batch.count):
+                        return 0, offset
+                last = memory.batches[-1]
+                if batch.base_sequence != last[0] + last[1]:
+                    return 45, -1
+            memory.batches.append((batch.base_sequence, batch.count, len(log)))
+        offset = len(log)
+        log += batch.records()
+        return 0, offset
+
+
+@dataclass
+class Reply:
+    """What a client got for a request; ``frame`` is ``None`` while it waits."""
+
+    ticket: int
+    version: int
+    frame: bytes | None = None
+
+    @property
+    def produced(self) -> dict[tuple[str, int], PartitionProduceResponse]:
+        assert self.frame is not None, "no answer came"
+        _, answer = parse_response(ProduceResponse, self.version, self.frame)
+        return {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
+
+    @property
+    def code(self) -> int:
+        """Of the only partition."""
+        (response,) = self.produced.values()
+        return response.error_code
+
+    def parsed(self, cls: type[Any]) -> Any:
+        assert self.frame is not None, "no answer came"
+        return parse_response(cls, self.version, self.frame)[1]
+
+
+class World:
+    """A proxy's core between clients and `Upstream`, in a time of its own."""
+
+    def __init__(self, upstream: Upstream, *rules: str, **options: Any) -> None:
+        self.upstream = upstream
+        self.now = 100.0
+        self._rules, self._options = rules, options
+        self.held: set[int] = set()
+        self.closed: dict[int, str] = {}
+        self.slow = False
+        """Answers to Produce wait for `release`."""
+        self._late: list[tuple[int, bytes]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """A new proxy in the place of the old one; clients' connections are gone."""
+        config = ProxyConfig(
+            upstream="broker:9000",
+            listen=f"proxy:{PROXY_PORT}",
+            topics=tuple(map(parse_rule, self._rules)),
+            **self._options,
+        )
+        self.core = ProxyCore(config, (("broker", PORT),))
+        self._links: dict[int, int] = {}
+        self._replies: dict[int, Reply] = {}
+        self.listens: list[int] = []
+        self.settle()
+
+    # -- time
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Do what is to be done now, and what becomes due in the next ``seconds``."""
+        end = self.now + seconds
+        while True:
+            while actions := self.core.poll(self.now):
+                for action in actions:
+                    self._act(action)
+            due = self.core.deadline
+            if due is None or due > end or due <= self.now:
+                break
+            self.now = due
+        self.now = end
+
+    def _act(self, action: Any) -> None:
+        match action:
+            case Connect(link, address, _):
+                self._connect(link, address)
+            case Send(link, data):
+                self._send(link, data[4:])
+            case Disconnect(link):
+                self._links.pop(link, None)
+            case Listen(node):
+                self.listens.append(node)
+                self.core.handle(Listening(node, PROXY_PORT + node), self.now)
+            case Answer(_, ticket, data):
+                self._replies[ticket].frame = data[4:]
+            case CloseClient(client, why):
+                self.closed[client] = why
+                self.core.handle(Left(client), self.now)
+            case HoldClients(clients, held):
+                (self.held.update if held else self.held.difference_update)(clients)
+
+    def _connect(self, link: int, address: Address) -> None:
+        node = next((n for n, at in self.upstream.nodes.items() if at == address), None)
+        if node is None or node in self.upstream.down:
+            self.core.handle(Lost(link, "refused"), self.now)
+        else:
+            self._links[link] = node
+            self.core.handle(Connected(link), self.now)
+
+    def _send(self, link: int, frame: bytes) -> None:
+        if link not in self._links:
+            return
+        node = self._links[link]
+        if node in self.upstream.down:
+            self.lose(link)
+            return
+        answer, how = self.upstream.answer(node, frame)
+        if how != ANSWERED:
+            self.lose(link)
+        elif answer is not None and self.slow and frame[:2] == b"\0\0":
+            self._late.append((link, answer))
+        elif answer is not None:
+            self.core.handle(Received(link, answer), self.now)
+
+    def release(self) -> None:
+        """The answers that waited come, those to connections that still exist."""
+        late, self._late = self._late, []
+        for link, answer in late:
+            if link in self._links:
+                self.core.handle(Received(link, answer), self.now)
+        self.settle()
+
+    def lose(self, link: int) -> None:
+        self._links.pop(link, None)
+        self.core.handle(Lost(link, "cut"), self.now)
+
+    def kill(self, node: int) -> None:
+        """Every connection to a node breaks, and none can be made."""
+        self.upstream.down.add(node)
+        for link in [link for link, at in self._links.items() if at == node]:
+            self.lose(link)
+
+    # -- clients
+
+    def request(self, client: int, body: Any, version: int, *, node: int = 0) -> Reply:
+        """Send a request; the reply fills when the answer comes."""
+        ticket = len(self._replies)
+        reply = self._replies[ticket] = Reply(ticket, version)
+        frame = build_request(body, version, 4711 + ticket, "client")[4:]
+        self.core.handle(Requested(client, node, ticket, frame), self.now)
+        self.settle()
+        return reply
+
+    def produce(
+        self,
+        client: int,
+        batches: dict[tuple[str, int], bytes],
+        *,
+        acks: int = -1,
+        version: int = PRODUCE_VERSION,
+        node: int = 0,
+        transactional_id: str | None = None,
+    ) -> Reply:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for (topic, index), data in batches.items():
+            topics.setdefault(topic, []).append(PartitionProduceData(index=index, records=data))
+        data = tuple(TopicProduceData(name=name, partition_data=tuple(parts)) for name, parts in topics.items())
+        request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data)
+        return self.request(client, request, version, node=node)
+
+    def leave(self, client: int) -> None:
+        self.core.handle(Left(client), self.now)
+        self.settle()
+
+    def producer_id(self, client: int) -> int:
+        """A producer id from upstream, through the proxy."""
+        reply = self.request(client, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
+        producer_id: int = reply.parsed(InitProducerIdResponse).producer_id
+        return producer_id
+
+
+Pair = tuple[bytes | None, bytes]
+
+
+def batch(
+    pairs: list[Pair],
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    compression: Compression = Compression.NONE,
+    transactional: bool = False,
+) -> bytes:
+    """A client's batch of keys and values."""
+    builder = BatchBuilder()
+    for number, (key, value) in enumerate(pairs):
+        builder.append(1_700_000_000_000 + number, key, value, (("h", b"1"),) if number % 2 else ())
+    return builder.build(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        compression=compression,
+        transactional=transactional,
+    )
+
+

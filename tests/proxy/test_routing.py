@@ -1,0 +1,59 @@
+from uuid import UUID
+
+import pytest
+
+from ottla.proxy.carried import CARRIED, offered
+from ottla.proxy.config import parse_rule
+from ottla.proxy.routing import TopicRules, routes
+
+ID = UUID(int=1)
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "key", "partitions", "partition"),
+    [
+        ("murmur2", b"TT0124", 15, 10),
+        ("crc32", b"TT0124", 15, 9),
+        ("murmur2", b"100:48069", 12, 9),
+        ("murmur2", b"mk-123456", 25, 5),
+        ("crc32", b"mk-123456", 25, 3),
+        ("murmur2", b"wu", 10, 0),
+        *(("murmur2", b"my_key_%d" % n, 6, p) for n, p in enumerate((0, 4, 5, 2), 1)),
+        *(("fnv1a", b"my_key_%d" % n, 6, p) for n, p in enumerate((1, 2, 3, 2), 1)),
+        *(("fnv1a_reference", b"my_key_%d" % n, 6, p) for n, p in enumerate((1, 0, 5, 0), 1)),
+    ],
+)
+def test_keys_go_where_the_clients_of_that_partitioner_put_them(
+    partitioner: str, key: bytes, partitions: int, partition: int
+) -> None:
+    ways = routes(parse_rule(f"t=rewrite:{partitioner}"), ID, partitions)
+    assert ways.partition_of(key) == partition
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    rules = TopicRules([parse_rule("flights=rewrite"), parse_rule("f*=observe")])
+    assert rules.rewrites("flights")
+    assert rules.of("fares") == parse_rule("f*=observe")
+    assert rules.of("Flights") is None
+
+
+def test_topics_of_kafka_itself_match_no_rule() -> None:
+    rules = TopicRules([parse_rule("*=rewrite")])
+    assert rules.of("__consumer_offsets") is None
+    assert rules.rewrites("_schemas")
+
+
+def test_clients_are_offered_what_upstream_and_the_table_share() -> None:
+    versions = offered({0: (0, 13), 1: (4, 18), 3: (0, 5), 17: (0, 1), 60: (0, 2), 78: (1, 2), 999: (0, 0), 18: (0, 4)})
+    assert versions == {0: (0, 12), 1: (4, 15), 3: (0, 5), 18: (0, 4)}
+
+
+def test_an_api_whose_oldest_version_is_too_new_is_not_offered() -> None:
+    assert 1 not in offered({1: (16, 20)})
+
+
+def test_nothing_that_carries_addresses_the_proxy_does_not_read_is_carried() -> None:
+    describe_cluster, describe_quorum, share_fetch, share_acknowledge, sasl = 60, 55, 78, 79, 17
+    assert not CARRIED.keys() & {describe_cluster, describe_quorum, share_fetch, share_acknowledge, sasl}
+    assert CARRIED[1].newest < 16
+    assert CARRIED[0].newest < 13
