@@ -3,13 +3,17 @@
 Learnt from every Metadata answer that passes, a client's or the proxy's own.
 """
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.codec.apis.produce import NodeEndpoint
+from ottla.codec.wire import NO_UUID
 from ottla.proxy.events import Action, Address, Listen
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 NO_LEADER = -1
 _LISTEN_AGAIN = 5.0
@@ -20,7 +24,7 @@ _LISTEN_AGAIN = 5.0
 class Topic:
     """A topic as upstream described it last."""
 
-    topic_id: uuid.UUID
+    topic_id: "UUID"
     leaders: dict[int, int]
     """Partition -> node; `NO_LEADER` where there is none at the moment."""
 
@@ -52,7 +56,8 @@ class Cluster:
                 self._actions.append(Listen(broker.node_id))
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
-                self.topics[topic.name] = _described(topic)
+                known = self.topics.get(topic.name)
+                self.topics[topic.name] = _described(topic, known.topic_id if known else NO_UUID)
 
     def listening(self, node: int, port: int | None) -> None:
         """A port was opened, or could not be."""
@@ -80,6 +85,7 @@ class Cluster:
         )
 
 
-def _described(topic: MetadataResponseTopic) -> Topic:
+def _described(topic: MetadataResponseTopic, known_id: uuid.UUID) -> Topic:
+    """``known_id`` stands in where the answer's version has no ids."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
-    return Topic(topic.topic_id, leaders)
+    return Topic(known_id if topic.topic_id == NO_UUID else topic.topic_id, leaders)

@@ -9,13 +9,16 @@ Rules:
 
 import fnmatch
 import re
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.proxy.config import Mode, TopicRule
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 _REMEMBERED_KEYS = 16 * 2**10
 _REMEMBERED_TOPICS = 10_000
@@ -43,13 +46,13 @@ class TopicRules:
 class Routes:
     """Where the keys of one topic go."""
 
-    topic_id: uuid.UUID
+    topic_id: "UUID"
     partitions: int
     """The pinned number."""
     partition_of: Callable[[bytes], int]
 
 
-def routes(rule: TopicRule, topic_id: uuid.UUID, partitions: int) -> Routes:
+def routes(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
     """The routes of a topic with so many partitions."""
     partitioner = PARTITIONERS[rule.partitioner]
     # Keys repeat, and a hash in Python takes ten times as long as looking it up.
