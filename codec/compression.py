@@ -112,13 +112,12 @@ def _decompress_snappy(data: bytes, limit: int) -> bytes:
     blocks = [data]
     if data.startswith(_XERIAL):
         blocks, position = [], len(_XERIAL_HEADER)
-        while position < len(data):
-            size = int.from_bytes(data[position : position + 4], "big")
-            position += 4
-            if position + size > len(data):
+        while position != len(data):
+            start = position + 4
+            position = start + int.from_bytes(data[position:start], "big")
+            if position > len(data):
                 raise DecodeError("snappy data is damaged: a block runs over the end")
-            blocks.append(data[position : position + size])
-            position += size
+            blocks.append(data[start:position])
     out, left = [], limit
     for block in blocks:
         try:

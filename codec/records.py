@@ -42,8 +42,7 @@ _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_INT64 = 1 << 63
-"""Signed 64-bit integers end before it."""
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @wire.struct
@@ -250,7 +249,7 @@ class BatchBuilder:
         """
         index = self.count
         try:
-            if not -_INT64 <= timestamp < _INT64:
+            if not _INT64_MIN <= timestamp <= _INT64_MAX:
                 raise EncodeError(f"the timestamp {timestamp} does not fit 64 bits")
             record = b"".join(
                 (
@@ -330,7 +329,7 @@ def build_batch(records: Iterable[Record], *, compression: Compression = Compres
 
 
 def _encode_varint(value: int) -> bytes:
-    if not -_INT64 <= value < _INT64:
+    if not _INT64_MIN <= value <= _INT64_MAX:
         raise EncodeError(f"{value} does not fit a varint of 64 bits")
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
@@ -521,6 +520,6 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
 def _based(base: int, deltas: list[int], what: str) -> list[int]:
     """What ``deltas`` to ``base`` mean; a peer may send such that overflow."""
     values = [base + delta for delta in deltas]
-    if values and not -_INT64 <= min(values) <= max(values) < _INT64:
+    if values and not _INT64_MIN <= min(values) <= max(values) <= _INT64_MAX:
         raise DecodeError(f"a record's {what} does not fit 64 bits")
     return values
