@@ -7,6 +7,8 @@
 Rules:
 - A partition's batches go out oldest first. With idempotence up to five are in flight, because the broker remembers
   five; once one had to be retried, only the oldest is sent until it is settled.
+- The first batch under a producer id goes alone: a broker that has no state for the id takes any sequence, so were the
+  first refused and the second stored, the first could never be.
 - A batch gets its sequence when it is first sent and keeps it in every retry, so the broker can tell a repeat.
 - A batch that certainly was not stored gives its numbers back to those behind it.
 - A partition takes up a new producer id only when nothing that was sent under the old one is undecided.
@@ -100,6 +102,8 @@ class PartitionQueue:
     batches: deque[Batch] = field(default_factory=deque)
     identity: Identity | None = None
     next_sequence: int = 0
+    acknowledged: bool = False
+    """The broker has stored something under `identity`."""
     gap: bool = False
     """A batch of unknown outcome was given up, so the broker may miss its sequence."""
     renumber: bool = False
@@ -119,7 +123,7 @@ class PartitionQueue:
                 continue
             if not batch.due or batch.retry_at > now:
                 return None
-            most = MAX_IN_FLIGHT if self.idempotent and not self._retrying() else 1
+            most = MAX_IN_FLIGHT if self.acknowledged and not self._retrying() else 1
             return None if in_flight >= most or (self.renumber and in_flight) else batch
         return None
 
@@ -129,7 +133,8 @@ class PartitionQueue:
     def take_up(self, identity: Identity) -> bool:
         """Number batches under ``identity`` from now on if that is safe; whether it is in use now."""
         if self.identity != identity and (self.renumber or not self.undecided):
-            self.identity, self.next_sequence, self.gap, self.renumber = identity, 0, False, False
+            self.identity, self.next_sequence = identity, 0
+            self.acknowledged = self.gap = self.renumber = False
             for batch in self.batches:
                 batch.sequence, batch.attempts = None, 0
         return self.identity is not None and not self.renumber
@@ -156,7 +161,10 @@ class PartitionQueue:
     def drop(self, batch: Batch, *, stored: bool | None) -> None:
         """Take a settled batch out; ``stored`` is ``None`` where nobody knows."""
         self.batches.remove(batch)
-        if batch.sequence is None or stored:
+        if batch.sequence is None:
+            return
+        if stored:
+            self.acknowledged = True
             return
         if stored is None:
             self.gap = True

@@ -144,7 +144,8 @@ class ProducerMachine:
         """
         if self.fatal:
             raise self.fatal
-        check_bytes(key, value, headers)
+        if headers or type(value) is not bytes or type(key) is not bytes:
+            check_bytes(key, value, headers)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         for name, content in headers:
             size += 10 + 4 * len(name) + len(content or b"")

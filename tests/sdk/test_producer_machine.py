@@ -186,17 +186,29 @@ def test_after_a_batch_of_unknown_outcome_is_given_up_the_rest_goes_on_without_a
 def test_a_broker_that_lost_acknowledged_records_is_noticed() -> None:
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
     world.run(ask(producer, world, b"1"))
     log = world.broker.logs["t", 0]
-    log.batches.clear()
-    log.end = 0
-    log.next_sequence.clear()
-    log.recent.clear()
+    del log.batches[1]
+    log.end = log.next_sequence[1000] = 1
+    del log.recent[1000][1, 1]
     second, third = ask(producer, world, b"2"), ask(producer, world, b"3")
     world.call(producer.flush)
     assert isinstance(second.error, OutOfOrderSequenceNumber)
     assert third.error is None
-    assert values(world) == [b"3"]
+    assert values(world) == [b"0", b"3"]
+
+
+def test_the_first_batch_under_a_producer_id_goes_alone() -> None:
+    world = World(ModelBroker({"t": 1}))
+    refusals = iter([NotLeaderOrFollower.code])
+    world.broker.refuse = lambda place, batch: next(refusals, 0)
+    producer = producer_in(world, batch_size=1, linger=0)
+    for i in range(10):
+        send(producer, world, b"%d" % i)
+    world.call(producer.flush)
+    producer.raise_failures()
+    assert values(world) == [b"%d" % i for i in range(10)]
 
 
 def test_a_fenced_producer_fails_everything_and_stays_failed() -> None:

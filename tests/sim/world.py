@@ -44,7 +44,10 @@ TOPIC_ID = uuid.UUID(int=7)
 
 @dataclass
 class Partition:
-    """A log, and per producer id the next sequence and the last five batches as {(first, last): offset}."""
+    """A log, and per producer id the next sequence and the last five batches as {(first, last): offset}.
+
+    As Kafka's, it takes any sequence of a producer id that it has no state for.
+    """
 
     batches: list[bytes] = field(default_factory=list)
     end: int = 0
@@ -60,7 +63,7 @@ class Partition:
             span = (batch.base_sequence, batch.last_sequence)
             if span in recent:
                 return 0, recent[span]
-            if batch.base_sequence != self.next_sequence.get(pid, 0):
+            if batch.base_sequence != self.next_sequence.get(pid, batch.base_sequence):
                 return OutOfOrderSequenceNumber.code, -1
             self.next_sequence[pid] = (batch.last_sequence + 1) % 2**31
             recent[span] = self.end
