@@ -85,7 +85,7 @@ class Cluster:
         )
 
 
-def _described(topic: MetadataResponseTopic, known_id: uuid.UUID) -> Topic:
+def _described(topic: MetadataResponseTopic, known_id: "UUID") -> Topic:
     """``known_id`` stands in where the answer's version has no ids."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     return Topic(known_id if topic.topic_id == NO_UUID else topic.topic_id, leaders)
