@@ -10,11 +10,12 @@ Rules:
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.compression import Compression
 from ottla.codec.records import MAGIC, NO_PRODUCER_ID, Columns, RecordBatch, parse_batch
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     BrokerError,
     CorruptMessage,
@@ -291,11 +292,15 @@ class Rewriter:
     def _routes_of(self, topic: str) -> Routes:
         known, ways = self._cluster.topics[topic], self._routes.get(topic)
         count = len(known.leaders)
+        if ways is not None and ways.topic_id == NO_UUID:
+            ways = self._routes[topic] = replace(ways, topic_id=known.topic_id)  # it was learnt without its id
         if ways is None or ways.topic_id != known.topic_id:
             rule = self._rules.of(topic)
             assert rule is not None, "only topics with a rule come here"
             ways = self._routes[topic] = routes(rule, known.topic_id, count)
             log.info("partitions pinned", extra={"topic": topic, "partitions": count})
+            if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
+                self._control.want_topics(topic)
         elif count != ways.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
             log.error(

@@ -1,4 +1,4 @@
-"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, a real memory for sequences, cuts on demand.
+"""Upstream and clients for `ProxyCore` without sockets or time: real bytes, a memory for sequences, cuts on demand.
 
 Rule: nothing here uses a rule of the proxy's; the broker judges sequences by itself, as Kafka does.
 """
@@ -330,9 +330,12 @@ class World:
 
     def request(self, client: int, body: Any, version: int, *, node: int = 0) -> Reply:
         """Send a request; the reply fills when the answer comes."""
+        return self.send(client, build_request(body, version, 4711 + len(self._replies), "client")[4:], version, node)
+
+    def send(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
+        """Send any bytes; ``version`` is that of the answer."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
-        frame = build_request(body, version, 4711 + ticket, "client")[4:]
         self.core.handle(Requested(client, node, ticket, frame), self.now)
         self.settle()
         return reply
@@ -387,5 +390,3 @@ def batch(
         compression=compression,
         transactional=transactional,
     )
-
-

@@ -55,7 +55,7 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
         ("upstream = ", "is not TOML"),
         ('listen = "127.0.0.1:1"', "does not say upstream"),
         ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not an option; known are upstream, listen"),
-        ('upstream = 9092', "must be a text"),
+        ("upstream = 9092", "must be a text"),
         ('upstream = "kafka:9092"\nmax-batch = "big"', "must be a number"),
         ('upstream = "kafka:9092"\ntopics = "flights"', r"\[topics\] is a table"),
         ('upstream = "kafka:9092"\n[topics]\nflights = "move"', "is not observe or rewrite"),
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: st
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nowhere.toml: No such file"):
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml: No such file"):
         read_config(tmp_path / "nowhere.toml")
 
 

@@ -1,0 +1,126 @@
+"""Whatever is cut, refused for the time being or retried, in whatever order: every record once, every key in order."""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.codec.partitioners import murmur2_partition
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, World, batch
+from tests.proxy.test_rewriting import KEYS, SIX, world_of
+
+RETRIABLE = (5, 6, 7, 19, 20)
+PRODUCERS, SOURCES = 2, 2
+
+
+@dataclass
+class Producer:
+    """An idempotent client: up to five batches in flight to a partition; what got no answer is sent again, in order."""
+
+    world: World
+    producer_id: int
+    source: int
+    connection: int
+    sequence: int = 0
+    in_flight: deque[tuple[bytes, Reply]] = field(default_factory=deque)
+    sent: list[bytes] = field(default_factory=list)
+
+    def send(self, keys: list[int]) -> None:
+        if len(self.in_flight) == 5:
+            return
+        values = [b"%d-%d-%d" % (self.producer_id, self.source, self.sequence + n) for n in range(len(keys))]
+        records = [(KEYS[key + 20 * self.source], value) for key, value in zip(keys, values, strict=True)]
+        data = batch([*records], self.producer_id, 0, self.sequence)
+        self.sequence += len(keys)
+        self.sent += values
+        self.in_flight.append((data, self._put(data)))
+
+    def _put(self, data: bytes) -> Reply:
+        return self.world.produce(self.connection, {("flights", self.source): data})
+
+    def acknowledge(self) -> None:
+        while self.in_flight and self.in_flight[0][1].frame is not None:
+            assert self.in_flight.popleft()[1].code == 0
+
+    def reconnect(self, connection: int) -> None:
+        """The connection breaks; whatever has no answer is sent again over another."""
+        self.world.leave(self.connection)
+        self.connection = connection
+        for _, reply in self.in_flight:
+            reply.frame = None
+        self.in_flight = deque((data, self._put(data)) for data, _ in self.in_flight)
+
+
+step = st.one_of(
+    st.tuples(
+        st.just("send"),
+        st.integers(0, PRODUCERS * SOURCES - 1),
+        st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    ),
+    st.tuples(st.just("reconnect"), st.integers(0, PRODUCERS * SOURCES - 1)),
+    st.tuples(st.just("fate"), st.lists(st.sampled_from((ANSWERED, CUT_AFTER, CUT_BEFORE)), max_size=4)),
+    st.tuples(st.just("error"), st.integers(0, SIX - 1), st.sampled_from(RETRIABLE)),
+    st.tuples(st.just("slow"), st.booleans()),
+    st.tuples(st.just("release")),
+    st.tuples(st.just("wait"), st.sampled_from((0.01, 0.3, 40.0))),
+    st.tuples(st.just("move"), st.integers(0, SIX - 1), st.integers(0, 2)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(step, max_size=60))
+def test_every_record_is_stored_once_and_every_key_in_order(steps: list[tuple[object, ...]]) -> None:
+    world = world_of(nodes=3)
+    fates: deque[str] = deque()
+    world.upstream.fate = lambda request: fates.popleft() if fates else ANSWERED
+    connections = iter(range(100, 10_000))
+    clients = [
+        Producer(world, producer_id, source, next(connections))
+        for producer_id in [world.producer_id(1) for _ in range(PRODUCERS)]
+        for source in range(SOURCES)
+    ]
+    for name, *values in steps:
+        match name, values:
+            case "send", [int(who), list(keys)]:
+                clients[who].send(keys)
+            case "reconnect", [int(who)]:
+                clients[who].acknowledge()
+                clients[who].reconnect(next(connections))
+            case "fate", [list(chosen)]:
+                fates.extend(chosen)
+            case "error", [int(partition), int(code)]:
+                world.upstream.errors["flights", partition].append(code)
+            case "slow", [bool(slow)]:
+                world.slow = slow
+            case "release", []:
+                world.release()
+            case "wait", [float(seconds)]:
+                world.settle(seconds)
+            case "move", [int(partition), int(node)]:
+                world.upstream.leaders["flights", partition] = node
+        for client in clients:
+            client.acknowledge()
+    finish(world, clients)
+
+
+def finish(world: World, clients: list[Producer]) -> None:
+    """Everything works again; look at what is stored."""
+    world.slow = False
+    world.release()
+    world.settle(100)
+    for client in clients:
+        client.acknowledge()
+        assert not client.in_flight, "a batch has no answer"
+    sent = [value for client in clients for value in client.sent]
+    assert sorted(world.upstream.values("flights"), key=repr) == sorted(sent, key=repr)
+    order: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
+    for (_, partition), log in world.upstream.logs.items():
+        for record in log:
+            assert record.key is not None and record.value is not None
+            assert murmur2_partition(record.key, SIX) == partition
+            client, _, number = record.value.rpartition(b"-")
+            order[record.key, client].append(int(number))
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+    assert world.core.rewriter.buffered == 0
+    assert world.core.idle

@@ -1,0 +1,164 @@
+"""Idempotent clients of rewritten topics: retries, gaps, epochs, and a proxy that starts anew."""
+
+import pytest
+
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch
+from tests.proxy.test_rewriting import key_at, pairs, world_of
+
+
+@pytest.fixture
+def world() -> World:
+    return world_of()
+
+
+def numbered(world: World, client: int, producer_id: int, sequence: int, count: int = 2, epoch: int = 0) -> int:
+    """Send records ``sequence``… of a producer; the error code."""
+    data = batch(pairs(count, sequence), producer_id, epoch, sequence)
+    return world.produce(client, {("flights", 0): data}).code
+
+
+def stored(world: World) -> list[int]:
+    return sorted(int(value or b"") for value in world.upstream.values("flights"))
+
+
+def test_a_retry_is_answered_from_memory(world: World) -> None:
+    producer = world.producer_id(1)
+    data = batch([(key_at(0), b"1"), (key_at(0), b"2")], producer, 0, 0)
+    first = world.produce(1, {("flights", 0): data}).produced
+    again = world.produce(2, {("flights", 0): data}).produced
+    assert first == again
+    assert world.upstream.values("flights") == [b"1", b"2"]
+
+
+def test_a_retry_over_another_connection_joins_the_work_of_the_first(world: World) -> None:
+    producer = world.producer_id(1)
+    data = batch(pairs(10), producer, 0, 0)
+    world.slow = True
+    first = world.produce(1, {("flights", 0): data})
+    world.leave(1)
+    second = world.produce(2, {("flights", 0): data})
+    world.release()
+    assert first.frame is None
+    assert second.code == 0
+    assert stored(world) == list(range(10))
+
+
+def test_a_retry_over_another_nodes_port_is_known_too() -> None:
+    world = world_of(nodes=3)
+    producer = world.producer_id(1)
+    data = batch(pairs(10), producer, 0, 0)
+    assert world.produce(1, {("flights", 0): data}, node=0).code == 0
+    assert world.produce(2, {("flights", 0): data}, node=2).code == 0
+    assert stored(world) == list(range(10))
+
+
+def test_five_batches_in_flight_are_stored_in_their_order(world: World) -> None:
+    producer = world.producer_id(1)
+    world.slow = True
+    replies = [world.produce(1, {("flights", 0): batch([(key_at(1), b"%d" % n)], producer, 0, n)}) for n in range(5)]
+    for _ in range(5):
+        world.release()
+    assert [reply.code for reply in replies] == [0] * 5
+    assert world.upstream.values("flights") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_gap_is_refused(world: World) -> None:
+    producer = world.producer_id(1)
+    assert numbered(world, 1, producer, 0) == 0
+    assert numbered(world, 1, producer, 4) == 45
+    assert numbered(world, 1, producer, 2) == 0
+    assert numbered(world, 1, producer, 4) == 0
+    assert stored(world) == list(range(6))
+
+
+def test_epochs(world: World) -> None:
+    producer = world.producer_id(1)
+    assert numbered(world, 1, producer, 0, epoch=1) == 0
+    assert numbered(world, 1, producer, 2, epoch=0) == 47
+    assert numbered(world, 1, producer, 2, epoch=2) == 45
+    assert numbered(world, 1, producer, 0, epoch=2) == 0
+
+
+def test_a_producer_that_the_proxy_does_not_know_is_fenced(world: World) -> None:
+    reply = world.produce(1, {("flights", 0): batch(pairs(2), 4711, 0, 0)})
+    assert reply.code == 90
+    assert "open a new producer" in (reply.produced["flights", 0].error_message or "")
+    assert stored(world) == []
+
+
+def test_a_restart_of_the_proxy_fences_and_never_doubles(world: World) -> None:
+    producer = world.producer_id(1)
+    data = batch(pairs(10), producer, 0, 0)
+    assert world.produce(1, {("flights", 0): data}).code == 0
+    world.restart()
+    world.core.control.want_topics("flights")
+    world.settle(1)
+    assert world.produce(2, {("flights", 0): data}).code == 90
+    assert numbered(world, 2, producer, 10) == 90
+    assert stored(world) == list(range(10))
+    assert world.producer_id(2) != producer
+
+
+def test_a_batch_refused_in_part_is_retried_in_part(world: World) -> None:
+    producer = world.producer_id(1)
+    world.upstream.errors["flights", 2] += [29]
+    data = batch(pairs(20), producer, 0, 0)
+    assert world.produce(1, {("flights", 0): data}).code == 29
+    assert 0 < len(stored(world)) < 20
+    again = world.produce(1, {("flights", 0): data})
+    assert again.code == 0
+    assert again.produced["flights", 0].base_offset == -1
+    assert stored(world) == list(range(20))
+
+
+def test_a_batch_refused_in_part_may_be_retried_in_smaller_batches(world: World) -> None:
+    producer = world.producer_id(1)
+    world.upstream.errors["flights", 2] += [10]
+    assert numbered(world, 1, producer, 0, count=20) == 10
+    assert [numbered(world, 1, producer, sequence, count=5) for sequence in (0, 5, 10, 15)] == [0] * 4
+    assert stored(world) == list(range(20))
+
+
+def test_what_follows_a_refused_batch_is_refused_like_a_gap(world: World) -> None:
+    producer = world.producer_id(1)
+    world.upstream.errors["flights", 1] += [10]
+    world.slow = True
+    data = [batch([(key_at(1), b"%d" % n)], producer, 0, n) for n in range(3)]
+    replies = [world.produce(1, {("flights", 0): each}) for each in data]
+    world.release()
+    assert [reply.code for reply in replies] == [10, 45, 45]
+    world.slow = False
+    assert [world.produce(1, {("flights", 0): each}).code for each in data] == [0, 0, 0]
+    assert world.upstream.values("flights") == [b"0", b"1", b"2"]
+
+
+def test_an_unknown_outcome_fences_the_producer_until_its_next_epoch(world: World) -> None:
+    producer = world.producer_id(1)
+    world.upstream.errors["flights", 1] += [7, 45]
+    data = batch([(key_at(1), b"1")], producer, 0, 0)
+    reply = world.produce(1, {("flights", 0): data})
+    world.settle(5)
+    assert reply.code == 90
+    assert world.produce(1, {("flights", 0): data}).code == 90
+    assert world.produce(1, {("flights", 0): batch([(key_at(1), b"1")], producer, 1, 0)}).code == 0
+
+
+def test_a_client_that_gives_up_and_retries_finds_its_batch_still_under_way() -> None:
+    world = world_of()
+    producer = world.producer_id(1)
+    world.kill(0)
+    data = batch(pairs(10), producer, 0, 0)
+    world.settle(60)
+    world.upstream.down.clear()
+    cuts = [CUT_AFTER, CUT_AFTER]
+    world.upstream.fate = lambda request: cuts.pop() if cuts else ANSWERED
+    replies = [world.produce(client, {("flights", 0): data}) for client in (2, 3, 4)]
+    world.settle(10)
+    assert [reply.code for reply in replies] == [0, 0, 0]
+    assert stored(world) == list(range(10))
+
+
+def test_producers_of_other_topics_are_upstreams_own_affair() -> None:
+    world = World(Upstream({"plain": 1}))
+    assert world.produce(1, {("plain", 0): batch(pairs(1), 5, 0, 0)}).code == 0
+    assert world.produce(1, {("plain", 0): batch(pairs(1, 7), 5, 0, 7)}).code == 45

@@ -1,0 +1,419 @@
+"""Records of rewritten topics, from clients' batches to upstream's partitions and back to the answers."""
+
+from collections import defaultdict
+
+import pytest
+from crc32c import crc32c
+
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.compression import Compression
+from ottla.codec.partitioners import murmur2_partition
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
+
+KEYS = [b"N%d" % n for n in range(40)]
+SIX = 6
+
+
+def world_of(nodes: int = 1, **options: object) -> World:
+    """A proxy that knows its topics, as it does after a client's first Metadata."""
+    world = World(Upstream({"flights": SIX, "plain": 2}, nodes), "flights=rewrite", "plain=observe", **options)
+    topics = (MetadataRequestTopic(name="flights"), MetadataRequestTopic(name="plain"))
+    assert world.request(0, MetadataRequest(topics=topics), 9).frame
+    world.settle(1)
+    return world
+
+
+@pytest.fixture
+def world() -> World:
+    return world_of()
+
+
+def pairs(count: int = 40, start: int = 0) -> list[Pair]:
+    return [(KEYS[n % len(KEYS)], b"%d" % n) for n in range(start, start + count)]
+
+
+def key_at(partition: int, n: int = 0) -> bytes:
+    """A key that belongs in a partition."""
+    return [key for key in KEYS if murmur2_partition(key, SIX) == partition][n]
+
+
+def assert_every_key_at_its_place(world: World) -> None:
+    for (topic, partition), log in world.upstream.logs.items():
+        for record in log:
+            assert topic != "flights" or record.key is None or murmur2_partition(record.key, SIX) == partition
+
+
+def produce_requests(world: World) -> int:
+    return len(world.upstream.produced)
+
+
+# -- moving
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_records_go_to_the_partition_of_their_key(world: World, compression: Compression) -> None:
+    reply = world.produce(1, {("flights", 2): batch(pairs(), compression=compression)})
+    assert reply.produced["flights", 2].error_code == 0
+    assert sorted(world.upstream.values("flights"), key=repr) == sorted((v for _, v in pairs()), key=repr)
+    assert_every_key_at_its_place(world)
+
+
+def test_records_keep_their_timestamp_headers_and_order(world: World) -> None:
+    world.produce(1, {("flights", 2): batch(pairs(200))})
+    stored = [record for log in world.upstream.logs.values() for record in log]
+    assert len(stored) == 200
+    for record in stored:
+        number = int(record.value or b"")
+        assert record.timestamp == 1_700_000_000_000 + number
+        assert record.headers == ((("h", b"1"),) if number % 2 else ())
+    for log in world.upstream.logs.values():
+        numbers = [int(record.value or b"") for record in log]
+        assert numbers == sorted(numbers)
+
+
+def test_records_without_a_key_stay_and_an_empty_key_is_a_key(world: World) -> None:
+    world.produce(1, {("flights", 4): batch([(None, b"stays"), (b"", b"moves")])})
+    assert [record.value for record in world.upstream.logs["flights", 4]] == [b"stays"]
+    assert [record.value for record in world.upstream.logs["flights", murmur2_partition(b"", SIX)]] == [b"moves"]
+
+
+def test_the_codec_of_the_client_is_kept(world: World) -> None:
+    world.produce(1, {("flights", 2): batch(pairs(), compression=Compression.LZ4)})
+    sent = [each.records for t in world.upstream.produced[0][1].topic_data for each in t.partition_data]
+    assert {data[22] & 7 for data in sent if data} == {Compression.LZ4}
+
+
+def test_one_request_a_node_carries_all_partitions(world: World) -> None:
+    world.produce(1, {("flights", 2): batch(pairs())})
+    assert produce_requests(world) == 1
+
+
+def test_small_batches_share_an_upstream_batch_while_one_is_in_flight(world: World) -> None:
+    world.slow = True
+    replies = [world.produce(n, {("flights", 0): batch([(b"k", b"%d" % n)])}) for n in range(20)]
+    assert produce_requests(world) == 1
+    world.release()
+    assert produce_requests(world) == 2
+    world.release()
+    assert [reply.code for reply in replies] == [0] * 20
+    assert world.upstream.values("flights") == [b"%d" % n for n in range(20)]
+
+
+def test_a_batch_is_not_filled_beyond_its_limit() -> None:
+    world = world_of(max_batch=300)
+    world.slow = True
+    for n in range(9):
+        world.produce(n, {("flights", 0): batch([(b"k", b"%d" % n + bytes(100))])})
+    for _ in range(9):
+        world.release()
+    assert 4 <= produce_requests(world) <= 9
+    assert len(world.upstream.values("flights")) == 9
+
+
+# -- answers
+
+
+def test_the_offset_is_told_where_nothing_moved(world: World) -> None:
+    home = key_at(3)
+    data = batch([(home, b"1"), (home, b"2")])
+    assert [world.produce(1, {("flights", 3): data}).produced["flights", 3].base_offset for _ in range(3)] == [0, 2, 4]
+
+
+def test_the_offset_in_a_shared_batch_is_that_of_the_clients_first_record(world: World) -> None:
+    home = key_at(3)
+    world.slow = True
+    replies = [world.produce(n, {("flights", 3): batch([(home, b"1"), (home, b"2")])}) for n in range(4)]
+    world.release()
+    world.release()
+    assert [reply.produced["flights", 3].base_offset for reply in replies] == [0, 2, 4, 6]
+
+
+def test_the_offset_is_unknown_where_something_moved(world: World) -> None:
+    assert world.produce(1, {("flights", 3): batch(pairs())}).produced["flights", 3].base_offset == -1
+    moved = world.produce(1, {("flights", 3): batch([(key_at(1), b"x")])})
+    assert moved.produced["flights", 3].base_offset == -1
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_an_answer_names_exactly_the_partitions_of_the_request(world: World, version: int) -> None:
+    requested = {("flights", 5): batch(pairs()), ("flights", 0): batch(pairs()), ("plain", 1): batch(pairs())}
+    answer = world.produce(1, requested, version=version).produced
+    assert list(answer) == [("flights", 5), ("flights", 0), ("plain", 1)]
+    assert {each.error_code for each in answer.values()} == {0}
+    assert {each.log_append_time_ms for each in answer.values()} == {-1}
+
+
+def test_a_client_is_answered_only_when_all_of_its_batch_is_stored(world: World) -> None:
+    world.slow = True
+    reply = world.produce(1, {("flights", 3): batch(pairs()), ("plain", 0): batch(pairs())})
+    assert reply.frame is None
+    world.release()
+    assert set(reply.produced) == {("flights", 3), ("plain", 0)}
+
+
+def test_acks_0_gets_no_answer_and_is_delivered_like_the_rest(world: World) -> None:
+    reply = world.produce(1, {("flights", 3): batch(pairs()), ("plain", 0): batch(pairs(2))}, acks=0)
+    assert reply.frame == b""
+    assert len(world.upstream.values("flights")) == 40
+    assert len(world.upstream.values("plain")) == 2
+    assert {message.acks for _, message in world.upstream.produced if message.topic_data[0].name == "flights"} == {-1}
+
+
+def test_acks_0_with_records_that_cannot_be_taken_closes_the_connection(world: World) -> None:
+    world.produce(1, {("flights", 3): b"garbage"}, acks=0)
+    assert "acks=0" in world.closed[1]
+
+
+# -- refusals
+
+
+def damaged(data: bytes, at: int, value: int) -> bytes:
+    return data[:at] + bytes((value,)) + data[at + 1 :]
+
+
+def sealed_again(data: bytes) -> bytes:
+    return data[:17] + crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+
+
+GOOD = batch(pairs(3))
+REFUSED = {
+    "nothing": (b"", 87),
+    "garbage": (b"garbage" * 20, 43),
+    "magic 1": (damaged(GOOD, 16, 1), 43),
+    "two batches": (GOOD + GOOD, 87),
+    "torn": (GOOD[:-1], 87),
+    "wrong CRC": (damaged(GOOD, 70, 255), 2),
+    "miscounted": (sealed_again(damaged(GOOD, 60, 9)), 87),
+    "unknown compression": (sealed_again(damaged(GOOD, 22, 6)), 87),
+    "not compressed as it says": (sealed_again(damaged(GOOD, 22, 4)), 87),
+    "control": (sealed_again(damaged(GOOD, 22, 0x20)), 87),
+    "transactional": (batch(pairs(1), 1, 0, 0, transactional=True), 44),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_is_refused_and_nothing_is_stored(world: World, name: str) -> None:
+    data, code = REFUSED[name]
+    reply = world.produce(1, {("flights", 3): data, ("flights", 4): batch(pairs(5))})
+    assert reply.produced["flights", 3].error_code == code
+    assert reply.produced["flights", 4].error_code == 0
+    assert len(world.upstream.values("flights")) == 5
+
+
+def test_a_transaction_on_a_rewritten_topic_is_refused_with_advice_and_passes_on_others(world: World) -> None:
+    data = {("flights", 3): batch(pairs(5)), ("plain", 0): batch(pairs(5))}
+    answer = world.produce(1, data, transactional_id="t").produced
+    assert answer["flights", 3].error_code == 44
+    assert "without transactional.id" in (answer["flights", 3].error_message or "")
+    assert answer["plain", 0].error_code == 0
+
+
+def test_a_partition_that_does_not_exist_is_refused(world: World) -> None:
+    assert world.produce(1, {("flights", 6): batch(pairs())}).code == 3
+
+
+def test_acks_that_do_not_exist_are_refused(world: World) -> None:
+    assert world.produce(1, {("flights", 3): batch(pairs())}, acks=2).code == 21
+
+
+def test_a_rewritten_topic_that_upstream_does_not_have_is_given_back_in_time() -> None:
+    world = World(Upstream({"flights": 1}), "*=rewrite")
+    reply = world.produce(1, {("nowhere", 0): batch(pairs())})
+    assert reply.frame is None
+    world.settle(20)
+    assert reply.code == 3
+    assert world.core.rewriter.buffered == 0
+
+
+def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
+    world = World(Upstream({"flights": 1}), "*=rewrite")
+    replies = [world.produce(1, {("new", 0): batch([(b"k", b"%d" % n)])}) for n in range(3)]
+    world.upstream.ids["new"] = world.upstream.ids["flights"]
+    world.upstream.leaders["new", 0] = 0
+    world.settle(1)
+    assert [reply.code for reply in replies] == [0, 0, 0]
+    assert world.upstream.values("new") == [b"0", b"1", b"2"]
+
+
+def test_what_upstream_refuses_is_told_to_the_client(world: World) -> None:
+    for p in range(SIX):
+        world.upstream.errors["flights", p] += [29]
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 29
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
+
+
+def test_in_a_shared_batch_that_is_refused_only_the_culprit_fails(world: World) -> None:
+    home = key_at(3)
+    world.upstream.max_batch = 500
+    world.slow = True
+    sizes = [10, 10, 700, 10]
+    replies = [
+        world.produce(n, {("flights", 3): batch([(home, b"%d" % n + bytes(size))])}) for n, size in enumerate(sizes)
+    ]
+    for _ in range(8):
+        world.release()
+    assert [reply.code for reply in replies] == [0, 0, 10, 0]
+    assert [(value or b"")[:1] for value in world.upstream.values("flights")] == [b"0", b"1", b"3"]
+
+
+# -- upstream's troubles
+
+
+@pytest.mark.parametrize("fate", [CUT_BEFORE, CUT_AFTER])
+def test_a_cut_connection_to_upstream_neither_loses_nor_doubles(world: World, fate: str) -> None:
+    fates = [fate, fate, ANSWERED]
+    world.upstream.fate = lambda request: fates.pop(0) if fates else ANSWERED
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(5)
+    assert reply.code == 0
+    assert len(world.upstream.values("flights")) == 40
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 19, 20, 56, -1])
+def test_errors_that_pass_are_waited_out(world: World, code: int) -> None:
+    for p in range(SIX):
+        world.upstream.errors["flights", p] += [code] * 5
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    assert reply.frame is None
+    world.settle(10)
+    assert reply.code == 0
+    assert len(world.upstream.values("flights")) == 40
+
+
+def test_records_follow_a_leader_that_moves() -> None:
+    world = world_of(nodes=3)
+    world.produce(1, {("flights", 3): batch(pairs())})
+    world.upstream.leaders = {place: (node + 1) % 3 for place, node in world.upstream.leaders.items()}
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(5)
+    assert reply.code == 0
+    assert len(world.upstream.values("flights")) == 80
+
+
+def test_records_wait_for_a_node_that_is_down() -> None:
+    world = world_of(nodes=3)
+    world.produce(1, {("flights", 3): batch(pairs())})
+    world.kill(1)
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(300)
+    assert reply.frame is not None or not world.core.idle
+    world.upstream.down.clear()
+    world.settle(5)
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    assert reply.code == 0
+    assert_every_key_at_its_place(world)
+
+
+def test_an_answer_that_never_comes_is_asked_for_again() -> None:
+    world = world_of(request_timeout=5)
+    world.slow = True
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(7)
+    world.slow = False
+    world.settle(10)
+    assert reply.code == 0
+    assert len(world.upstream.values("flights")) == 40
+
+
+def test_what_is_surely_not_stored_is_given_back_in_the_end() -> None:
+    world = world_of(delivery_timeout=20)
+    world.upstream.errors["flights", 1] += [19] * 100
+    reply = world.produce(1, {("flights", 3): batch([(key_at(1), b"x")])})
+    world.settle(30)
+    assert reply.code == 19
+    assert "within 20 s" in (reply.produced["flights", 3].error_message or "")
+
+
+def test_what_may_be_stored_is_never_given_back() -> None:
+    world = world_of(delivery_timeout=20)
+    world.upstream.errors["flights", 1] += [7] * 50
+    reply = world.produce(1, {("flights", 3): batch([(key_at(1), b"x")])})
+    world.settle(40)
+    assert reply.frame is None
+    world.settle(60)
+    assert reply.code == 0
+
+
+def test_a_lost_sequence_is_begun_anew_when_nothing_is_in_doubt(world: World) -> None:
+    world.produce(1, {("flights", 3): batch(pairs())})
+    for p in range(SIX):
+        world.upstream.errors["flights", p] += [45]
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(5)
+    assert reply.code == 0
+    assert len(world.upstream.values("flights")) == 80
+
+
+def test_a_sequence_lost_in_doubt_is_told_and_the_next_records_go_on(world: World) -> None:
+    target = key_at(1)
+    world.upstream.errors["flights", 1] += [7, 45]
+    reply = world.produce(1, {("flights", 3): batch([(target, b"doubtful")])})
+    world.settle(5)
+    assert reply.code == 45
+    assert "no longer knows" in (reply.produced["flights", 3].error_message or "")
+    assert world.produce(1, {("flights", 3): batch([(target, b"next")])}).code == 0
+    assert world.upstream.values("flights") == [b"next"]
+
+
+# -- bounds
+
+
+def test_producing_clients_are_held_while_too_much_is_buffered() -> None:
+    world = world_of(max_buffered=10_000)
+    world.slow = True
+    world.produce(1, {("flights", 3): batch([(b"k", bytes(6000))])})
+    assert world.held == set()
+    world.produce(2, {("flights", 3): batch([(b"k", bytes(6000))])})
+    assert world.held == {1, 2}
+    world.release()
+    world.release()
+    assert world.held == set()
+    assert world.core.rewriter.buffered == 0
+
+
+def test_the_number_of_partitions_is_pinned(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.produce(1, {("flights", 3): batch(pairs())})
+    world.upstream.leaders["flights", SIX] = 0
+    world.core.control.want_topics("flights")
+    world.settle(1)
+    reply = world.produce(1, {("flights", 3): batch(pairs()), ("flights", SIX): batch(pairs())})
+    assert {each.error_code for each in reply.produced.values()} == {0}
+    assert_every_key_at_its_place(world)
+    assert [record for record in caplog.records if "changed its number" in record.message]
+
+
+def test_a_topic_made_anew_is_pinned_anew(world: World) -> None:
+    world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(1)
+    world.upstream.ids["flights"] = world.upstream.ids["plain"]
+    del world.upstream.leaders["flights", 5]
+    world.upstream.logs.clear()
+    world.core.control.want_topics("flights")
+    world.settle(1)
+    world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(1)
+    counts: dict[int, int] = defaultdict(int)
+    for (_, partition), log in world.upstream.logs.items():
+        for record in log:
+            assert murmur2_partition(record.key or b"", 5) == partition
+            counts[partition] += 1
+    assert sum(counts.values()) == 40
+
+
+# -- observing
+
+
+def test_observed_topics_are_counted_and_left_alone(world: World) -> None:
+    data = batch([*pairs(10), (None, b"x")], compression=Compression.ZSTD)
+    world.produce(1, {("plain", 1): data})
+    assert world.upstream.produced[0][1].topic_data[0].partition_data[0].records == data
+    tally = world.core.tallies["plain"]
+    elsewhere = sum(murmur2_partition(key or b"", 2) != 1 for key, _ in pairs(10))
+    assert (tally.records, tally.keyless, tally.misplaced) == (11, 1, elsewhere)
+
+
+def test_moved_records_are_counted(world: World) -> None:
+    world.produce(1, {("flights", 3): batch(pairs())})
+    tally = world.core.tallies["flights"]
+    assert (tally.records, tally.keyless) == (40, 0)
+    assert tally.misplaced == sum(murmur2_partition(key or b"", SIX) != 3 for key, _ in pairs())
