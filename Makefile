@@ -54,7 +54,8 @@ $(BIN)/python:
 	    echo "ottla needs Python 3.11 or newer, and \`$(PYTHON)\` is $$($(PYTHON) --version 2>&1 || echo not there)."; \
 	    echo "Name another one:  make PYTHON=python3.12 ..."; exit 1; } >&2
 	@echo "setting up $(VENV) with $$($(PYTHON) --version) ..."
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { \
+	    rm -rf $(VENV); echo "Python's venv module does not work; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; } >&2
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing ottla for development ..."

@@ -2,13 +2,21 @@
 
 import pytest
 
-from tests.kafka import ApacheKafka
-
-pytestmark = pytest.mark.slow
+from tests.kafka import ApacheKafka, need
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
+@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_a_missing_peer_is_a_visible_skip_and_in_ci_a_failure(
+    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="needs `no-such-peer`.*install it from somewhere"):
+        need("no-such-peer", "it from somewhere")
+
+
+@pytest.mark.slow
 def test_a_killed_node_lives_again_on_its_data(kafka: ApacheKafka) -> None:
     kafka.run(TOPICS, "--bootstrap-server", kafka.bootstrap, "--create", "--topic", "kept")
     kafka.kill()
@@ -19,6 +27,7 @@ def test_a_killed_node_lives_again_on_its_data(kafka: ApacheKafka) -> None:
     assert "starting offset: 0" in dumped
 
 
+@pytest.mark.slow
 def test_the_cluster_notices_a_lost_node_and_takes_it_back(kafka_cluster: ApacheKafka) -> None:
     kafka_cluster.kill(2)
     kafka_cluster.await_nodes()
