@@ -50,8 +50,8 @@ full:
 # Stamps: a second run costs nothing, an edited pyproject.toml installs again.
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "ottla needs Python 3.11 or newer, and \`$(PYTHON)\` is $$($(PYTHON) --version 2>&1 || echo not there)."; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "ottla needs Python 3.11 or newer, and \`$(PYTHON)\` is $$($(PYTHON) --version 2>/dev/null || echo not there)."; \
 	    echo "Name another one:  make PYTHON=python3.12 ..."; exit 1; } >&2
 	@echo "setting up $(VENV) with $$($(PYTHON) --version) ..."
 	@$(PYTHON) -m venv $(VENV) || { \

@@ -12,7 +12,7 @@ def test_a_missing_peer_is_a_visible_skip_and_in_ci_a_failure(
     ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", ci)
-    with pytest.raises(outcome, match="needs `no-such-peer`.*install it from somewhere"):
+    with pytest.raises(outcome, match=r"needs `no-such-peer`.*install it from somewhere"):
         need("no-such-peer", "it from somewhere")
 
 
