@@ -141,33 +141,32 @@ def _fetch_all(
 ) -> Generator[tuple[OffsetRange, RecordBatch], None, None]:
     """The batches of each range in turn; what was deleted meanwhile is an error, or passed over."""
     for wanted in ranges:
-        place, position = (wanted.topic, wanted.partition), wanted.start
-        while position < wanted.end:
+        while len(wanted):
             try:
-                with closing(client.fetch(*place, position, wanted.end)) as batches:
+                with closing(client.fetch(wanted.topic, wanted.partition, wanted.start, wanted.end)) as batches:
                     for batch in batches:
-                        position = batch.next_offset
                         yield wanted, batch
+                        wanted = replace(wanted, start=batch.next_offset)
                 break
             except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
                 if fail_on_data_loss:
                     raise DataLoss(
-                        f"offsets {position} to {wanted.end} of {wanted.topic}-{wanted.partition} were there when the "
-                        "query was planned, and are gone: failOnDataLoss=false reads what there is"
+                        f"offsets {wanted.start} to {wanted.end} of {wanted.topic}-{wanted.partition} were there when "
+                        "the query was planned, and are gone: failOnDataLoss=false reads what there is"
                     ) from error
-                first = _first_offset(client, place)
-                if first <= position:  # the log was cut off at its end, or made anew
-                    first = wanted.end
-                log.warning(
-                    "offsets that are gone are skipped",
-                    extra={"topic": wanted.topic, "partition": wanted.partition, "start": position, "end": first},
-                )
-                position = first
+                wanted = _what_is_left(client, wanted)
 
 
-def _first_offset(client: Client, place: TopicPartition) -> int:
-    """Where the log starts now; -1 if it is gone."""
+def _what_is_left(client: Client, wanted: OffsetRange) -> OffsetRange:
+    """``wanted`` without what the log has lost: all of it, if the topic is gone or was cut off at its end."""
+    place = (wanted.topic, wanted.partition)
     try:
-        return client.offsets({place: EARLIEST})[place]
+        first = client.offsets({place: EARLIEST})[place]
     except UnknownTopicOrPartition:
-        return -1
+        first = -1
+    start = min(first, wanted.end) if first > wanted.start else wanted.end
+    log.warning(
+        "offsets that are gone are skipped",
+        extra={"topic": wanted.topic, "partition": wanted.partition, "start": wanted.start, "end": start},
+    )
+    return replace(wanted, start=start)

@@ -1,0 +1,330 @@
+"""Batch queries from end to end, on brokerlite and on Apache Kafka; what is read was written by librdkafka."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
+
+from ottla.errors import BrokerUnreachable, ConfigurationError, DataLoss
+from ottla.sdk import mdns
+from ottla.spark import reader as spark_reader
+from ottla.spark.options import ReadOptions
+from ottla.spark.reader import BatchReader, Task
+from ottla.testing import Broker
+from tests.interop.lines import Message
+from tests.interop.peers import create_topic
+from tests.kafka import ApacheKafka, free_ports
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["brokerlite", "apache"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Where a broker listens: ours, fresh, or Apache Kafka, the session's."""
+    if request.param == "apache":
+        kafka: ApacheKafka = request.getfixturevalue("kafka")
+        return kafka.bootstrap
+    broker: Broker = request.getfixturevalue("ottla_broker")
+    return broker.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+
+
+@pytest.fixture(autouse=True)
+def no_client_left() -> Iterator[None]:
+    """Close the clients that queries of this process left for the next."""
+    yield
+    while spark_reader._clients:
+        spark_reader._clients.popitem()[1].close()
+
+
+def produce(bootstrap: str, messages: Iterable[Message], **config: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": "20", **config})
+    send(producer, messages)
+
+
+def send(producer: Producer, messages: Iterable[Message]) -> None:
+    failed: list[object] = []
+    for each in messages:
+        producer.produce(
+            each.topic,
+            key=each.key,
+            value=each.value,
+            partition=-1 if each.partition is None else each.partition,
+            headers=list(each.headers),
+            timestamp=each.timestamp or 0,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert failed == []
+
+
+def numbered(topic: str, partition: int, count: int) -> list[Message]:
+    return [Message(topic, b"k", b"%d" % n, partition, timestamp=1_000 + n) for n in range(count)]
+
+
+def load(spark: "SparkSession", bootstrap: str, **options: str | int) -> "DataFrame":
+    return spark.read.format("ottla").options(**{"kafka.bootstrap.servers": bootstrap}, **options).load()
+
+
+def batch(bootstrap: str, **options: str) -> BatchReader:
+    """A query without Spark, to be planned and read step by step."""
+    return BatchReader(ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, **options}))
+
+
+def offsets(reader: BatchReader, tasks: Sequence[Task]) -> list[tuple[int, int]]:
+    rows = (row for task in tasks for found in reader.read(task) for row in found.to_pylist())
+    return [(row["partition"], row["offset"]) for row in rows]
+
+
+def failure(frame: "DataFrame") -> str:
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    return str(caught.value)
+
+
+def test_every_record_is_read_once_with_all_it_has(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, partitions=3)
+    headers = (("source", b"gate"), ("empty", b""), ("none", None))
+    for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+        messages = [
+            Message(
+                topic,
+                None if n % 7 == 0 else b"key-%d" % n,
+                None if n % 11 == 0 else b"value " * (n % 5) + b"%d" % (number * 1000 + n),
+                n % 3,
+                headers if n % 2 else (),
+                1_700_000_000_000 + n,
+            )
+            for n in range(1000)
+        ]
+        produce(bootstrap, messages, **{"compression.type": codec})
+        wanted = Counter((m.key, m.value, m.partition, m.headers, m.timestamp) for m in messages)
+        starts = {str(partition): number * n for partition, n in enumerate([334, 333, 333])}
+        frame = load(
+            spark,
+            bootstrap,
+            subscribe=topic,
+            includeHeaders="true",
+            startingOffsets=str({topic: starts}).replace("'", '"'),
+        )
+        rows = frame.selectExpr("*", "unix_millis(timestamp) AS ms").collect()
+        found = Counter(
+            (row.key, row.value, row.partition, tuple(map(tuple, row.headers or ())), row.ms) for row in rows
+        )
+        assert found == wanted, codec
+        assert {(row.topic, row.timestampType) for row in rows} == {(topic, 0)}
+        assert all(row.headers is None or row.headers for row in rows)
+        places = {(row.partition, row.offset) for row in rows}
+        assert places == {(p, starts[str(p)] + n) for p, size in enumerate([334, 333, 333]) for n in range(size)}
+
+
+def test_several_topics_are_read_empty_ones_among_them(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+    for name in ("a", "b", "none"):
+        create_topic(bootstrap, f"{topic}.{name}", partitions=2)
+    produce(bootstrap, [*numbered(f"{topic}.a", 0, 10), *numbered(f"{topic}.b", 1, 5)])
+    everything = load(spark, bootstrap, subscribe=f"{topic}.a, {topic}.b, {topic}.none")
+    assert {(row.topic, row["count"]) for row in everything.groupBy("topic").count().collect()} == {
+        (f"{topic}.a", 10),
+        (f"{topic}.b", 5),
+    }
+    assert load(spark, bootstrap, subscribe=f"{topic}.none").collect() == []
+    assert load(spark, bootstrap, subscribePattern=rf"{topic}\.[ab]").count() == 15
+    assert load(spark, bootstrap, assign=f'{{"{topic}.a": [0, 1], "{topic}.b": [0]}}').count() == 10
+
+
+def test_offsets_and_times_bound_what_is_read(bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, partitions=2)
+    produce(bootstrap, [*numbered(topic, 0, 100), *numbered(topic, 1, 50)])
+
+    def read(**options: str) -> dict[int, list[int]]:
+        reader = batch(bootstrap, subscribe=topic, **options)
+        found: dict[int, list[int]] = {0: [], 1: []}
+        for partition, offset in offsets(reader, reader.partitions()):
+            found[partition].append(offset)
+        return {partition: [min(seen), max(seen) + 1] if seen else [] for partition, seen in found.items()}
+
+    specific = f'{{"{topic}": {{"0": 30, "1": %d}}}}'
+    assert read(startingOffsets=specific % -2) == {0: [30, 100], 1: [0, 50]}
+    assert read(endingOffsets=specific % -1) == {0: [0, 30], 1: [0, 50]}
+    assert read(startingOffsets=specific % 50, endingOffsets=specific % 50) == {0: [], 1: []}
+    assert read(startingTimestamp="1020", endingTimestamp="1060") == {0: [20, 60], 1: [20, 50]}
+    assert read(startingTimestamp="1070", startingOffsetsByTimestampStrategy="latest") == {0: [70, 100], 1: []}
+    with pytest.raises(ConfigurationError, match=f"no record is at or after that time in {topic}-1"):
+        batch(bootstrap, subscribe=topic, startingTimestamp="1070").partitions()
+
+
+def test_with_log_append_time_the_brokers_time_is_told(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, message_timestamp_type="LogAppendTime")
+    produce(bootstrap, numbered(topic, 0, 3))
+    rows = load(spark, bootstrap, subscribe=topic).selectExpr("timestampType", "year(timestamp) > 2000").distinct()
+    assert [tuple(row) for row in rows.collect()] == [(1, True)]
+
+
+def test_tasks_follow_min_partitions_and_max_tasks(spark: "SparkSession", bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, partitions=4)
+    produce(bootstrap, [message for partition in range(4) for message in numbered(topic, partition, 50)])
+
+    def tasks(**options: str | int) -> list[int]:
+        frame = load(spark, bootstrap, subscribe=topic, **options)
+        counts = frame.selectExpr("spark_partition_id() AS task").groupBy("task").count().collect()
+        return sorted(row["count"] for row in counts)
+
+    assert tasks() == [200]
+    assert tasks(minPartitions=8) == [25] * 8
+    assert tasks(maxRecordsPerPartition=30) == [25] * 8
+    assert tasks(maxTasks=3) == [50, 50, 100]
+
+
+def test_a_planned_query_reads_the_same_however_often_and_whatever_is_written_meanwhile(
+    bootstrap: str, topic: str
+) -> None:
+    create_topic(bootstrap, topic, partitions=2)
+    produce(bootstrap, numbered(topic, 0, 500))
+    reader = batch(bootstrap, subscribe=topic, minPartitions="3")
+    tasks = reader.partitions()
+    first = offsets(reader, tasks)
+    produce(bootstrap, [*numbered(topic, 0, 500), *numbered(topic, 1, 500)])
+    assert first == offsets(reader, tasks) == [(0, n) for n in range(500)]
+
+
+def test_a_query_that_has_enough_leaves_a_client_that_reads_on(
+    spark: "SparkSession", bootstrap: str, topic: str
+) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, [Message(topic, None, b"x" * 1000, 0) for _ in range(30_000)])
+    frame = load(spark, bootstrap, subscribe=topic)
+    assert [len(frame.take(3)), frame.count(), len(frame.take(1))] == [3, 30_000, 1]
+
+    reader = batch(bootstrap, subscribe=topic)
+    [task] = reader.partitions()
+    [client] = spark_reader._clients.values()
+    for _ in range(3):
+        rows = reader.read(task)
+        assert next(rows).num_rows > 0
+        rows.close()  # type: ignore[attr-defined]  # Spark wants an Iterator; it is a generator
+    assert offsets(reader, [task]) == [(0, n) for n in range(30_000)]
+    assert list(spark_reader._clients.values()) == [client]
+
+
+def test_the_client_of_a_worker_outlives_its_broker(ottla_broker: Broker, topic: str) -> None:
+    create_topic(ottla_broker.bootstrap, topic)
+    produce(ottla_broker.bootstrap, numbered(topic, 0, 100))
+    reader = batch(ottla_broker.bootstrap, subscribe=topic)
+    tasks = reader.partitions()
+    assert len(offsets(reader, tasks)) == 100
+    ottla_broker.restart()
+    assert len(offsets(reader, tasks)) == 100
+    assert len(offsets(reader, reader.partitions())) == 100
+
+
+def test_a_worker_that_was_forked_gets_a_client_of_its_own(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, numbered(topic, 0, 10))
+    reader = batch(bootstrap, subscribe=topic)
+    tasks = reader.partitions()
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    assert len(offsets(reader, tasks)) == 10
+    assert len(set(map(id, spark_reader._clients.values()))) == 2
+
+
+def test_brokers_are_found_by_zeroconf_on_the_driver_alone(bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, numbered(topic, 0, 10))
+    host, _, port = bootstrap.partition(":")
+    with mdns.announced(topic[:60], int(port), interfaces=[host]):
+        reader = batch(f"zeroconf://{topic[:60]}", subscribe=topic)
+        tasks = reader.partitions()
+    assert [task.client.bootstrap for task in tasks] == [bootstrap]
+    assert len(offsets(reader, tasks)) == 10
+
+
+def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafka: ApacheKafka, topic: str) -> None:
+    create_topic(kafka.bootstrap, topic)
+    produce(kafka.bootstrap, numbered(topic, 0, 100))
+    strict, lenient = (batch(kafka.bootstrap, subscribe=topic, failOnDataLoss=flag) for flag in ("true", "false"))
+    tasks = strict.partitions()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 40)]).values():
+        deleted.result(30)
+
+    # Planned before, read after.
+    with pytest.raises(DataLoss, match=f"offsets 0 to 100 of {topic}-0 .*failOnDataLoss=false"):
+        offsets(strict, tasks)
+    assert offsets(lenient, tasks) == [(0, n) for n in range(40, 100)]
+
+    # Planned after.
+    options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 10}}}}'}
+    text = failure(load(spark, kafka.bootstrap, **options))
+    assert f"offsets 10 to 100 of {topic}-0 are asked for, and the log has 40 to 100" in text
+    assert load(spark, kafka.bootstrap, failOnDataLoss="false", **options).count() == 60
+    assert load(spark, kafka.bootstrap, subscribe=topic).count() == 60
+
+
+def test_gaps_that_transactions_leave_are_no_loss(spark: "SparkSession", kafka: ApacheKafka, topic: str) -> None:
+    create_topic(kafka.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        send(producer, numbered(topic, 0, 10))
+        end()
+    rows = load(spark, kafka.bootstrap, subscribe=topic).select("offset").collect()
+    # Offsets 10, 21 and 32 are the transactions' markers; read_uncommitted shows what was aborted too.
+    assert [row.offset for row in rows] == [*range(10), *range(11, 21), *range(22, 32)]
+    ending = f'{{"{topic}": {{"0": 11}}}}'
+    assert load(spark, kafka.bootstrap, subscribe=topic, endingOffsets=ending).count() == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"subscribe": "no-such-topic"}, "no-such-topic"),
+        ({"subscribePattern": "no-such-.*"}, "subscribePattern 'no-such-.*' matches no topic"),
+        ({"assign": '{"there": [0, 7]}'}, "assign names there-7, and there has 2 partitions"),
+        ({"subscribe": "there", "endingOffsets": '{"there": {"0": 5, "1": -1}}'}, "the log has 0 to 0"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    spark: "SparkSession", ottla_broker: Broker, options: Mapping[str, str], says: str
+) -> None:
+    ottla_broker.create_topic("there", partitions=2)
+    assert says in failure(load(spark, ottla_broker.bootstrap, **options))
+
+
+def test_a_broker_that_is_not_there_is_named_within_the_deadline() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    deadline = {"kafka.socket.connection.setup.timeout.ms": "500", "kafka.default.api.timeout.ms": "1000"}
+    with pytest.raises(BrokerUnreachable, match=address):
+        BatchReader(ReadOptions.parse({"kafka.bootstrap.servers": address, "subscribe": "t", **deadline})).partitions()
+
+
+def test_mistakes_in_options_are_told_by_load(spark: "SparkSession") -> None:
+    with pytest.raises(PySparkException, match="did you mean startingOffsets"):
+        load(spark, "localhost:1", subscribe="t", startingOfsets="earliest")
+
+
+def test_streams_and_writing_are_refused_by_spark_with_our_words(
+    spark: "SparkSession", ottla_broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ottla_broker.create_topic("t")
+    options: dict[str, Any] = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t"}
+    stream = spark.readStream.format("ottla").options(**options).load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path_factory.mktemp("c"))).start()
+    with pytest.raises(PySparkException, match="cannot read streams yet"):
+        query.awaitTermination(60)
+    with pytest.raises(PySparkException, match="cannot write yet"):
+        spark.range(1).write.format("ottla").options(**options).mode("append").save()
