@@ -51,14 +51,10 @@ def handle(broker: BrokerCore, call: Call) -> FetchResponse | Wait:
         return FetchResponse(error_code=FetchSessionIdNotFound.code, responses=())
     read = _read(broker, call)
     missing = request.min_bytes - read.size
-    if read.final or missing <= 0 or request.max_wait_ms <= 0 or not request.topics:
+    logs = tuple(log for _, _, log in _partitions(broker, call) if log is not None)
+    if read.final or missing <= 0 or request.max_wait_ms <= 0 or not logs:
         return read.response
-    return Wait(
-        call.now + request.max_wait_ms / 1000,
-        tuple(log for _, _, log in _partitions(broker, call) if log is not None),
-        missing,
-        lambda: _read(broker, call).response,
-    )
+    return Wait(call.now + request.max_wait_ms / 1000, logs, missing, lambda: _read(broker, call).response)
 
 
 def _partitions(broker: BrokerCore, call: Call) -> Iterator[tuple[FetchTopic, FetchPartition, PartitionLog | None]]:

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Stored
@@ -240,11 +240,10 @@ class DataFolder:
         marker = self.path / CLEAN_SHUTDOWN
         clean = marker.exists()
         marker.unlink(missing_ok=True)
-        state = self._read_state()
+        self._next_producer_id, topics = self._read_state()
         points = self._read_recovery_points()
-        self._next_producer_id = state["next_producer_id"]
-        for name, entry in state["topics"].items():
-            topic = self._new_topic(name, uuid.UUID(entry["id"]), entry["partitions"], entry["configs"])
+        for topic in topics:
+            name = topic.stored.name
             for index, segments in enumerate(topic.partitions):
                 if segments.folder.is_dir():
                     producers = segments.open(clean=clean, recovery_point=points.get((name, index), 0))
@@ -296,15 +295,22 @@ class DataFolder:
 
     # -- the small files
 
-    def _read_state(self) -> dict[str, Any]:
+    def _read_state(self) -> tuple[int, list[_Topic]]:
+        """The next producer id, and the topics as `broker.json` names them."""
         path = self.path / STATE
         try:
-            state: dict[str, Any] = json.loads(path.read_text())
+            state = json.loads(path.read_text())
             if state["version"] != _VERSION:
                 raise ConfigurationError(f"{path} has version {state['version']}; this program knows {_VERSION}")
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(f"{path} is damaged ({error}): restore it, or give another folder") from None
-        return state
+            topics = [
+                self._new_topic(name, uuid.UUID(entry["id"]), entry["partitions"], entry["configs"])
+                for name, entry in state["topics"].items()
+            ]
+            return int(state["next_producer_id"]), topics
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{path} is damaged ({type(error).__name__}: {error}); restore it, or give another folder"
+            ) from None
 
     def _write_state(self) -> None:
         state = {

@@ -5,6 +5,7 @@ Rules:
 - Every `index_interval_bytes` of log one entry goes into each index: (last offset of a batch, where it begins), and
   (largest timestamp so far, last offset of the first batch that has it), which must grow. When a segment is sealed,
   its largest timestamp is the last time entry.
+- Offsets have no gaps (nothing is compacted yet), which shows damage to a base offset: the CRC does not cover it.
 - Indexes have no checksum: they are made anew whenever there is a doubt.
 - Files are opened when first needed, and those of a sealed segment closed after each read: a thousand idle partitions
   cost no descriptors.
@@ -115,8 +116,12 @@ class Segment:
             self._load_indexes()
         except (OSError, ValueError):
             return False
+        if self.size and not self._times:
+            return False
         start = end = self._positions[-1] if self._positions else 0
         for position, batch in self.batches(start, verify=False):
+            if position - start > self._interval:
+                return False  # this batch should have an entry
             self._note(batch.last_offset, batch.max_timestamp)
             end = position + len(batch.data)
         self._since_entry = end - start
@@ -266,26 +271,24 @@ class Segment:
                 self._log.close()
 
     def _batches(self, start: int, verify: bool) -> Iterator[tuple[int, RecordBatch]]:
-        position, wanted, expected = start, _CHUNK, self.base_offset
-        while position < self.size:
-            data = self._log.read(min(wanted, self.size - position), position)
-            at, wanted = 0, _CHUNK
-            while len(data) - at >= HEADER_SIZE:
+        position, need = start, HEADER_SIZE
+        expected = self.base_offset if start == 0 else None
+        while position + need <= self.size:
+            data = self._log.read(min(max(_CHUNK, need), self.size - position), position)
+            at, need = 0, HEADER_SIZE
+            while at + need <= len(data):
                 length = int.from_bytes(data[at + 8 : at + LENGTH_END], "big", signed=True)
-                end = at + LENGTH_END + length
-                if data[at + 16] != MAGIC or length < HEADER_SIZE - LENGTH_END or position + end > self.size:
+                if data[at + 16] != MAGIC or length < HEADER_SIZE - LENGTH_END:
                     return
-                if end > len(data):
-                    wanted = max(_CHUNK, end - at)
+                need = LENGTH_END + length
+                if at + need > len(data):
                     break
                 batch = parse_batch(data, at)
-                if batch.base_offset < expected or batch.last_offset_delta < 0 or (verify and not batch.crc_matches):
+                if expected not in (None, batch.base_offset) or (verify and not batch.crc_matches):
                     return
                 yield position + at, batch
                 expected = batch.next_offset
-                at = end
-            if at == 0 and wanted <= len(data):
-                return  # less than a header is left
+                at, need = at + need, HEADER_SIZE
             position += at
 
     def _position_before(self, offset: int) -> int:

@@ -58,9 +58,7 @@ def test_each_compression_of_each_client_is_stored_and_read_back(
     ottla_broker: Broker, client: Client, compression: str
 ) -> None:
     messages = [Message("t", b"%d" % i, b"the same words again and again" * 20, partition=0) for i in range(300)]
-    outcomes = client.produce(
-        ottla_broker.bootstrap, messages, {"compression.type": compression, **client.idempotence}
-    )
+    outcomes = client.produce(ottla_broker.bootstrap, messages, {"compression.type": compression, **client.idempotence})
     assert [outcome.offset for outcome in outcomes] == list(range(300))
     size = sum(path.stat().st_size for path in ottla_broker.data.glob("t-0/*.log"))
     assert size < 300 * 600 / 4, "stored as it came: compressed"

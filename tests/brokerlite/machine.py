@@ -1,0 +1,137 @@
+"""The broker's machine driven by hand: no socket, no clock, a folder of the test's own."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Settings
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.storage.folder import DataFolder
+from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.frames import RequestHeader
+from ottla.codec.records import BatchBuilder, Record, read_batches
+from ottla.codec.wire import api
+
+TODAY = 1_700_000_000_000
+"""Milliseconds since 1970."""
+NEWEST = {0: 12, 1: 12, 2: 11, 3: 13, 10: 6, 18: 4, 19: 7, 20: 6, 22: 5, 32: 4}
+"""Versions that `Machine.ask` uses; of Produce and Fetch the last that name topics by name."""
+
+
+def a_batch(*values: bytes, key: bytes | None = b"k", timestamp: int = TODAY, **build: Any) -> bytes:
+    """A produced record set: one batch of ``values``, a millisecond apart."""
+    builder = BatchBuilder()
+    for i, value in enumerate(values or (b"value",)):
+        builder.append(timestamp + i, key, value)
+    return builder.build(**build)
+
+
+def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
+    values = [b"%d" % (sequence + i) for i in range(count)]
+    return a_batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def values_of(records: bytes | None) -> list[bytes | None]:
+    return [record.value for record in records_of(records)]
+
+
+def records_of(records: bytes | None) -> list[Record]:
+    return [record for batch in read_batches(records or b"") for record in batch.records()]
+
+
+def producing(
+    *record_sets: bytes | None, topic: str = "t", partition: int = 0, acks: int = -1, **others: Any
+) -> ProduceRequest:
+    """A request with each record set for the next partition, from ``partition`` on."""
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=(
+            TopicProduceData(
+                name=topic,
+                partition_data=tuple(
+                    PartitionProduceData(index=partition + i, records=records) for i, records in enumerate(record_sets)
+                ),
+            ),
+        ),
+        **others,
+    )
+
+
+def fetching(
+    offset: int = 0,
+    *,
+    topic: str = "t",
+    partitions: tuple[int, ...] = (0,),
+    wait: float = 0.5,
+    min_bytes: int = 1,
+    max_bytes: int = 2**20,
+    partition_max_bytes: int = 2**20,
+    **others: Any,
+) -> FetchRequest:
+    asked = tuple(
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+        for index in partitions
+    )
+    return FetchRequest(
+        max_wait_ms=int(wait * 1000),
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=(FetchTopic(topic=topic, partitions=asked),),
+        **others,
+    )
+
+
+class Machine:
+    """A `BrokerCore` on a folder.
+
+    Attributes:
+        now: seconds; the test sets it.
+    """
+
+    def __init__(self, data: Path, *, defaults: dict[str, str] | None = None, **settings: Any) -> None:
+        self.now = 100.0
+        self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore())
+        self.folder.open(1, None)
+        known: dict[str, Any] = {"node_id": 1, "cluster_id": "c", "host": "broker", "port": 9092} | settings
+        self.core = BrokerCore(Settings(**known), self.folder, SERVED, new_id=uuid.uuid4, defaults=defaults)
+        self._tickets = 0
+
+    def send(self, message: Any, version: int | None = None, *, connection: int = 1) -> int:
+        """Hand in a request; return its ticket."""
+        self._tickets += 1
+        key = api(type(message)).key
+        header = RequestHeader(
+            api_key=key,
+            api_version=NEWEST[key] if version is None else version,
+            correlation_id=self._tickets,
+            client_id=None,
+        )
+        self.core.handle(self._tickets, Call(connection, "here", header, message, self.now, TODAY))
+        return self._tickets
+
+    def poll(self) -> list[Action]:
+        return self.core.poll(self.now)
+
+    def ask(self, message: Any, version: int | None = None) -> Any:
+        """Hand in a request that is answered at once; return the answer."""
+        ticket = self.send(message, version)
+        (action,) = self.poll()
+        assert isinstance(action, Answer) and action.ticket == ticket
+        return action.message
+
+    def log(self, topic: str = "t", partition: int = 0) -> PartitionLog:
+        return self.core.topics.by_name[topic].partitions[partition]
+
+    def produce(self, *records: bytes, topic: str = "t", partition: int = 0) -> None:
+        """Store each record set; they must all be taken."""
+        for each in records:
+            answer = self.ask(producing(each, topic=topic, partition=partition))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def restart(self, *, clean: bool = True) -> "Machine":
+        """Another machine on the same folder, after this one has ended."""
+        (self.folder.close if clean else self.folder.abandon)()
+        return Machine(self.folder.path)

@@ -1,0 +1,155 @@
+"""The whole broker's machine: who waits for what, and until when."""
+
+import pytest
+
+from ottla.brokerlite.machines.core import Answer, Close
+from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
+from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
+
+
+def test_a_fetch_with_something_to_read_is_answered_at_once(machine: Machine) -> None:
+    machine.produce(a_batch(b"a"))
+    assert values_of(machine.ask(fetching()).responses[0].partitions[0].records) == [b"a"]
+    assert machine.core.deadline is None
+
+
+def test_a_fetch_at_the_end_waits_and_is_answered_by_the_next_record(machine: Machine) -> None:
+    fetch = machine.send(fetching())
+    assert machine.poll() == [] and machine.core.deadline == machine.now + 0.5
+    produce = machine.send(producing(a_batch(b"a")))
+    answers = {action.ticket: action for action in machine.poll()}
+    assert set(answers) == {fetch, produce}
+    waited = answers[fetch]
+    assert isinstance(waited, Answer)
+    assert values_of(waited.message.responses[0].partitions[0].records) == [b"a"]
+    assert machine.core.deadline is None
+
+
+def test_a_fetch_that_nothing_comes_for_is_answered_empty_at_its_deadline(machine: Machine) -> None:
+    fetch = machine.send(fetching(wait=0.5))
+    machine.now += 0.499
+    assert machine.poll() == []
+    machine.now += 0.001
+    (action,) = machine.poll()
+    assert isinstance(action, Answer) and action.ticket == fetch
+    assert action.message.responses[0].partitions[0].records == b""
+
+
+def test_a_fetch_waits_until_as_many_bytes_are_there_as_it_wants(machine: Machine) -> None:
+    size = len(a_batch(b"a"))
+    machine.produce(a_batch(b"a"))
+    fetch = machine.send(fetching(min_bytes=3 * size))
+    machine.send(producing(a_batch(b"b"), partition=1))
+    assert [action.ticket for action in machine.poll()] == [fetch + 1], "another partition does not count"
+    machine.send(producing(a_batch(b"b")))
+    assert [action.ticket for action in machine.poll()] == [fetch + 2]
+    machine.send(producing(a_batch(b"c")))
+    answers = {action.ticket: action for action in machine.poll()}
+    waited = answers[fetch]
+    assert isinstance(waited, Answer)
+    assert values_of(waited.message.responses[0].partitions[0].records) == [b"a", b"b", b"c"]
+
+
+def test_a_fetch_of_several_partitions_is_woken_by_any(machine: Machine) -> None:
+    fetch = machine.send(fetching(partitions=(0, 1, 2)))
+    machine.send(producing(a_batch(b"a"), partition=2))
+    answers = {action.ticket: action for action in machine.poll()}
+    waited = answers[fetch]
+    assert isinstance(waited, Answer)
+    assert [values_of(p.records) for p in waited.message.responses[0].partitions] == [[], [], [b"a"]]
+
+
+def test_a_repeated_batch_wakes_nobody(machine: Machine) -> None:
+    batch = a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    machine.produce(batch)
+    machine.send(fetching(1))
+    produce = machine.send(producing(batch))
+    assert [action.ticket for action in machine.poll()] == [produce]
+
+
+def test_a_fetch_with_an_error_does_not_wait(machine: Machine) -> None:
+    machine.produce(a_batch(b"a"))
+    for request, code in (
+        (fetching(topic="no-such"), UnknownTopicOrPartition.code),
+        (fetching(partitions=(0, 9)), UnknownTopicOrPartition.code),
+        (fetching(7), OffsetOutOfRange.code),
+    ):
+        assert machine.ask(request).responses[0].partitions[-1].error_code == code
+
+
+def test_a_fetch_without_patience_or_without_partitions_does_not_wait(machine: Machine) -> None:
+    machine.ask(fetching(wait=0))
+    machine.ask(fetching(min_bytes=0))
+    machine.ask(fetching(partitions=()))
+    request = fetching()
+    request.topics = ()
+    assert machine.ask(request).responses == ()
+
+
+def test_the_oldest_deadline_comes_first(machine: Machine) -> None:
+    late = machine.send(fetching(wait=2))
+    early = machine.send(fetching(wait=1), connection=2)
+    assert machine.core.deadline == machine.now + 1
+    machine.now += 1
+    assert [action.ticket for action in machine.poll()] == [early]
+    assert machine.core.deadline == machine.now + 1
+    machine.now += 1
+    assert [action.ticket for action in machine.poll()] == [late]
+
+
+def test_nobody_waits_for_a_connection_that_is_gone(machine: Machine) -> None:
+    machine.send(fetching(), connection=1)
+    other = machine.send(fetching(), connection=2)
+    machine.core.disconnected(1)
+    machine.core.disconnected(1)
+    machine.now += 1
+    assert [action.ticket for action in machine.poll()] == [other]
+    machine.produce(a_batch(b"a"))
+
+
+def test_a_deleted_topic_is_told_to_those_who_wait_for_it(machine: Machine) -> None:
+    fetch = machine.send(fetching())
+    machine.send(DeleteTopicsRequest(topic_names=("t",), timeout_ms=1000), 5)
+    answers = {action.ticket: action for action in machine.poll()}
+    waited = answers[fetch]
+    assert isinstance(waited, Answer)
+    assert waited.message.responses[0].partitions[0].error_code == UnknownTopicOrPartition.code
+
+
+def test_a_drain_answers_everybody(machine: Machine) -> None:
+    tickets = {machine.send(fetching(wait=60), connection=i) for i in range(3)}
+    machine.core.drain()
+    assert {action.ticket for action in machine.poll()} == tickets
+    assert machine.core.deadline is None
+
+
+def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Machine) -> None:
+    machine.send(producing(a_batch(b"a"), acks=0))
+    (action,) = machine.poll()
+    assert isinstance(action, Answer) and action.message is None
+    assert machine.log().end_offset == 1
+    machine.send(producing(a_batch(b"a"), acks=0, topic="no-such"))
+    (action,) = machine.poll()
+    assert isinstance(action, Close)
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (8, 2), (22, 6), (18, 5)])
+def test_what_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
+    from ottla.brokerlite.machines.core import Call
+    from ottla.codec.frames import RequestHeader
+
+    header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
+    with pytest.raises(RemoteProtocolError):
+        machine.core.handle(1, Call(1, "", header, ApiVersionsRequest(), 0, 0))
+
+
+def test_producer_ids_are_never_given_twice_not_even_after_a_kill(machine: Machine) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    seen = [machine.ask(request).producer_id for _ in range(1001)]
+    again = machine.restart(clean=False)
+    seen += [again.ask(request).producer_id for _ in range(3)]
+    assert len(set(seen)) == len(seen) == 1004
+    again.folder.abandon()
