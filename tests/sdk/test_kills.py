@@ -1,0 +1,88 @@
+"""kill -9 of the broker, three times, while records flow: nothing lost, nothing twice, nothing out of order."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import ottla
+from tests.kafka import ApacheKafka
+
+COUNT = 100_000
+KEYS = 100
+
+
+class BrokerProcess:
+    """`ottla broker` as a process, on a port and a folder that outlive it."""
+
+    def __init__(self, data: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.bootstrap = f"127.0.0.1:{free.getsockname()[1]}"
+        self._data = data
+        self.revive()
+
+    def revive(self) -> None:
+        command = [sys.executable, "-m", "ottla", "broker", "--listen", self.bootstrap, "--data", str(self._data)]
+        self._process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline(), "the broker did not start"
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def brokerlite(tmp_path: Path) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path / "data")
+    yield broker
+    broker.kill()
+
+
+async def survive(bootstrap: str, kill: Callable[[], None], revive: Callable[[], None]) -> None:
+    topic = "killed"
+    async with ottla.connect(bootstrap) as client:
+        await client.create_topic(topic, partitions=6)
+        async with client.producer(compression="lz4", linger=0.01) as producer, trio.open_nursery() as nursery:
+            sent = 0
+
+            async def strike() -> None:
+                for when in (20_000, 50_000, 80_000):
+                    while sent < when:
+                        await trio.sleep(0.001)
+                    await trio.to_thread.run_sync(kill)
+                    await trio.to_thread.run_sync(revive)
+
+            nursery.start_soon(strike)
+            for i in range(COUNT):
+                await producer.send_soon(topic, b"%d" % i, key=b"%d" % (i % KEYS))
+                sent = i + 1
+                if i % 500 == 0:
+                    await trio.sleep(0.002)
+        got: dict[bytes | None, list[int]] = {}
+        ends = await client.offsets({(topic, partition): "end" for partition in range(6)})
+        with trio.fail_after(60):
+            async with client.consumer(topic) as consumer:
+                while any(consumer.position(*place) < end for place, end in ends.items()):
+                    for record in await anext(consumer):
+                        got.setdefault(record.key, []).append(int(record.value or b""))
+        await client.delete_topic(topic)
+    assert sum(ends.values()) == COUNT
+    assert got == {b"%d" % key: list(range(key, COUNT, KEYS)) for key in range(KEYS)}
+
+
+@pytest.mark.slow
+async def test_three_kills_of_brokerlite_lose_and_double_nothing(brokerlite: BrokerProcess) -> None:
+    await survive(brokerlite.bootstrap, brokerlite.kill, brokerlite.revive)
+
+
+@pytest.mark.slow
+async def test_three_kills_of_apache_kafka_lose_and_double_nothing(kafka: ApacheKafka) -> None:
+    await survive(kafka.bootstrap, kafka.kill, kafka.revive)
