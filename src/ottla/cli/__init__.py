@@ -1,0 +1,50 @@
+"""The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `demo`.
+
+Rules of this package:
+- Starting up costs nothing: a command imports what it needs when it runs; ``ottla --help`` knows no trio and no Spark.
+- Results go to stdout, everything said about them to stderr. ``--json`` is for scripts: one JSON value a line.
+- An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
+"""
+
+from typing import Annotated
+
+import typer
+
+from ottla.cli import consume, demo, produce, servers, topics
+
+app = typer.Typer(
+    name="ottla",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong use, 3 nobody there or too slow, 130 Ctrl-C, 143 SIGTERM.",
+)
+app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
+app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)
+app.add_typer(topics.app, name="topics")
+app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
+app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
+app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from ottla import __version__
+
+        typer.echo(f"ottla {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def ottla(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Kafka's little sister: a broker, a proxy that puts equal keys together, and the tools to talk to any Kafka."""
+
+
+def main() -> None:
+    """The entry point of the program `ottla`."""
+    app()

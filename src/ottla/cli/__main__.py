@@ -1,0 +1,5 @@
+"""``python -m ottla.cli`` is `ottla`, for where the program is not on the PATH."""
+
+from ottla.cli import main
+
+main()

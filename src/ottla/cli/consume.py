@@ -1,0 +1,154 @@
+"""`ottla consume`: records out, as lines."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ottla.cli import exits, stdio
+from ottla.cli.lines import as_json, header_fields
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_CONNECT_TIMEOUT, Bootstrap, ConnectTimeout, Format, Level
+
+if TYPE_CHECKING:
+    from ottla.codec.records import Record
+    from ottla.sdk.client import Client
+    from ottla.sdk.consumer import Batch, Consumer
+
+EXAMPLE = "Example: ottla consume flights --from 2013-07-04T00:00:00Z --until-end --json | head -3"
+
+Place = tuple[str, int]
+Start = Literal["beginning", "end"] | datetime
+
+_IDLE = 0.2
+"""Seconds between two looks whether the end has come without another record (after a transaction's last marker)."""
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    start: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="beginning, end, or a time such as 2013-07-04T12:00:00Z.")
+    ] = "beginning",
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End where the topic ends now, and do not wait for more.")
+    ] = False,
+    partitions: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Print KEY, this text, VALUE; \\t is a tab.")
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print each record as a line of JSON; bytes that are not UTF-8 as key_base64, value_base64."
+        ),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""
+    configure(log_format, log_level)
+    where = _start(start)
+    separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
+    form = _json_line if json else lambda batch, record: _text_line(record, separator)
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            first, end = await _bounds(client, topic, where, partitions)
+            if until_end and all(first[place] >= end[place] for place in end):
+                return
+            async with client.consumer(assign=first) as consumer:
+                await _print(consumer, form, count, end if until_end else None)
+
+    exits.run(run)
+
+
+def _start(text: str) -> Start:
+    if text == "beginning":
+        return "beginning"
+    if text == "end":
+        return "end"
+    try:
+        return datetime.fromisoformat(text).astimezone()  # without a zone: the local one
+    except ValueError:
+        message = f"{text!r} is not beginning, end, or a time such as 2013-07-04T12:00:00Z"
+        raise typer.BadParameter(message, param_hint="--from") from None
+
+
+async def _bounds(
+    client: "Client", topic: str, start: Start, partitions: list[int] | None
+) -> tuple[dict[Place, int], dict[Place, int]]:
+    """The first offset to read of each partition, and where each ends now."""
+    if partitions is None:
+        partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
+    places = [(topic, partition) for partition in partitions]
+    end = await client.offsets(dict.fromkeys(places, "end"))
+    first = await client.offsets(dict.fromkeys(places, start)) if start != "end" else end
+    # -1: no record is as young as the time asked for, so the next one is the first.
+    return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end
+
+
+async def _print(
+    consumer: "Consumer",
+    form: "Callable[[Batch, Record], bytes]",
+    count: int | None,
+    end: Mapping[Place, int] | None,
+) -> None:
+    """Print records until ``count`` of them, or until ``end`` is reached in every partition."""
+    import trio
+
+    printed = batches = 0
+
+    def at_end() -> bool:
+        return end is not None and all(consumer.position(*place) >= offset for place, offset in end.items())
+
+    async def watch() -> None:
+        """End the loop where the last offsets belong to no record, so that no batch brings it to them."""
+        while end is not None:
+            seen = batches
+            await trio.sleep(_IDLE)
+            if seen == batches and at_end():
+                nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        async for batch in consumer:
+            batches += 1
+            limit = end[batch.topic, batch.partition] if end is not None else None
+            records = [each for each in batch if limit is None or each.offset < limit]
+            if count is not None:
+                records = records[: count - printed]
+            try:
+                await stdio.write(b"".join(form(batch, record) for record in records))
+            except BrokenPipeError:
+                stdio.leave_broken_pipe()
+                break
+            printed += len(records)
+            if printed == count or at_end():
+                break
+        nursery.cancel_scope.cancel()
+
+
+def _text_line(record: "Record", separator: bytes | None) -> bytes:
+    value = record.value or b""
+    return value + b"\n" if separator is None else (record.key or b"") + separator + value + b"\n"
+
+
+def _json_line(batch: "Batch", record: "Record") -> bytes:
+    line = as_json(
+        topic=batch.topic,
+        partition=batch.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=record.key,
+        value=record.value,
+        headers=header_fields(record.headers),
+    )
+    return line + b"\n"

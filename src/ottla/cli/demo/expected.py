@@ -1,0 +1,127 @@
+"""What must come out, computed from the CSV itself with nothing but the standard library; pure functions.
+
+Delays and seats are kept as sums of whole numbers, so that results can be compared for equality.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.cli.demo.flights import ARR_DELAY, CARRIER, NOT_KNOWN, TAILNUM, key_of
+
+Partitioner = Callable[[bytes, int], int]
+Row = tuple[str | None, str]
+"""A record's key and its row as a line of the CSV."""
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """What an analyst asks of one carrier."""
+
+    flights: int = 0
+    aircraft: int = 0
+    arrived: int = 0
+    """Flights whose delay at arrival is known."""
+    delay: int = 0
+    """Minutes, of all that arrived."""
+    seated: int = 0
+    """Flights whose aircraft is in the register, so that its seats are known."""
+    seats: int = 0
+    """Of all those flights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """Where a topic's aircraft are."""
+
+    records: int
+    without_key: int
+    aircraft: int
+    scattered: int
+    """Aircraft in more than one partition."""
+    counted_apart: int
+    """Aircraft counted partition by partition, and added up: what a service finds that trusts its partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How a multiset of rows differs from the one that was sent."""
+
+    missing: int
+    doubled: int
+    foreign: int
+    """Rows that nobody sent; a row under a wrong key is one, and its own is missing."""
+
+    def __bool__(self) -> bool:
+        return any((self.missing, self.doubled, self.foreign))
+
+
+def fleets(lines: Iterable[str], seats: Mapping[str, int]) -> dict[str, Fleet]:
+    """By carrier."""
+    found: dict[str, Fleet] = defaultdict(Fleet)
+    aircraft: dict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        fields = line.split(",")
+        carrier, tail_number, delay = fields[CARRIER], fields[TAILNUM], fields[ARR_DELAY]
+        fleet = found[carrier]
+        fleet.flights += 1
+        if delay != NOT_KNOWN:
+            fleet.arrived += 1
+            fleet.delay += int(delay)
+        if tail_number != NOT_KNOWN:
+            aircraft[carrier].add(tail_number)
+        if tail_number in seats:
+            fleet.seated += 1
+            fleet.seats += seats[tail_number]
+    for carrier, fleet in found.items():
+        fleet.aircraft = len(aircraft[carrier])
+    return dict(found)
+
+
+def scatter(lines: Iterable[str], odd: Partitioner, even: Partitioner, partitions: int) -> Scatter:
+    """Where the aircraft are when odd rows are placed by one partitioner and even ones by the other."""
+    homes: dict[str, set[int]] = defaultdict(set)
+    records = without_key = 0
+    for number, line in enumerate(lines, 1):
+        records += 1
+        key = key_of(line)
+        if key is None:
+            without_key += 1
+        else:
+            homes[key].add((odd if number % 2 else even)(key.encode(), partitions))
+    return Scatter(
+        records=records,
+        without_key=without_key,
+        aircraft=len(homes),
+        scattered=sum(len(home) > 1 for home in homes.values()),
+        counted_apart=sum(map(len, homes.values())),
+    )
+
+
+def rows(lines: Iterable[str]) -> Counter[Row]:
+    """The multiset of rows, each with its key."""
+    return Counter((key_of(line), line) for line in lines)
+
+
+def difference(sent: Counter[Row], found: Counter[Row]) -> Difference:
+    """How ``found`` differs from ``sent``."""
+    beyond = found - sent
+    return Difference(
+        missing=(sent - found).total(),
+        doubled=sum(count for row, count in beyond.items() if row in sent),
+        foreign=sum(count for row, count in beyond.items() if row not in sent),
+    )
+
+
+def seats_of(planes_csv: str) -> dict[str, int]:
+    """Tail number -> seats, from the register of aircraft."""
+    header, *lines = planes_csv.splitlines()
+    tail_number, seats = (header.split(",").index(name) for name in ("tailnum", "seats"))
+    return {fields[tail_number]: int(fields[seats]) for fields in (line.split(",") for line in lines)}
+
+
+def names_of(airlines_csv: str) -> dict[str, str]:
+    """Carrier -> name."""
+    pairs = (line.split(",", 1) for line in airlines_csv.splitlines()[1:])
+    return {carrier: name for carrier, name in pairs}
+

@@ -1,0 +1,162 @@
+"""Exit codes, and how a command ends: by itself, by an error, by a signal.
+
+Rules:
+- 0 done; 1 the broker or the data said no; 2 an option, address or file cannot be used; 3 nobody there, or too slow.
+- Ctrl-C is 130 and SIGTERM 143, after what was under way is finished or given up, within two seconds. Only servers end
+  with 0 on SIGTERM: they are meant to be ended so.
+- A second signal ends the process at once.
+"""
+
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from ottla.errors import ConfigurationError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
+
+if TYPE_CHECKING:
+    import trio
+
+FAILED = 1
+WRONG_USE = 2
+UNREACHABLE = 3
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+DRAIN = 1.8
+"""Seconds from the first signal until what a server still has open is cut."""
+
+
+class BadInput(OttlaError):
+    """What a command was given to read is not what it understands; says where."""
+
+
+def code_of(error: OttlaError) -> int:
+    """The exit code for an error."""
+    match error:
+        case ConfigurationError():
+            return WRONG_USE
+        case ConnectionLost() | TimeoutExpired() | RequestTimedOut():
+            return UNREACHABLE
+    return FAILED
+
+
+def fail(error: OttlaError) -> NoReturn:
+    """Say what went wrong, in one line, and end."""
+    line = " ".join(str(error).split()) or type(error).__name__
+    typer.echo(f"ottla: {line}", err=True)
+    raise typer.Exit(code_of(error))
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """An error of ottla's that is raised in the block ends the command with one line; others are bugs, and pass."""
+    try:
+        yield
+    except OttlaError as error:
+        fail(error)
+    except BaseExceptionGroup as group:
+        ours, others = group.split(OttlaError)
+        if ours is None or others is not None:
+            raise
+        fail(_first(ours))
+
+
+def run(command: Callable[[], Awaitable[None]]) -> None:
+    """Run a command under trio until it ends, fails or is told to stop.
+
+    Args:
+        command: is cancelled by the first SIGINT or SIGTERM, and then has 1.5 seconds for what must still be done.
+
+    Raises:
+        typer.Exit: with the exit code, unless that is 0.
+    """
+    import trio
+
+    told: list[int] = []
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            await nursery.start(_heed, scope.cancel, told)
+            with scope:
+                await command()
+            nursery.cancel_scope.cancel()
+
+    with reported():
+        trio.run(work)
+    if told:
+        raise typer.Exit(128 + told[0])
+
+
+def run_server(
+    server: "Callable[[trio.TaskStatus[Any]], Awaitable[None]]",
+    beside: "Callable[[Any, trio.Nursery], Awaitable[None]]",
+) -> None:
+    """Run a server under trio until it is told to stop, then drain it.
+
+    Args:
+        server: tells, once it listens, what has a method ``drain``; ends soon after that was called.
+        beside: called with it; the nursery is for what shall run until the server is told to stop.
+
+    Raises:
+        typer.Exit: with the exit code, unless that is 0.
+    """
+    import trio
+
+    told: list[int] = []
+
+    async def work() -> None:
+        running: Any = None
+        whole, companions = trio.CancelScope(), trio.CancelScope()
+
+        def stop() -> None:
+            if running is None:
+                whole.cancel()
+            else:
+                running.drain()
+                companions.cancel()
+                whole.deadline = trio.current_time() + DRAIN
+
+        async def serve(task_status: "trio.TaskStatus[Any]") -> None:
+            await server(task_status)
+            companions.cancel()
+
+        async with trio.open_nursery() as outer:
+            await outer.start(_heed, stop, told)
+            with whole:
+                async with trio.open_nursery() as inner:
+                    running = await inner.start(serve)
+                    with companions:
+                        async with trio.open_nursery() as nursery:
+                            await beside(running, nursery)
+            outer.cancel_scope.cancel()
+
+    with reported():
+        trio.run(work)
+    if told and told[0] != signal.SIGTERM:
+        raise typer.Exit(128 + told[0])
+
+
+async def _heed(stop: Callable[[], None], told: list[int], *, task_status: "trio.TaskStatus[None]") -> None:
+    """Note the first signal and call ``stop``."""
+    import trio
+
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for number in signals:
+            if told:
+                os._exit(128 + number)
+            told.append(number)
+            stop()
+
+
+def _first(group: BaseExceptionGroup[OttlaError]) -> OttlaError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, OttlaError), "the group was split by this type"
+    return error

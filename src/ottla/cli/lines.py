@@ -1,0 +1,133 @@
+"""Records as lines of text or JSON, for `ottla produce` and `ottla consume`; pure functions.
+
+As JSON, bytes that are UTF-8 are strings, and others are base64 under a name that says so: ``"key"`` or
+``"key_base64"``, ``"value"`` or ``"value_base64"``. What `consume --json` prints, `produce --json` takes.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.cli.exits import BadInput
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A record to produce."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: Headers = ()
+    timestamp: int | None = None
+    """Milliseconds since 1970; None is now."""
+
+
+def parse_text(line: bytes, separator: bytes | None) -> Line:
+    """A value, or a key, the separator and a value.
+
+    Raises:
+        BadInput: the separator is not in the line.
+    """
+    if separator is None:
+        return Line(value=line)
+    key, found, value = line.partition(separator)
+    if not found:
+        raise BadInput(f"the separator {separator.decode()!r} between key and value is not in {_short(line)}")
+    return Line(key=key, value=value)
+
+
+_KNOWN = {"key", "key_base64", "value", "value_base64", "partition", "headers", "timestamp", "topic", "offset"}
+
+
+def parse_json(line: bytes) -> Line:
+    """An object with ``value`` and perhaps ``key``, ``headers``, ``partition``, ``timestamp``.
+
+    A value that is neither string nor null is sent as the JSON it is. ``topic`` and ``offset``, which `consume` prints,
+    are ignored, and so is nothing else.
+
+    Raises:
+        BadInput: it is not such an object; says why.
+    """
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"not JSON ({error}): {_short(line)}") from None
+    if not isinstance(fields, dict):
+        raise BadInput(f'not an object such as {{"value": "…"}}: {_short(line)}')
+    if unknown := set(fields) - _KNOWN:
+        raise BadInput(f"{', '.join(sorted(unknown))} is not known; known are {', '.join(sorted(_KNOWN))}")
+    if "value" not in fields and "value_base64" not in fields:
+        raise BadInput(f'has no "value" (null is a tombstone): {_short(line)}')
+    if isinstance(fields.get("value"), dict | list | int | float):
+        fields["value"] = json.dumps(fields["value"], ensure_ascii=False, separators=(",", ":"))
+    return Line(
+        value=_bytes(fields, "value"),
+        key=_bytes(fields, "key"),
+        partition=_number(fields, "partition"),
+        timestamp=_number(fields, "timestamp"),
+        headers=_headers(fields.get("headers")),
+    )
+
+
+def as_json(**fields: Any) -> bytes:
+    """One line of JSON; bytes among the fields become text or base64, as the rules say."""
+    return json.dumps(_texts(fields), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def header_fields(headers: Headers) -> list[dict[str, Any]]:
+    """Headers as `as_json` takes them."""
+    return [_texts({"key": key, "value": value}) for key, value in headers]
+
+
+def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(_text(name, value) for name, value in fields.items())
+
+
+def _text(name: str, value: Any) -> tuple[str, Any]:
+    if not isinstance(value, bytes):
+        return name, value
+    try:
+        return name, value.decode()
+    except UnicodeDecodeError:
+        return f"{name}_base64", base64.b64encode(value).decode()
+
+
+def _bytes(fields: Mapping[str, Any], name: str) -> bytes | None:
+    """The field ``name`` or ``name_base64``."""
+    if (encoded := fields.get(f"{name}_base64")) is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise BadInput(f"{name}_base64 is not base64: {_short(encoded)}") from None
+    text = fields.get(name)
+    if text is not None and not isinstance(text, str):
+        raise BadInput(f"{name} must be a string or null, not {_short(text)}")
+    return None if text is None else text.encode()
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int | None:
+    number = fields.get(name)
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+        raise BadInput(f"{name} must be a whole number, not {_short(number)}")
+    return number
+
+
+def _headers(given: Any) -> Headers:
+    if given is None:
+        return ()
+    if isinstance(given, dict):
+        given = [{"key": key, "value": value} for key, value in given.items()]
+    if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("key"), str) for h in given):
+        raise BadInput('headers must be {"name": "value"} or [{"key": "name", "value": "value"}]')
+    return tuple((header["key"], _bytes(header, "value")) for header in given)
+
+
+def _short(what: object) -> str:
+    text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
+    return repr(text if len(text) <= 60 else text[:60] + "…")

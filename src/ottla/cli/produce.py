@@ -1,0 +1,135 @@
+"""`ottla produce`: lines in, records out."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli import exits, stdio
+from ottla.cli.exits import BadInput
+from ottla.cli.lines import Line, as_json, parse_json, parse_text
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_CONNECT_TIMEOUT,
+    Bootstrap,
+    ConnectTimeout,
+    Format,
+    Level,
+)
+
+if TYPE_CHECKING:
+    from ottla.sdk.producer import Producer
+
+EXAMPLE = "Example: printf 'a:1\\nb:2\\n' | ottla produce numbers --key-separator :"
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from a file, not from stdin.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Lines are KEY, this text, VALUE; \\t is a tab.")
+    ] = None,
+    as_json_: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help='Lines are JSON: {"value": …, "key": …, "headers": {…}, "partition": 0}, or value_base64; '
+            "the summary is JSON too.",
+        ),
+    ] = False,
+    receipts: Annotated[
+        bool, typer.Option("--receipts", help="Wait for each record, and print where it is stored as a line of JSON.")
+    ] = False,
+    partitioner: Annotated[
+        str, typer.Option(help="Where a key goes: murmur2 as Java does, crc32 as librdkafka does, fnv1a.")
+    ] = "murmur2",
+    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Write lines from stdin or a file as records, and wait until the broker has them all."""
+    configure(log_format, log_level)
+    if as_json_ and key_separator is not None:
+        raise typer.BadParameter('JSON lines have their key in "key"', param_hint="--key-separator")
+    separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
+    if separator == b"":
+        raise typer.BadParameter("is empty", param_hint="--key-separator")
+    parse = parse_json if as_json_ else lambda line: parse_text(line, separator)
+
+    async def run() -> None:
+        import ottla
+
+        source = _open(file)
+        try:
+            async with (
+                ottla.connect(bootstrap, connect_timeout=connect_timeout) as client,
+                client.producer(compression=compression, partitioner=partitioner) as producer,
+                aclosing(stdio.lines(source)) as lines,
+            ):
+                count = await _send_all(producer, topic, lines, parse, receipts)
+        finally:
+            if file is not None:
+                os.close(source)
+        if as_json_ and not receipts:
+            typer.echo(as_json(topic=topic, records=count))
+        elif not receipts:
+            typer.echo(f"{count} record(s) are stored in {topic}", err=True)
+
+    exits.run(run)
+
+
+def _open(file: Path | None) -> int:
+    if file is None:
+        return sys.stdin.fileno()
+    try:
+        return os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {file}: {error.strerror}", param_hint="--file") from None
+
+
+async def _send_all(
+    producer: "Producer",
+    topic: str,
+    lines: AsyncIterator[bytes],
+    parse: Callable[[bytes], Line],
+    receipts: bool,
+) -> int:
+    """Send every line; how many there were.
+
+    Raises:
+        BadInput: a line is not understood; names its number. What stood before it is sent.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
+    console = Console(stderr=True)
+    count = 0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        async for text in lines:
+            try:
+                line = parse(text)
+            except BadInput as error:
+                raise BadInput(f"line {count + 1}: {error}; the {count} before it were sent") from None
+            count += 1
+            send = producer.send if receipts else producer.send_soon
+            receipt = await send(
+                topic,
+                line.value,
+                key=line.key,
+                partition=line.partition,
+                headers=line.headers,
+                timestamp=line.timestamp,
+            )
+            if receipt is not None:
+                typer.echo(as_json(**receipt._asdict()))
+            progress.update(task, completed=count)
+    return count

@@ -1,0 +1,202 @@
+"""`ottla broker` and `ottla proxy`: run until told to stop.
+
+Rules:
+- One line on stdout says that the server takes connections, and where; everything after that is logs on stderr.
+- SIGTERM and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in order.
+"""
+
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from ottla.cli import exits
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import Format, Level
+
+if TYPE_CHECKING:
+    import trio
+
+BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-data"
+PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
+
+Listen = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; port 0: any free one.")
+]
+Advertise = Annotated[
+    str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="Where clients are told to go.")
+]
+Health = Annotated[str | None, typer.Option("--health", metavar="HOST:PORT", help="Serve GET /health and /ready here.")]
+Announce = Annotated[bool, typer.Option("--announce", help="Announce it, so that zeroconf://NAME finds it.")]
+Name = Annotated[
+    str | None, typer.Option("--name", help="The name to announce; by default the machine's, a dash and the port.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the line that says where it listens as JSON.")]
+
+
+class Running(Protocol):
+    """What `run_broker` and `run_proxy` tell once they listen."""
+
+    bootstrap: str
+    health: str | None
+
+    def drain(self) -> None: ...
+
+
+Server = Callable[["trio.TaskStatus[Any]"], Awaitable[None]]
+"""Runs until drained or cancelled; tells its `Running`."""
+
+
+def broker(
+    listen: Listen = "127.0.0.1:9092",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="The folder of the topics; without it they are gone at the end."),
+    ] = None,
+    advertise: Advertise = None,
+    node_id: Annotated[int, typer.Option(min=0, help="Kafka's node.id.")] = 1,
+    partitions: Annotated[int, typer.Option(min=1, help="Of topics that are created without a number.")] = 1,
+    auto_create: Annotated[bool, typer.Option(help="Create a topic when a client first names it.")] = True,
+    health: Health = None,
+    announce: Announce = False,
+    name: Name = None,
+    as_json: AsJson = False,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.INFO,
+) -> None:
+    """Run a small Kafka-compatible broker, for laptops, CI and the edge."""
+    configure(log_format, log_level)
+    from ottla.brokerlite.config import BrokerConfig, split_address
+    from ottla.brokerlite.serve import run_broker
+
+    with exits.reported():
+        host, port = split_address(listen, 9092)
+        config = BrokerConfig(
+            host=host,
+            port=port,
+            advertise=advertise,
+            data=data,
+            node_id=node_id,
+            default_partitions=partitions,
+            auto_create=auto_create,
+            health=health,
+        )
+
+    async def server(task_status: "trio.TaskStatus[Any]") -> None:
+        await run_broker(config, task_status=task_status)
+
+    def told(running: Any) -> dict[str, Any]:
+        return {
+            "node_id": running.node_id,
+            "cluster_id": running.cluster_id,
+            "data": str(running.data),
+            "temporary": data is None,
+        }
+
+    _serve("broker", server, told, host, _announced_name(announce, name), as_json)
+
+
+def proxy(
+    upstream: Annotated[
+        str | None,
+        typer.Option("--upstream", metavar="HOST:PORT", help="The brokers behind it, or zeroconf://NAME."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; further nodes take the next ports."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB=MODE[:PARTITIONER]",
+            help="How topics are treated: observe, or rewrite; murmur2 unless it says crc32 or fnv1a. The first that "
+            "matches counts; may be repeated.",
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The same options from a TOML file.")] = None,
+    advertise: Annotated[str | None, typer.Option(metavar="HOST", help="The host that clients are told.")] = None,
+    health: Health = None,
+    announce: Announce = False,
+    name: Name = None,
+    connect_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long to try upstream.")] = None,
+    as_json: AsJson = False,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.INFO,
+) -> None:
+    """Run a proxy that puts records with equal keys into one partition, whatever clients think of it."""
+    configure(log_format, log_level)
+    from ottla.proxy.config import ProxyConfig, parse_rule, read_config, split_address
+    from ottla.proxy.serve import run_proxy
+
+    if upstream is None and config is None:
+        raise typer.BadParameter("say where the brokers are, or name a file with --config", param_hint="--upstream")
+    given: dict[str, Any] = {
+        "upstream": upstream,
+        "listen": listen,
+        "advertise": advertise,
+        "health": health,
+        "connect_timeout": connect_timeout,
+    }
+    with exits.reported():
+        rules = tuple(parse_rule(each) for each in topic or ())
+        if config is not None:
+            settings = read_config(config, topics=rules, **given)
+        else:
+            settings = ProxyConfig(topics=rules, **{key: value for key, value in given.items() if value is not None})
+        host, _ = split_address(settings.listen)
+
+    async def server(task_status: "trio.TaskStatus[Any]") -> None:
+        await run_proxy(settings, task_status=task_status)
+
+    def told(running: Any) -> dict[str, Any]:
+        return {"upstream": settings.upstream}
+
+    _serve("proxy", server, told, host, _announced_name(announce, name), as_json)
+
+
+def _announced_name(announce: bool, name: str | None) -> str | None:
+    """The name to announce (a port is still to be appended to an empty one), or None."""
+    if name is not None and not announce:
+        raise typer.BadParameter("goes with --announce", param_hint="--name")
+    return (name or "") if announce else None
+
+
+def _serve(
+    kind: str, server: Server, told: Callable[[Any], Mapping[str, Any]], host: str, name: str | None, as_json: bool
+) -> None:
+    """Run ``server``, say where it listens, announce it if it has a name, and drain it when told to stop."""
+
+    async def announce(running: Running, task_status: "trio.TaskStatus[str]") -> None:
+        import trio
+
+        from ottla.sdk import discovery, mdns
+
+        port = int(running.bootstrap.rpartition(":")[2])
+        chosen = name or f"{socket.gethostname().partition('.')[0]}-{port}"
+        # A broker and the proxy before it are two ways into one cluster, and must not be mixed.
+        properties = {mdns.CLUSTER: f"{kind} {told(running).get('cluster_id', chosen)}", "role": kind}
+        async with discovery.announced(chosen, port, properties=properties, interfaces=mdns.interfaces_of(host)):
+            task_status.started(chosen)
+            await trio.sleep_forever()
+
+    async def start(running: Running, nursery: "trio.Nursery") -> None:
+        facts = {"bootstrap": running.bootstrap, "health": running.health, **told(running)}
+        if name is not None:
+            facts["announced"] = f"zeroconf://{await nursery.start(announce, running)}"
+        _say(kind, facts, as_json)
+
+    exits.run_server(server, start)
+
+
+def _say(kind: str, facts: dict[str, Any], as_json: bool) -> None:
+    """The one line on stdout."""
+    if as_json:
+        line = json.dumps({"event": "listening", "kind": kind, **facts})
+    else:
+        known = {key.replace("_", " "): value for key, value in facts.items() if value not in (None, False)}
+        rest = ", ".join(f"{key} {value}" for key, value in known.items())
+        line = f"{kind} listens: {rest}"
+    typer.echo(line)

@@ -1,0 +1,182 @@
+"""`ottla topics`: create, list, describe and delete topics."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli import exits
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_CONNECT_TIMEOUT,
+    AsJson,
+    Bootstrap,
+    ConnectTimeout,
+    Format,
+    Level,
+)
+
+if TYPE_CHECKING:
+    from ottla.sdk.admin import TopicDescription
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete topics.")
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+@app.command("create", epilog="Example: ottla topics create flights --partitions 6 --config retention.ms=86400000")
+def create(
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many; by default what the broker is set to.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, help="Copies; by default what the broker is set to.")
+    ] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting; may be repeated.")] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Create a topic."""
+    configure(log_format, log_level)
+    configs = dict(_setting(each) for each in config or ())
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            made = await client.create_topic(
+                name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
+            )
+        if as_json:
+            typer.echo(json.dumps(_as_dict(made)))
+        else:
+            typer.echo(f"created {made.name} with {len(made.partitions)} partition(s)")
+
+    exits.run(run)
+
+
+@app.command("list", epilog="Example: ottla topics list --bootstrap localhost:9092")
+def list_(
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Print the names of all topics, one a line."""
+    configure(log_format, log_level)
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            names = await client.list_topics()
+        if as_json:
+            typer.echo(json.dumps(names))
+        else:
+            for name in names:
+                typer.echo(name)
+
+    exits.run(run)
+
+
+@app.command("describe", epilog="Example: ottla topics describe flights --json")
+def describe(
+    name: Name,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Show a topic's partitions, how much is in them, and its settings."""
+    configure(log_format, log_level)
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            topic = await client.describe_topic(name)
+            places = [(name, each.partition) for each in topic.partitions if each.leader >= 0]
+            first = await client.offsets(dict.fromkeys(places, "beginning"))
+            end = await client.offsets(dict.fromkeys(places, "end"))
+        offsets = {place[1]: (first[place], end[place]) for place in places}
+        if as_json:
+            typer.echo(json.dumps(_as_dict(topic, offsets)))
+        else:
+            _print(topic, offsets)
+
+    exits.run(run)
+
+
+@app.command("delete", epilog="Example: ottla topics delete flights flights-direct")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Delete topics and all that is in them; asks nobody."""
+    configure(log_format, log_level)
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            for name in names:
+                await client.delete_topic(name)
+                typer.echo(f"deleted {name}")
+
+    exits.run(run)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=86400000", param_hint="--config")
+    return key, value
+
+
+def _as_dict(topic: "TopicDescription", offsets: dict[int, tuple[int, int]] | None = None) -> dict[str, Any]:
+    partitions = [
+        {
+            "partition": each.partition,
+            "leader": each.leader,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+            **dict(zip(("first_offset", "end_offset"), (offsets or {}).get(each.partition, ()), strict=False)),
+        }
+        for each in topic.partitions
+    ]
+    return {
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        "internal": topic.internal,
+        "partitions": partitions,
+        "configs": topic.configs,
+    }
+
+
+def _print(topic: "TopicDescription", offsets: dict[int, tuple[int, int]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("partition", "leader", "replicas", "in sync", "first offset", "end offset", title=topic.name)
+    for each in topic.partitions:
+        first, end = offsets.get(each.partition, ("?", "?"))
+        row = (each.partition, each.leader, _joined(each.replicas), _joined(each.isr), first, end)
+        table.add_row(*map(str, row))
+    console = Console()
+    console.print(table)
+    for key, value in sorted(topic.configs.items()):
+        console.print(f"{key}={value}", highlight=False)
+
+
+def _joined(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes))
