@@ -43,6 +43,8 @@ class Cluster:
         self.ports: dict[int, int] = {}
         """Node -> the proxy's port for it."""
         self.topics: dict[str, Topic] = {}
+        self.changes = 0
+        """Counts up whenever a leader has changed."""
         self._actions = actions
         self._asked: dict[int, float] = {}
         """Node -> when its port may be asked for again."""
@@ -57,7 +59,9 @@ class Cluster:
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
-                self.topics[topic.name] = _described(topic, known.topic_id if known else NO_UUID)
+                described = _described(topic, known.topic_id if known else NO_UUID)
+                self.changes += known is None or known.leaders != described.leaders
+                self.topics[topic.name] = described
 
     def listening(self, node: int, port: int | None) -> None:
         """A port was opened, or could not be."""

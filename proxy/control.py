@@ -4,7 +4,9 @@ One connection, to whichever node answers: the known nodes and the bootstrap add
 are asked until they are answered.
 """
 
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -14,6 +16,8 @@ from ottla.proxy.cluster import Cluster
 from ottla.proxy.events import Address
 from ottla.proxy.link import Link, Links
 
+log = logging.getLogger("ottla.proxy")
+
 _METADATA_VERSION, _PRODUCER_ID_VERSION = 12, 4
 AGAIN = 0.1
 """Seconds between two tries of a question, and between two looks at the same metadata."""
@@ -21,6 +25,21 @@ TOPICS_AT_ONCE = 500
 
 Identity = tuple[int, int]
 """A producer id and its epoch."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """When a question may be asked again."""
+
+    version: int = 0
+    under_way: bool = False
+    not_before: float = 0.0
+
+    def begin(self, now: float) -> None:
+        self.under_way, self.not_before = True, now + AGAIN
+
+    def may_be_asked(self, now: float) -> bool:
+        return not self.under_way and now >= self.not_before
 
 
 class Control:
@@ -41,18 +60,17 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last time it was asked."""
-        self.complaints: dict[Address, str] = {}
+        self._complaints: dict[Address, str] = {}
         """Address -> what was wrong with it when it was tried last."""
         self._links, self._cluster, self._bootstrap = links, cluster, bootstrap
         self._request_timeout, self._learned = request_timeout, learned
         self._link: Link | None = None
         self._turn = count()
+        self._connect_not_before = 0.0
+        self._metadata, self._identity = _Question(), _Question()
         self._topics: dict[str, None] = {}
         self._nodes_wanted = True
         self._identity_for: list[Callable[[Identity, float], None]] = []
-        self._under_way = 0
-        self._not_before = 0.0
-        self._metadata_version = self._producer_id_version = 0
 
     def want_topics(self, *names: str) -> None:
         """Have the metadata of topics looked up soon."""
@@ -68,91 +86,92 @@ class Control:
 
     @property
     def deadline(self) -> float | None:
-        return self._not_before if self._wanted and not self._under_way else None
+        if self._link is None:
+            return self._connect_not_before
+        due = [question.not_before for question in self._questions() if not question.under_way]
+        return min(due, default=None) if self._link.ready else None
 
-    @property
-    def _wanted(self) -> bool:
-        return bool(self._nodes_wanted or self._topics or self._identity_for)
+    def _questions(self) -> list[_Question]:
+        """What there is to ask."""
+        wanted = [self._metadata] if self._nodes_wanted or self._topics else []
+        return [*wanted, self._identity] if self._identity_for else wanted
 
     def pump(self, now: float) -> None:
         """Ask what there is to ask."""
-        if not self._wanted or self._under_way or now < self._not_before:
-            return
         if self._link is None:
-            addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
-            address = addresses[next(self._turn) % len(addresses)]
-            self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
+            if now >= self._connect_not_before:
+                addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
+                address = addresses[next(self._turn) % len(addresses)]
+                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
         elif self._link.ready:
-            self._ask(self._link, now)
+            for question in self._questions():
+                if question.may_be_asked(now):
+                    question.begin(now)
+                    ask = self._ask_metadata if question is self._metadata else self._ask_identity
+                    ask(self._link, now + self._request_timeout)
 
     def _greeted(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
-        self._metadata_version = self._link.version(MetadataRequest, _METADATA_VERSION)
-        self._producer_id_version = self._link.version(InitProducerIdRequest, _PRODUCER_ID_VERSION)
+        self._metadata.version = self._link.version(MetadataRequest, _METADATA_VERSION)
+        self._identity.version = self._link.version(InitProducerIdRequest, _PRODUCER_ID_VERSION)
 
-    def _ask(self, link: Link, now: float) -> None:
-        self._not_before = now + AGAIN
-        if self._nodes_wanted or self._topics:
-            names = list(self._topics)[:TOPICS_AT_ONCE]
-            for name in names:
-                del self._topics[name]
-            self._nodes_wanted = False
-            self._under_way += 1
-            link.ask(
-                MetadataRequest(
-                    topics=tuple(MetadataRequestTopic(name=name) for name in names), allow_auto_topic_creation=False
-                ),
-                MetadataResponse,
-                self._metadata_version,
-                deadline=now + self._request_timeout,
-                answered=self._described,
-                failed=lambda error, now: self._ask_again(names),
-            )
-        if self._identity_for:
-            self._under_way += 1
-            link.ask(
-                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
-                InitProducerIdResponse,
-                self._producer_id_version,
-                deadline=now + self._request_timeout,
-                answered=self._identified,
-                failed=lambda error, now: self._ask_again([]),
-            )
+    def _ask_metadata(self, link: Link, deadline: float) -> None:
+        names = list(self._topics)[:TOPICS_AT_ONCE]
+        for name in names:
+            del self._topics[name]
+        self._nodes_wanted = False
+        link.ask(
+            MetadataRequest(
+                topics=tuple(MetadataRequestTopic(name=name) for name in names), allow_auto_topic_creation=False
+            ),
+            MetadataResponse,
+            self._metadata.version,
+            deadline=deadline,
+            answered=self._described,
+            failed=lambda error, now: self.want_topics(*names),
+        )
+
+    def _ask_identity(self, link: Link, deadline: float) -> None:
+        link.ask(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+            InitProducerIdResponse,
+            self._identity.version,
+            deadline=deadline,
+            answered=self._identified,
+            failed=_ask_again,
+        )
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
-        self._under_way -= 1
+        self._metadata.under_way = False
         self.answered = True
-        self.complaints.clear()
+        self._complaints.clear()
         self._cluster.learn(answer, now)
         self._learned(answer, now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
-        self._under_way -= 1
+        self._identity.under_way = False
         if answer.error_code:
-            self._note(str(broker_error(answer.error_code, "producer id")))
+            log.warning("no producer id for the proxy yet: %s", broker_error(answer.error_code))
             return
         waiting, self._identity_for = self._identity_for, []
         for then in waiting:
             then((answer.producer_id, answer.producer_epoch), now)
 
-    def _ask_again(self, names: list[str]) -> None:
-        self._under_way -= 1
-        self._topics |= dict.fromkeys(names)
-        self._nodes_wanted = True
-
     def _lost(self, error: OttlaError, now: float) -> None:
-        self._note(str(error))
+        assert self._link is not None, "a link that is lost was made"
+        self._complaints[self._link.address] = str(error)
         self._link = None
+        self._connect_not_before = now + AGAIN
+        self._metadata.under_way = self._identity.under_way = False
         self.answered = False
         self._nodes_wanted = True
-        self._not_before = now + AGAIN
-
-    def _note(self, complaint: str) -> None:
-        if self._link is not None:
-            self.complaints[self._link.address] = complaint
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
-        tried = dict.fromkeys(self._bootstrap, "no answer") | self.complaints
+        tried = dict.fromkeys(self._bootstrap, "no answer") | self._complaints
         said = "; ".join(f"{host}:{port}: {why}" for (host, port), why in tried.items())
         return BrokerUnreachable(f"upstream did not answer within {timeout:g} s: {said}")
+
+
+def _ask_again(error: OttlaError, now: float) -> None:
+    """`Control._lost` sees to it."""

@@ -131,6 +131,7 @@ class Delivery:
         self._destinations: dict[tuple[str, int], _Destination] = {}
         self._lanes: dict[int, _Lane] = {}
         self._later: list[tuple[float, int, _Destination]] = []
+        self._seen = 0
         self._numbers = count()
         self._identity: Identity | None = None
         self._identity_asked = False
@@ -181,6 +182,9 @@ class Delivery:
             _, _, destination = heapq.heappop(self._later)
             self._give_back_the_expired(destination, now)
             self._go_on(destination, now)
+        if self._seen != self._cluster.changes:
+            self._seen = self._cluster.changes
+            self._steer_anew(now)
         for lane in self._lanes.values():
             if lane.ready and not lane.in_flight:
                 self._drive(lane, now)
@@ -196,6 +200,13 @@ class Delivery:
         if node not in self._lanes:
             self._lanes[node] = _Lane(node)
         self._lanes[node].ready[destination] = None
+
+    def _steer_anew(self, now: float) -> None:
+        """Leaders have moved, perhaps of what is ready to be sent."""
+        for lane in list(self._lanes.values()):
+            ready, lane.ready = lane.ready, {}
+            for destination in ready:
+                self._steer(destination, now)
 
     def _try_later(self, destination: _Destination, now: float) -> None:
         due = now + min(BACKOFF * 2**destination.failures, LONGEST_BACKOFF)
@@ -234,10 +245,7 @@ class Delivery:
         by_topic: dict[str, list[PartitionProduceData]] = {}
         size = 0
         for destination in list(lane.ready):
-            if self._cluster.leader(destination.topic, destination.partition) != lane.node:
-                del lane.ready[destination]
-                self._steer(destination, now)
-            elif self._identified(destination):
+            if self._identified(destination):
                 data = destination.queue[0].seal(destination.identity or (-1, -1), destination.sequence)
                 if size and size + len(data) > REQUEST_BYTES:
                     break

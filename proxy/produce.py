@@ -264,6 +264,9 @@ class Rewriter:
 
     def learned(self, metadata: MetadataResponse, now: float) -> None:
         """Metadata has come: go on with what waited for it."""
+        for topic in metadata.topics:
+            if topic.name in self._routes:
+                self._routes_of(topic.name)
         parked, self._parked = self._parked, deque()
         for each in parked:
             if each.topic in self._cluster.topics:

@@ -353,8 +353,12 @@ class World:
         topics: dict[str, list[PartitionProduceData]] = {}
         for (topic, index), data in batches.items():
             topics.setdefault(topic, []).append(PartitionProduceData(index=index, records=data))
-        data = tuple(TopicProduceData(name=name, partition_data=tuple(parts)) for name, parts in topics.items())
-        request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=data)
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=1000,
+            topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(p)) for name, p in topics.items()),
+        )
         return self.request(client, request, version, node=node)
 
     def leave(self, client: int) -> None:

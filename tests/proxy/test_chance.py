@@ -119,8 +119,8 @@ def finish(world: World, clients: list[Producer]) -> None:
         for record in log:
             assert record.key is not None and record.value is not None
             assert murmur2_partition(record.key, SIX) == partition
-            client, _, number = record.value.rpartition(b"-")
-            order[record.key, client].append(int(number))
+            sender, _, number = record.value.rpartition(b"-")
+            order[record.key, sender].append(int(number))
     assert all(numbers == sorted(numbers) for numbers in order.values())
     assert world.core.rewriter.buffered == 0
     assert world.core.idle
