@@ -25,8 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.lines import Message, Outcome, Received
 from tests.kafka import CACHE, VERSION, classpath, java, need
