@@ -1,0 +1,123 @@
+"""Every snippet of the documentation runs: in order, file by file, against brokers of its own.
+
+Rule: `localhost:9092` in a snippet is the broker and `localhost:19092` the proxy; here they become free ports. A shell
+line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` are not run from here.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SERVERS = ("ottla broker", "ottla proxy")
+SECONDS = 120
+
+
+@dataclass
+class Bench:
+    """Where the snippets of one file run."""
+
+    folder: Path
+    addresses: dict[str, str]
+    servers: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def run(self, language: str, code: str) -> str:
+        for written, real in self.addresses.items():
+            code = code.replace(written, real)
+        if language == "python":
+            return self._python(code)
+        return "".join(self._shell(line) for line in code.strip().splitlines())
+
+    def _python(self, code: str) -> str:
+        path = self.folder / ("test_snippet.py" if "def test_" in code else "snippet.py")
+        path.write_text(code)
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if path.stem == "test_snippet" else ["-W", "error"]
+        if "spark" in code:
+            command = []  # warnings of Spark's own code are none of ours
+        return self._finish([sys.executable, *command, str(path)])
+
+    def _shell(self, line: str) -> str:
+        line = line.partition("#")[0].strip()
+        if not line or line.startswith(("make ", "pip ")):
+            return ""
+        if not line.startswith(SERVERS):
+            return self._finish(["bash", "-c", line])
+        server = subprocess.Popen(
+            ["bash", "-c", f"exec {line} --json"],
+            cwd=self.folder,
+            env=environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.servers.append(server)
+        assert server.stdout is not None
+        assert server.stdout.readline(), f"{line} did not start"
+        return ""
+
+    def _finish(self, command: list[str]) -> str:
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=SECONDS
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """`ottla` is that of this Python."""
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def snippets(path: Path) -> list[tuple[str, str]]:
+    return re.findall(r"^```(python|sh)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    addresses = {}
+    for written in ("localhost:19092", "localhost:9092"):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            addresses[written] = f"127.0.0.1:{free.getsockname()[1]}"
+    made = Bench(tmp_path, addresses)
+    yield made
+    for server in reversed(made.servers):
+        server.send_signal(signal.SIGTERM)
+        server.wait(10)
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_snippets_run(path: Path, bench: Bench) -> None:
+    printed = [bench.run(language, code) for language, code in snippets(path)]
+    if path.name == "README.md":
+        everything = "".join(printed)
+        assert "stored in partition 0 at offset 0" in everything
+        assert "[b'hello']" in everything
+        assert re.search(r"customer-0\|\s+1\|", everything), everything
+        assert '{"total": 12}' in everything.replace("\\", "")
+
+
+def test_links_lead_somewhere() -> None:
+    for path in FILES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} points to {target}"
+
+
+def test_the_file_map_names_every_file_and_no_other() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py", "*.java"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    files = {name for name in tracked.stdout.split() if not name.endswith("__init__.py")}
+    named = set(re.findall(r"^\| `([^`]+\.(?:py|java))`", (ROOT / "docs/file-map.md").read_text(), re.MULTILINE))
+    assert named == files, f"missing: {sorted(files - named)}; gone: {sorted(named - files)}"
