@@ -1,0 +1,114 @@
+"""Hypothesis strategies, and whole examples, for any declared message: made of its tree, so no API needs its own."""
+
+import functools
+import uuid
+from typing import Any
+
+from construct import Construct
+from hypothesis import strategies as st
+
+from ottla.codec import wire
+from ottla.codec.apis import APIS
+
+MESSAGES: list[type[Any]] = [cls for each in APIS.values() for cls in (each.request, each.response)]
+VERSIONS = {cls: range(wire.api(cls).versions.low, wire.api(cls).versions.high + 1) for cls in MESSAGES}
+EVERY_VERSION = [(cls, version) for cls, versions in VERSIONS.items() for version in versions]
+ENDS = [(cls, version) for cls, versions in VERSIONS.items() for version in (versions[0], versions[-1])]
+
+
+def named(case: object) -> str:
+    """For pytest's ids."""
+    return case.__name__ if isinstance(case, type) else f"v{case}"
+
+
+def tree(cls: type[Any], version: int) -> wire.Structure:
+    hashable: Any = cls
+    return wire.tree(hashable, version, version in wire.api(cls).flexible)
+
+
+def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
+    """Any message of ``cls`` that can be built at ``version``."""
+    return values(tree(cls, version))
+
+
+@functools.cache
+def values(node: Construct) -> st.SearchStrategy[Any]:
+    """Any value of ``node``."""
+    match node:
+        case wire.Integer(signed=signed, length=length):
+            return integers(8 * length, signed)
+        case wire.ZigZag(bits=bits):
+            return integers(bits, True)
+        case wire.Bool():
+            return st.booleans()
+        case wire.Id():
+            return st.uuids()
+        case wire.Text():
+            return _or_null(node, st.text("aé漢", max_size=5))
+        case wire.Blob():
+            return _or_null(node, st.binary(max_size=5))
+        case wire.Sequence(item=item):
+            return _or_null(node, st.lists(values(item), max_size=2).map(tuple))
+        case wire.Structure(cls=cls, members=members, tagged=tagged, known=known):
+            fields = {name: values(each) for name, each in members}
+            if tagged is not None:
+                fields |= {each.name: st.just(each.default) | values(each.node) for each in tagged}
+                unknown = st.integers(0, 1 << 20).filter(lambda tag: tag not in known)
+                fields[wire.UNKNOWN_TAGS] = st.just({}) | st.dictionaries(unknown, st.binary(max_size=4), max_size=2)
+            return _or_null(node, st.builds(cls, **fields))
+    raise TypeError(f"no strategy for {node!r}")
+
+
+def integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return st.sampled_from((low, high, 0)) | st.integers(low, high)
+
+
+def _or_null(node: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy if node.null else strategy
+
+
+def example(node: Construct) -> Any:
+    """One value of ``node`` in which nothing is null, empty or a default."""
+    match node:
+        case wire.Integer() | wire.ZigZag():
+            return 7
+        case wire.Bool():
+            return True
+        case wire.Id():
+            return uuid.UUID(int=7)
+        case wire.Text():
+            return "seven"
+        case wire.Blob():
+            return b"seven"
+        case wire.Sequence(item=item):
+            return (example(item),)
+        case wire.Structure(cls=cls, members=members, tagged=tagged):
+            fields = {name: example(each) for name, each in members}
+            if tagged is not None:
+                fields |= {each.name: example(each.node) for each in tagged}
+                fields[wire.UNKNOWN_TAGS] = {77: b"seven"}
+            return cls(**fields)
+    raise TypeError(f"no example for {node!r}")
+
+
+def least(node: Construct) -> Any:
+    """The value of ``node`` that takes the fewest bytes."""
+    match node:
+        case wire.Sized(null=True) | wire.Structure(null=True):
+            return None
+        case wire.Integer() | wire.ZigZag():
+            return 0
+        case wire.Bool():
+            return False
+        case wire.Id():
+            return wire.NO_UUID
+        case wire.Text():
+            return ""
+        case wire.Blob():
+            return b""
+        case wire.Sequence():
+            return ()
+        case wire.Structure(cls=cls, members=members):
+            return cls(**{name: least(each) for name, each in members})
+    raise TypeError(f"nothing is least for {node!r}")
