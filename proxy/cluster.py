@@ -41,7 +41,7 @@ class Cluster:
         self.nodes: dict[int, Address] = {}
         """Node -> where upstream says it is."""
         self.ports: dict[int, int] = {}
-        """Node -> the proxy's port for it."""
+        """Node -> the port that clients are told for it."""
         self.topics: dict[str, Topic] = {}
         self.changes = 0
         """Counts up whenever a leader has changed."""

@@ -21,7 +21,7 @@ from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError
 
 DEFAULT_PARTITIONER = "murmur2"
-_EVERY_ADDRESS = ("0.0.0.0", "::")
+EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Mode(Enum):
@@ -91,7 +91,8 @@ class ProxyConfig:
     listen: str = "127.0.0.1:9092"
     """The address of upstream's first node; the others count up from its port. Port 0: any free ones."""
     advertise: str | None = None
-    """The host name that clients are told; ``None``: that of ``listen``."""
+    """``host`` or ``host:port`` that clients are told for the first node, with others counting up from the port;
+    ``None``: where the proxy listens."""
     topics: tuple[TopicRule, ...] = ()
     """The first that matches counts; topics without a rule pass untouched."""
     health: str | None = None
@@ -125,15 +126,22 @@ class ProxyConfig:
                 split_address(address.strip())
         if self.health is not None:
             split_address(self.health)
+        if self.advertise is not None and ":" in self.advertise:
+            split_address(self.advertise)
         host, _ = split_address(self.listen)
-        if host in _EVERY_ADDRESS and self.advertise is None:
+        if host in EVERY_ADDRESS and self.advertise is None:
             raise ConfigurationError(
                 f"listen {self.listen!r} is every address: say with advertise which host clients reach"
             )
 
     @property
-    def advertised_host(self) -> str:
-        return self.advertise or split_address(self.listen)[0]
+    def advertised(self) -> tuple[str, int | None]:
+        """The host that clients are told, and the port for the first node; ``None``: the port it listens on."""
+        if self.advertise is None:
+            return split_address(self.listen)[0], None
+        if ":" in self.advertise:
+            return split_address(self.advertise)
+        return self.advertise, None
 
 
 def read_config(path: Path, **options: Any) -> ProxyConfig:

@@ -52,7 +52,7 @@ class ProxyCore:
         self.config = config
         self.rules = TopicRules(config.topics)
         self.links = Links(self.actions, config.connect_timeout)
-        self.cluster = Cluster(self.actions, config.advertised_host)
+        self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.delivery = Delivery(self.links, self.cluster, self.control, config)
         self.rewriter = Rewriter(self.rules, self.cluster, self.control, self.delivery, config)

@@ -49,7 +49,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The port for a node is open; ``None``: it could not be opened."""
+    """The port for a node is open, and clients are told ``port``; ``None``: it could not be opened."""
 
     node: int
     port: int | None

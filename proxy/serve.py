@@ -21,7 +21,7 @@ import trio
 
 from ottla.codec.frames import FrameReader
 from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
-from ottla.proxy.config import ProxyConfig, split_address
+from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Address,
@@ -122,8 +122,9 @@ class _Driver:
         self.failure: OttlaError | None = None
         self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
         self._host, self._port = split_address(config.listen)
-        self._places: dict[int, int] = {}
+        self._above: dict[int, int] = {}
         """Node -> how far its port lies above the first."""
+        self._ports: dict[int, int] = {}
         self._pipes: dict[int, _Pipe] = {}
         self._tickets: dict[int, dict[int, Ticket]] = {}
         self._ticket_numbers = itertools.count()
@@ -157,9 +158,9 @@ class _Driver:
             nursery.cancel_scope.cancel()
 
     async def _run(self, task_status: trio.TaskStatus[Running]) -> None:
-        first = min(self._places, key=lambda node: self._places[node])
-        ports = self.core.cluster.ports
-        running = Running(f"{self.config.advertised_host}:{ports[first]}", ports, self._health, self.core)
+        first = min(self._ports, key=lambda node: self._above[node])
+        host = self.config.advertised[0] if self._host in EVERY_ADDRESS else self._host
+        running = Running(f"{host}:{self._ports[first]}", self._ports, self._health, self.core)
         self._running = running
         log.info("the proxy takes requests", extra={"bootstrap": running.bootstrap, "upstream": self.config.upstream})
         task_status.started(running)
@@ -218,7 +219,7 @@ class _Driver:
                     for client in clients:
                         self.hold(client, "records", held)
                 case Listen(node):
-                    above = self._places.setdefault(node, len(self._places))
+                    above = self._above.setdefault(node, len(self._above))
                     self._nursery.start_soon(self._open_port, node, above)
         deadline = self.core.deadline
         self._nap.deadline = math.inf if deadline is None else deadline
@@ -240,16 +241,18 @@ class _Driver:
     # -- ports
 
     async def _open_port(self, node: int, above: int) -> None:
-        port = self._port + above if self._port else 0
-        opened: int | None = None
+        told: int | None = None
         try:
-            opened = await self._listener.open(self._host, port, _Door(self, node))
-            log.info("listening", extra={"node": node, "address": f"{self.config.advertised_host}:{opened}"})
+            port = await self._listener.open(self._host, self._port + above if self._port else 0, _Door(self, node))
+            _, first = self.config.advertised
+            told = port if first is None else first + above
+            self._ports[node] = port
+            log.info("listening", extra={"node": node, "address": f"{self._host}:{port}"})
         except ConfigurationError as error:
             if self._running is None:
                 self.failure = error
             log.error("no port for a node: %s", error, extra={"node": node})
-        self.happened(Listening(node, opened))
+        self.happened(Listening(node, told))
         self._started.set()
 
     async def _open_health(self) -> None:

@@ -93,4 +93,10 @@ def test_an_option_that_cannot_be_used_is_refused(options: dict[str, object], sa
 
 def test_several_upstream_addresses_and_ipv6_are_taken() -> None:
     config = ProxyConfig(upstream="a:1, [::1]:2", listen="0.0.0.0:9092", advertise="proxy.example")
-    assert config.advertised_host == "proxy.example"
+    assert config.advertised == ("proxy.example", None)
+
+
+def test_the_advertised_port_may_differ_from_the_listening_one() -> None:
+    config = ProxyConfig(upstream="a:1", listen="127.0.0.1:9092", advertise="proxy.example:19092")
+    assert config.advertised == ("proxy.example", 19092)
+    assert ProxyConfig(upstream="a:1", listen="127.0.0.1:9092").advertised == ("127.0.0.1", None)

@@ -1,0 +1,109 @@
+"""Apache Kafka behind the proxy, on one node and on three."""
+
+import contextlib
+from collections import defaultdict
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ottla.codec.partitioners import murmur2_partition
+from tests.interop.lines import Message, Received
+from tests.interop.peers import CLIENTS, JAVA, Client, create_topic, kcat_metadata
+from tests.kafka import ApacheKafka
+from tests.proxy.running import proxied
+
+pytestmark = pytest.mark.slow
+SIX = 6
+
+
+def messages(topic: str, count: int) -> list[Message]:
+    return [Message(topic, b"N%d" % (n % 97), b"%d" % n, headers=(("n", b"%d" % n),)) for n in range(count)]
+
+
+def assert_moved(received: list[Received], sent: list[Message]) -> None:
+    assert sorted((r.key, r.value, r.headers) for r in received) == sorted((m.key, m.value, m.headers) for m in sent)
+    order: dict[bytes | None, list[int]] = defaultdict(list)
+    for record in received:
+        assert record.partition == murmur2_partition(record.key or b"", SIX)
+        order[record.key].append(int(record.value or b""))
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=str)
+def test_records_move_and_consumers_read_them_through_the_proxy(kafka: ApacheKafka, client: Client) -> None:
+    topic = f"one-{client}"
+    create_topic(kafka.bootstrap, topic, SIX)
+    sent = messages(topic, 5000)
+    with proxied(kafka.bootstrap, "one-*=rewrite") as proxy:
+        outcomes = client.produce(proxy.bootstrap, sent, client.idempotence)
+        assert {outcome.error for outcome in outcomes} == {None}
+        assert_moved(client.consume(proxy.bootstrap, topic), sent)
+
+
+def test_topics_are_made_and_groups_consume_through_the_proxy(kafka: ApacheKafka) -> None:
+    with proxied(kafka.bootstrap, "grouped=rewrite") as proxy:
+        create_topic(proxy.bootstrap, "grouped", SIX)
+        producer = confluent_kafka.Producer({"bootstrap.servers": proxy.bootstrap})
+        for n in range(500):
+            producer.produce("grouped", key=b"N%d" % (n % 31), value=b"%d" % n)
+        assert producer.flush(30) == 0
+        config = {"bootstrap.servers": proxy.bootstrap, "group.id": "grouped", "auto.offset.reset": "earliest"}
+        consumer = confluent_kafka.Consumer(config)
+        consumer.subscribe(["grouped"])
+        values: list[int] = []
+        while len(values) < 500 and (batch := consumer.consume(100, timeout=20)):
+            values += [int(message.value() or b"") for message in batch]
+            consumer.commit(asynchronous=False)
+        consumer.close()
+        assert sorted(values) == list(range(500))
+        admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+        assert "grouped" in {group.group_id for group in admin.list_consumer_groups().result(20).valid}
+
+
+def test_transactions_pass_on_other_topics_and_are_refused_on_rewritten_ones(kafka: ApacheKafka) -> None:
+    create_topic(kafka.bootstrap, "tx-plain", 2)
+    create_topic(kafka.bootstrap, "tx-moved", SIX)
+    with proxied(kafka.bootstrap, "tx-moved=rewrite") as proxy:
+        producer = confluent_kafka.Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": "through"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("tx-plain", key=b"k", value=b"stays")
+        producer.commit_transaction(30)
+        producer.begin_transaction()
+        producer.produce("tx-moved", key=b"k", value=b"must not move")
+        with pytest.raises(confluent_kafka.KafkaException):
+            producer.commit_transaction(30)
+        producer.abort_transaction(30)
+    assert [r.value for r in JAVA.consume(kafka.bootstrap, "tx-plain", {"isolation.level": "read_committed"})] == [
+        b"stays"
+    ]
+    assert JAVA.consume(kafka.bootstrap, "tx-moved", {"isolation.level": "read_uncommitted"}) == []
+
+
+def test_each_of_three_nodes_has_a_port_of_its_own(kafka_cluster: ApacheKafka) -> None:
+    with proxied(kafka_cluster.bootstrap) as proxy:
+        metadata = kcat_metadata(proxy.bootstrap)
+        assert {b["id"]: b["name"] for b in metadata["brokers"]} == {
+            node: f"127.0.0.1:{port}" for node, port in proxy.running.nodes.items()
+        }
+        assert sorted(proxy.running.nodes) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=str)
+def test_a_node_of_three_is_killed_while_clients_produce(kafka_cluster: ApacheKafka, client: Client) -> None:
+    topic = f"three-{client}"
+    create_topic(kafka_cluster.bootstrap, topic, SIX, 3, min_insync_replicas="1")
+    sent = messages(topic, 30_000)
+    with proxied(kafka_cluster.bootstrap, "three-*=rewrite") as proxy, contextlib.ExitStack() as revival:
+        with client.producing(proxy.bootstrap, {**client.idempotence, **client.small_batches}) as producer:
+            for number, message in enumerate(sent):
+                producer.send(message)
+                if number == 10_000:
+                    producer.flush()
+                    kafka_cluster.kill(2)
+                    revival.callback(kafka_cluster.await_nodes)
+                    revival.callback(kafka_cluster.nodes[2].start)
+            outcomes = producer.finish(120)
+        assert {outcome.error for outcome in outcomes} == {None}
+        assert_moved(client.consume(kafka_cluster.bootstrap, topic), sent)
