@@ -152,12 +152,12 @@ async def _work(
 ) -> None:
     with trio.CancelScope(shield=True) as scope:
         async with trio.open_nursery() as nursery:
-            if config.health is not None:
-                host, port = split_address(config.health, None)
-                running.health = f"{host}:{await nursery.start(_probes, host, port, running)}"
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
+            if config.health is not None:
+                host, port = split_address(config.health, None)
+                running.health = _joined(host, await nursery.start(_probes, host, port, running))
             task_status.started(scope)
 
 

@@ -140,6 +140,7 @@ class BrokerCore:
         self._by_connection: dict[int, dict[Wait, None]] = {}
         self._deadlines: list[tuple[float, int, Wait]] = []
         self._count = itertools.count()
+        self._draining = False
 
     # -- for the driver
 
@@ -185,7 +186,8 @@ class BrokerCore:
             self._forget(wait)
 
     def drain(self) -> None:
-        """Give every waiting answer as it is."""
+        """Give every waiting answer as it is; from now on none waits."""
+        self._draining = True
         for waits in list(self._by_connection.values()):
             for wait in list(waits):
                 self._finish(wait)
@@ -232,6 +234,8 @@ class BrokerCore:
             self._waits.setdefault(partition, {})[wait] = None
         self._by_connection.setdefault(wait.connection, {})[wait] = None
         heapq.heappush(self._deadlines, (wait.deadline, next(self._count), wait))
+        if self._draining:
+            self._finish(wait)
 
     def _is_parked(self, wait: Wait) -> bool:
         return wait in self._by_connection.get(wait.connection, ())

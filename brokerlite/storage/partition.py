@@ -5,8 +5,8 @@ Rules:
   segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
   valid; whatever lay behind it is dropped.
 - The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
-  producer, so the log's last megabytes are read in any case: what a client may send again was in flight, so it is
-  there.
+  producer, so the log's last megabytes are read too, if there are producers: what a client may send again was in
+  flight, so it is there.
 
 Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 """
@@ -188,6 +188,8 @@ class PartitionSegments:
             else:
                 known, start = snapshot, int(path.stem)
                 break
+        if start >= self.end_offset and not known:
+            return Producers()
         recent = Producers()
         first = max(0, bisect_right(self._segments, start, key=lambda segment: segment.base_offset) - 1)
         for segment in self._segments[first:]:

@@ -124,6 +124,7 @@ def test_a_drain_answers_everybody(machine: Machine) -> None:
     machine.core.drain()
     assert {action.ticket for action in machine.poll()} == tickets
     assert machine.core.deadline is None
+    machine.ask(fetching(wait=60))
 
 
 def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Machine) -> None:

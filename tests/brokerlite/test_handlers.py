@@ -269,7 +269,7 @@ def test_the_limits_of_a_fetch_hold_but_for_the_first_batch(machine: Machine) ->
     for partition in range(3):
         machine.produce(a_batch(bytes(1000)), a_batch(bytes(1000)), partition=partition)
 
-    def sizes(**limits: int) -> list[int]:
+    def sizes(**limits: Any) -> list[int]:
         answer = machine.ask(fetching(partitions=(0, 1, 2), **limits))
         return [len(partition.records) for partition in answer.responses[0].partitions]
 

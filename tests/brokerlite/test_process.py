@@ -1,0 +1,160 @@
+"""The broker as a process of its own: killed, terminated, and looked at by Kafka's own tools."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.testing import Broker
+from tests.brokerlite.machine import TODAY, fetching, idempotent, producing, values_of
+from tests.brokerlite.peer import Peer
+from tests.interop.peers import create_topic
+from tests.kafka import ApacheKafka, free_ports, java
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def process(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ottla broker`, once it listens."""
+    command = [sys.executable, "-m", "ottla", "broker", "--listen", f"127.0.0.1:{port}", "--data", str(data)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as broker:
+        try:
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    assert broker.poll() is None and time.monotonic() < deadline, "it does not start"
+                    time.sleep(0.02)  # for a process there is nothing else to wait on
+            yield broker
+        finally:
+            broker.kill()
+            broker.wait()
+
+
+def test_after_kill_9_a_retry_is_stored_once_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    acknowledged = 0
+    for _ in range(4):
+        with process(tmp_path / "data", port) as broker, Peer(port) as peer:
+            if acknowledged == 0:
+                create_topic(f"127.0.0.1:{port}", "t", segment_bytes="20000")
+            for sequence in range(max(0, acknowledged - 10), acknowledged, 2):  # the client saw no answer to these
+                answer = peer.ask(producing(idempotent(sequence, 2)))
+                assert answer.responses[0].partition_responses[0].base_offset == sequence
+            for _ in range(300):
+                answer = peer.ask(producing(idempotent(acknowledged, 2)))
+                assert answer.responses[0].partition_responses[0].base_offset == acknowledged
+                acknowledged += 2
+            for sequence in range(acknowledged, acknowledged + 10, 2):
+                peer.send(producing(idempotent(sequence, 2)))  # some arrive, some do not
+            broker.send_signal(signal.SIGKILL)
+            broker.wait()
+        acknowledged += 10  # they are sent again, first thing
+    with process(tmp_path / "data", port), Peer(port) as peer:
+        values: list[bytes | None] = []
+        for sequence in range(acknowledged - 10, acknowledged, 2):
+            peer.ask(producing(idempotent(sequence, 2)))
+        while len(values) < acknowledged:
+            more = values_of(peer.ask(fetching(len(values))).responses[0].partitions[0].records)
+            assert more
+            values += more
+    assert values == [b"%d" % i for i in range(acknowledged)]
+
+
+def test_under_sigterm_it_ends_in_good_order_and_what_was_stored_stays(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with process(tmp_path / "data", port) as broker, Peer(port) as peer:
+        create_topic(f"127.0.0.1:{port}", "t")
+        peer.ask(producing(idempotent(0, 5)))
+        peer.send(fetching(5, wait=60))
+        began = time.monotonic()
+        broker.send_signal(signal.SIGTERM)
+        said = broker.communicate(timeout=10)[1].decode()
+        assert time.monotonic() - began < 2 and "Traceback" not in said
+        assert len(peer.frame()) > 20, "who waits is answered"
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with process(tmp_path / "data", port), Peer(port) as peer:
+        assert values_of(peer.ask(fetching()).responses[0].partitions[0].records) == [b"%d" % i for i in range(5)]
+
+
+def dumped_by_kafka(files: str, *options: str) -> str:
+    """What DumpLogSegments prints; it must complain of nothing."""
+    command = java("org.apache.kafka.tools.DumpLogSegments", "--files", files, *options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    # 4.3.1 starts to compare offsets at -1, so it complains of the first record of each segment but the first.
+    start = re.compile(r"Non-consecutive offsets in .*\n  -1 is followed by \d+\n")
+    assert (done.returncode, start.sub("", done.stderr)) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_kafkas_own_tool_finds_nothing_wrong_with_the_folders(tmp_path: Path, end: str) -> None:
+    broker = Broker(BrokerConfig(port=0, data=tmp_path / "data", segment_bytes=200_000, sync=False))
+    for topic, compression, stamps in (("plain", "none", "CreateTime"), ("packed", "zstd", "LogAppendTime")):
+        broker.create_topic(topic, configs={"message.timestamp.type": stamps})
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "batch.num.messages": 7,
+                "compression.type": compression,
+            }
+        )
+        for i in range(6000):
+            stamp = TODAY + i * 7919 % 100_000
+            producer.produce(topic, os.urandom(100), b"%d" % i, timestamp=stamp, headers=[("h", b"v")])
+            producer.poll(0)
+        assert producer.flush(30) == 0
+    getattr(broker, end)()
+    if end == "kill":
+        broker.start()
+        broker.stop()
+    for topic in ("plain", "packed"):
+        files = sorted((tmp_path / "data" / f"{topic}-0").iterdir())
+        assert len([path for path in files if path.suffix == ".log"]) >= 3
+        indexes = ",".join(str(path) for path in files if path.suffix in (".index", ".timeindex"))
+        sound = dumped_by_kafka(indexes, "--index-sanity-check")
+        assert sound.count("passed sanity check") == indexes.count(",") + 1
+        names = ",".join(str(path) for path in files if path.suffix in (".log", ".index", ".timeindex", ".snapshot"))
+        dumped = dumped_by_kafka(names, "--deep-iteration")
+        assert dumped.count("| offset: ") == 6000
+        assert "isvalid: false" not in dumped
+        assert dumped.count("producerId: ") > 6000 / 7, "batches, and the producers in the snapshots"
+
+
+def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka: ApacheKafka, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, "theirs", segment_bytes=str(2**20))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "compression.type": "lz4"})
+    values = [os.urandom(1500) for _ in range(2000)]
+    for value in values:
+        producer.produce("theirs", value)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    shutil.copytree(kafka.data() / "theirs-0", tmp_path / "theirs-0")
+
+    segments = PartitionSegments(tmp_path / "theirs-0", 4096, lambda chore: None)
+    producers = segments.open(clean=False, recovery_point=0)
+    assert (segments.end_offset, segments.truncated) == (2000, 0)
+    (known,) = producers.entries.values()
+    assert known.batches[-1].last_offset == 1999
+    seen: list[bytes | None] = []
+    while len(seen) < 2000:
+        seen += values_of(segments.read(len(seen), 2**20, True))
+    assert seen == values
+    assert len(list((tmp_path / "theirs-0").glob("*.log"))) > 1
+    segments.abandon()

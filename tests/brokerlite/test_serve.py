@@ -1,0 +1,381 @@
+"""The broker over real sockets: strangers at the port, limits, order, and every way to end."""
+
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.serve import Running, run_broker
+from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.frames import framed, parse_response
+from ottla.errors import ConfigurationError, MessageTooLarge, UnknownTopicOrPartition, UnsupportedVersion
+from ottla.testing import Broker
+from tests.brokerlite.machine import a_batch, fetching, idempotent, producing, values_of
+from tests.brokerlite.peer import Peer
+
+HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+@asynccontextmanager
+async def a_broker(**config: Any) -> AsyncIterator[Running]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(run_broker, BrokerConfig(port=0, sync=False, **config))
+        nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
+    broker = Broker(BrokerConfig(port=0, data=path / "data", sync=False, **config))
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+# -- strangers
+
+
+@pytest.mark.parametrize(
+    ("what", "data", "seems"),
+    [
+        ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "a TLS hello"),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "an HTTP request"),
+        ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH client"),
+        ("garbage", b"\xff" * 100, "not Kafka's protocol"),
+        ("an unknown API", framed(b"\x27\x0f\0\0\0\0\0\1\xff\xff"), "API key 9999 version 0 is not known"),
+        ("an API that is not served", framed(b"\0\x0b\0\0\0\0\0\1\xff\xff"), "API key 11 version 0"),
+        ("a version that is not served", framed(b"\0\0\0\2\0\0\0\1\xff\xff" + b"\0\1\0\0\0\5\0\0\0\0"), "version 2"),
+        ("a version that is not known", framed(b"\0\3\0\x63\0\0\0\1\xff\xff"), "version 99"),
+        ("a truncated body", framed(b"\0\3\0\1\0\0\0\1\xff\xff\0\0\0\2\0"), "MetadataRequest"),
+        ("a truncated header", framed(b"\0\3\0"), "RequestHeader"),
+        ("an empty frame", framed(b""), "RequestHeader"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("a") else "",
+)
+def test_a_stranger_loses_its_connection_with_a_line_in_the_log_and_others_go_on(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture, what: str, data: bytes, seems: str
+) -> None:
+    with caplog.at_level(logging.WARNING), Peer(ottla_broker.port) as guest, Peer(ottla_broker.port) as stranger:
+        guest.ask(HELLO)
+        stranger.write(data)
+        assert stranger.closed()
+        assert guest.ask(HELLO).error_code == 0
+    (line,) = [record for record in caplog.records if record.name == "ottla.serve"]
+    assert seems in line.getMessage() and getattr(line, "peer", "").startswith("127.0.0.1:")
+
+
+def test_a_request_larger_than_the_limit_closes_its_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker_with(tmp_path, max_request_bytes=5000) as broker, Peer(broker.port) as peer:
+        peer.write(framed(bytes(5001))[:100])
+        assert peer.closed()
+    assert "a frame of 5001 bytes is over the limit of 5000" in caplog.text
+
+
+def test_bytes_left_over_behind_a_request_are_accepted(ottla_broker: Broker) -> None:
+    with Peer(ottla_broker.port) as peer:
+        peer.write(framed(b"\0\x12\0\0\0\0\0\7\xff\xff" + b"too much"))
+        correlation_id, answer = parse_response(ApiVersionsResponse, 0, peer.frame())
+        assert (correlation_id, answer.error_code) == (7, 0)
+
+
+def test_a_too_new_api_versions_is_answered_and_the_connection_goes_on(ottla_broker: Broker) -> None:
+    with Peer(ottla_broker.port) as peer:
+        peer.write(framed(b"\0\x12\0\x05\0\0\0\1\xff\xff" + b"whatever comes"))
+        _, answer = parse_response(ApiVersionsResponse, 0, peer.frame())
+        assert answer.error_code == UnsupportedVersion.code
+        assert [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys] == [(18, 0, 4)]
+        assert peer.ask(HELLO).error_code == 0
+
+
+def test_a_request_may_come_byte_by_byte_or_many_at_once(ottla_broker: Broker) -> None:
+    request = framed(b"\0\x12\0\0\0\0\0\1\xff\xff")
+    with Peer(ottla_broker.port) as peer:
+        for byte in request:
+            peer.write(bytes((byte,)))
+        assert parse_response(ApiVersionsResponse, 0, peer.frame())[0] == 1
+        peer.write(request * 50)
+        for _ in range(50):
+            assert parse_response(ApiVersionsResponse, 0, peer.frame())[0] == 1
+
+
+# -- answers
+
+
+def test_answers_leave_in_the_order_of_the_requests_also_behind_one_that_waits(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    with Peer(ottla_broker.port) as peer:
+        fetch = peer.send(fetching(wait=5))
+        hello = peer.send(HELLO)
+        produce = peer.send(producing(a_batch(b"a")))
+        order = [int.from_bytes(peer.frame()[:4], "big") for _ in range(3)]
+        assert order == [fetch, hello, produce]
+
+
+def test_a_fetch_that_nothing_comes_for_is_answered_after_its_time(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    with Peer(ottla_broker.port) as peer:
+        began = time.monotonic()
+        answer = peer.ask(fetching(wait=0.2))
+        assert 0.19 < time.monotonic() - began < 2
+        assert answer.responses[0].partitions[0].records == b""
+
+
+def test_a_fetch_is_woken_by_another_connections_record(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    with Peer(ottla_broker.port) as reader, Peer(ottla_broker.port) as writer:
+        began = time.monotonic()
+        reader.send(fetching(wait=30))
+        writer.ask(producing(a_batch(b"a")))
+        assert len(reader.frame()) > 60
+        assert time.monotonic() - began < 5
+
+
+def test_acks_0_has_no_answer_and_the_next_request_has(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    with Peer(ottla_broker.port) as peer:
+        peer.send(producing(a_batch(b"a"), acks=0))
+        assert values_of(peer.ask(fetching()).responses[0].partitions[0].records) == [b"a"]
+        peer.send(producing(a_batch(b"a"), topic="no-such", acks=0))
+        assert peer.closed()
+
+
+def test_a_record_larger_than_the_broker_takes_is_refused_and_the_connection_goes_on(tmp_path: Path) -> None:
+    with broker_with(tmp_path, max_message_bytes=1000) as broker, Peer(broker.port) as peer:
+        broker.create_topic("t")
+        answer = peer.ask(producing(a_batch(bytes(2000))))
+        assert answer.responses[0].partition_responses[0].error_code == MessageTooLarge.code
+        assert peer.ask(producing(a_batch())).responses[0].partition_responses[0].error_code == 0
+
+
+def test_an_unknown_topic_stays_unknown_where_nothing_is_created(tmp_path: Path) -> None:
+    with broker_with(tmp_path, auto_create=False) as broker, Peer(broker.port) as peer:
+        answer = peer.ask(MetadataRequest(topics=(MetadataRequestTopic(name="t"),)))
+        assert answer.topics[0].error_code == UnknownTopicOrPartition.code
+        assert not list(broker.data.glob("t-*"))
+
+
+def test_a_client_that_goes_while_it_waits_leaves_no_trace(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    for _ in range(20):
+        with Peer(ottla_broker.port) as peer:
+            peer.send(fetching(wait=30))
+    with Peer(ottla_broker.port) as peer:
+        assert peer.ask(producing(a_batch())).responses[0].partition_responses[0].error_code == 0
+
+
+# -- addresses
+
+
+def test_what_is_advertised_is_what_was_said(tmp_path: Path) -> None:
+    with broker_with(tmp_path, advertise="kafka.example:1234", node_id=7) as broker, Peer(broker.port) as peer:
+        (told,) = peer.ask(MetadataRequest(topics=None)).brokers
+        assert (told.node_id, told.host, told.port) == (7, "kafka.example", 1234)
+
+
+def test_a_host_alone_is_advertised_with_the_port_that_was_found(tmp_path: Path) -> None:
+    with broker_with(tmp_path, advertise="kafka.example") as broker, Peer(broker.port) as peer:
+        (told,) = peer.ask(MetadataRequest(topics=None)).brokers
+        assert (told.host, told.port) == ("kafka.example", broker.port)
+
+
+def test_who_comes_to_a_broker_on_every_address_is_told_the_one_they_came_by(tmp_path: Path) -> None:
+    with broker_with(tmp_path, host="0.0.0.0") as broker:
+        assert broker.bootstrap == f"127.0.0.1:{broker.port}"
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with Peer(broker.port, host) as peer:
+                assert peer.ask(MetadataRequest(topics=None)).brokers[0].host == host
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "expected"),
+    [
+        ("a:1", None, ("a", 1)),
+        ("a", 5, ("a", 5)),
+        ("[::1]:9", None, ("::1", 9)),
+        ("[::1]", 5, ("::1", 5)),
+        ("::1", 5, ("::1", 5)),
+    ],
+)
+def test_addresses_are_split(text: str, default: int | None, expected: tuple[str, int]) -> None:
+    assert split_address(text, default) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":1", "a:", "a:x", "a:70000", "a:-1", "a"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not an address"):
+        split_address(text, None)
+
+
+@pytest.mark.parametrize("option", [{"port": 70000}, {"node_id": -1}, {"segment_bytes": 5}, {"advertise": ":"}])
+def test_options_out_of_range_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        BrokerConfig(**option)
+
+
+# -- beginning and end
+
+
+async def test_a_port_in_use_is_refused_with_advice_and_the_folder_is_free_again(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}: the port is in use"):
+            await run_broker(BrokerConfig(port=port, data=tmp_path / "data"))
+    async with a_broker(data=tmp_path / "data"):
+        pass
+
+
+async def test_a_health_port_in_use_is_refused_with_advice() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match="for health checks"):
+            await run_broker(BrokerConfig(port=0, health=address))
+
+
+async def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear …")
+    with pytest.raises(ConfigurationError, match=r"holds something else \(letter.txt\)"):
+        await run_broker(BrokerConfig(port=0, data=tmp_path))
+
+
+async def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
+    async with a_broker(data=tmp_path / "data"):
+        with pytest.raises(ConfigurationError, match="in use by another broker"):
+            await run_broker(BrokerConfig(port=0, data=tmp_path / "data"))
+
+
+async def test_without_a_folder_it_is_temporary() -> None:
+    async with a_broker() as running:
+        assert running.data.is_dir()
+    assert not running.data.exists()
+
+
+async def test_the_probes_tell_health_and_readiness() -> None:
+    async def probe(path: str) -> bytes:
+        assert running.health is not None
+        stream = await trio.open_tcp_stream(*split_address(running.health, None))
+        async with stream:
+            await stream.send_all(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            return await stream.receive_some(100)
+
+    async with a_broker(health="127.0.0.1:0") as running:
+        assert b" 200 " in (await probe("/health"))
+        assert b" 200 " in (await probe("/ready"))
+        running.ready = False
+        assert b" 503 " in (await probe("/ready"))
+
+
+async def test_a_drained_broker_answers_who_waits_and_closes_its_folder_in_good_order(tmp_path: Path) -> None:
+    def one_who_waits() -> tuple[Peer, int]:
+        peer = Peer(running.port)
+        peer.ask(producing(a_batch(b"a")))
+        peer.send(fetching(1, wait=30))
+        return peer, running.port
+
+    async with trio.open_nursery() as nursery:
+        running: Running = await nursery.start(run_broker, BrokerConfig(port=0, data=tmp_path / "data"))
+        running.create_topic("t", 1, {})
+        peer, _ = await trio.to_thread.run_sync(one_who_waits)
+        began = trio.current_time()
+        running.drain()
+    assert trio.current_time() - began < 1
+    with peer:
+        assert len(peer.frame()) > 20
+        assert peer.closed()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_cancelled_broker_drains_too(tmp_path: Path) -> None:
+    async with a_broker(data=tmp_path / "data") as running:
+        running.create_topic("t", 1, {})
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_start_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for what in ("folder made", "folder opened"):
+        caplog.clear()
+        async with a_broker(data=tmp_path / "data") as running:
+            if what == "folder made":
+                running.create_topic("t", 2, {})
+        (line,) = [record for record in caplog.records if record.getMessage() == what]
+        assert line.__dict__["partitions"] == (0 if what == "folder made" else 2)
+
+
+# -- the fixture
+
+
+def test_the_fixture_keeps_topics_over_a_restart_and_a_kill(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    bootstrap = ottla_broker.bootstrap
+    for end in ("restart", "kill"):
+        with Peer(ottla_broker.port) as peer:
+            peer.ask(producing(a_batch(b"a"), partition=1))
+        getattr(ottla_broker, end)()
+        if end == "kill":
+            assert not (ottla_broker.data / ".kafka_cleanshutdown").exists()
+            ottla_broker.start()
+        assert ottla_broker.bootstrap == bootstrap
+    with Peer(ottla_broker.port) as peer:
+        answer = peer.ask(fetching(partitions=(0, 1)))
+        assert [values_of(p.records) for p in answer.responses[0].partitions] == [[], [b"a", b"a"]]
+
+
+def test_a_retry_after_a_kill_is_stored_once(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    for _ in range(3):
+        for sequence in range(0, 10, 2):
+            with Peer(ottla_broker.port) as peer:
+                answer = peer.ask(producing(idempotent(sequence, 2)))
+                assert answer.responses[0].partition_responses[0].base_offset == sequence
+        ottla_broker.kill()
+        ottla_broker.start()
+    with Peer(ottla_broker.port) as peer:
+        assert values_of(peer.ask(fetching()).responses[0].partitions[0].records) == [b"%d" % i for i in range(10)]
+
+
+def test_the_fixture_raises_what_the_broker_says(ottla_broker: Broker) -> None:
+    from ottla.errors import InvalidTopic
+
+    with pytest.raises(InvalidTopic):
+        ottla_broker.create_topic("no/such")
+    ottla_broker.stop()
+    with pytest.raises(RuntimeError, match="does not run"):
+        ottla_broker.create_topic("t")
+
+
+def test_a_broker_that_cannot_start_says_so_in_the_test(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear …")
+    with pytest.raises(ConfigurationError, match=r"letter.txt"):
+        Broker(BrokerConfig(port=0, data=tmp_path))
+
+
+def test_a_fresh_broker_takes_under_50_milliseconds(tmp_path: Path) -> None:
+    times = []
+    for i in range(5):
+        began = time.perf_counter()
+        broker = Broker(BrokerConfig(port=0, data=tmp_path / str(i), sync=False))
+        broker.create_topic("t")
+        times.append(time.perf_counter() - began)
+        broker.stop()
+    assert min(times) < 0.05
+
+
+async def test_the_fixture_serves_a_test_under_trio_too(ottla_broker: Broker) -> None:
+    stream = await trio.open_tcp_stream(ottla_broker.host, ottla_broker.port)
+    async with stream:
+        await stream.send_all(framed(b"\0\x12\0\0\0\0\0\1\xff\xff"))
+        assert len(await stream.receive_some(1000)) > 20
