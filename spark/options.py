@@ -12,6 +12,7 @@ Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptio
 
 import difflib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -209,6 +210,10 @@ def _source(options: Mapping[str, str]) -> tuple[str, ...] | frozenset[TopicPart
         if not topics:
             raise ConfigurationError("subscribe names no topic; it is one or several, separated by commas")
         return topics
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ConfigurationError(f"subscribePattern {value!r} is no regular expression of Python's: {error}") from error
     if not value:
         raise ConfigurationError("subscribePattern is empty; it is a regular expression for whole names of topics")
     return value

@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
             DataLoss: records were deleted since the query was planned.
             BrokerUnreachable, TimeoutExpired: the brokers do not answer.
         """
-        assert isinstance(partition, Task)
+        assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
         if not partition.ranges:
             return
         options = self.options
@@ -141,7 +141,7 @@ def _fetch_all(
 ) -> Generator[tuple[OffsetRange, RecordBatch], None, None]:
     """The batches of each range in turn; what was deleted meanwhile is an error, or passed over."""
     for wanted in ranges:
-        while len(wanted):
+        while wanted.start < wanted.end:
             try:
                 with closing(client.fetch(wanted.topic, wanted.partition, wanted.start, wanted.end)) as batches:
                     for batch in batches:

@@ -137,4 +137,6 @@ def test_assign_must_be_json_that_names_partitions(assign: str) -> None:
 def test_something_must_be_read_from_somewhere() -> None:
     assert "subscribe, assign, subscribePattern" in refusal({"kafka.bootstrap.servers": "h:1"})
     assert "kafka.bootstrap.servers is missing" in refusal({"subscribe": "t"})
+    pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "flights("}
+    assert "'flights(' is no regular expression of Python's" in refusal(pattern)
     assert "subscribePattern is empty" in refusal({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})
