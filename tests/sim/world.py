@@ -227,7 +227,10 @@ class World:
 
     def run(self, until: Outcome[Any] | Callable[[], bool], limit: float = 600.0) -> None:
         """Let time pass until something is so; fail after ``limit`` seconds of the world's own time."""
-        done = (lambda: until.done) if isinstance(until, Outcome) else until
+
+        def done() -> bool:
+            return until.done if isinstance(until, Outcome) else until()
+
         end = self.now + limit
         while True:
             self._act()
