@@ -7,13 +7,13 @@ As JSON, bytes that are UTF-8 are strings, and others are base64 under a name th
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ottla.cli.exits import BadInput
 
-Headers = tuple[tuple[str, bytes | None], ...]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,15 @@
-"""`ottla demo`: real flights through the proxy, read in PySpark."""
+"""`ottla demo`: real flights through the proxy, read in PySpark.
+
+`story.py` tells it; `flights.py` is the data, `expected.py` what must come out of it; `service_sdk.py`,
+`service_librdkafka.py` and `analyst.py` are processes of their own, which `children.py` starts and ends.
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ottla.cli import exits
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import Format, Level
 
@@ -13,11 +18,10 @@ EXAMPLE = "Example: ottla demo, or on your Kafka: ottla demo --kafka localhost:9
 
 def demo(
     kafka: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; topics of new names stay there.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; its topics get new names, and stay.")
     ] = None,
     keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep the broker's data in this folder, to explore it later."),
+        Path | None, typer.Option(metavar="DIR", help="Keep the broker's data in this folder, to explore it later.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many of the 336,776 flights, for a quick look.")
@@ -25,6 +29,17 @@ def demo(
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.WARNING,
 ) -> None:
-    """336,776 real flights, two services that do not agree where a key goes, a proxy that settles it, and PySpark."""
+    """Real flights, two services that do not agree where a key goes, a proxy that settles it, and PySpark."""
     configure(log_format, log_level)
-    raise NotImplementedError
+    if kafka is not None and keep is not None:
+        raise typer.BadParameter("there is no broker of the demo's own with --kafka", param_hint="--keep")
+
+    async def run() -> None:
+        from rich.console import Console
+
+        from ottla.cli.demo.flights import ROWS
+        from ottla.cli.demo.story import Choices, tell
+
+        await tell(Choices(kafka=kafka, keep=keep, rows=min(rows or ROWS, ROWS)), Console())
+
+    exits.run(run)

@@ -122,6 +122,5 @@ def seats_of(planes_csv: str) -> dict[str, int]:
 
 def names_of(airlines_csv: str) -> dict[str, str]:
     """Carrier -> name."""
-    pairs = (line.split(",", 1) for line in airlines_csv.splitlines()[1:])
-    return {carrier: name for carrier, name in pairs}
-
+    lines = (line.partition(",") for line in airlines_csv.splitlines()[1:])
+    return {carrier: name for carrier, _, name in lines}

@@ -1,0 +1,116 @@
+"""The analyst of the demo: reads topics in PySpark and reports what is in them.
+
+    python -m ottla.cli.demo.analyst BOOTSTRAP FLIGHTS.ZIP PLANES.CSV ROWS TOPIC...
+
+It reports ``{"ready": true}`` once Spark runs, and begins when it is sent a line.
+"""
+
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.cli.demo import expected
+from ottla.cli.demo.children import report
+from ottla.cli.demo.expected import Fleet, Row, Scatter
+from ottla.cli.demo.flights import COLUMNS, NOT_KNOWN, TEXTS, read
+from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = ", ".join(f"{name} {'string' if name in TEXTS else 'int'}" for name in COLUMNS)
+
+
+def load(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
+    """A topic's records: partition, key, the row as it was sent, and its columns."""
+    from pyspark.sql.functions import col, from_csv
+
+    records = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
+    line = col("value").cast("string")
+    flight = from_csv(line, SCHEMA, {"nullValue": NOT_KNOWN})
+    return records.select("partition", col("key").cast("string"), line.alias("line"), flight.alias("flight")).select(
+        "partition", "key", "line", "flight.*"
+    )
+
+
+def scatter(flights: "DataFrame") -> Scatter:
+    """In how many partitions the aircraft are."""
+    from pyspark.sql import functions as f
+
+    homes = flights.where("key IS NOT NULL").groupBy("key").agg(f.countDistinct("partition").alias("homes"))
+    aircraft = homes.agg(f.count("key"), f.coalesce(f.sum(f.expr("int(homes > 1)")), f.lit(0)), f.sum("homes")).first()
+    total = flights.agg(f.count("*"), f.count_if(f.col("key").isNull())).first()
+    assert aircraft is not None and total is not None, "an aggregate of everything is one row"
+    return Scatter(
+        records=total[0],
+        without_key=total[1],
+        aircraft=aircraft[0],
+        scattered=aircraft[1],
+        counted_apart=aircraft[2] or 0,
+    )
+
+
+def fleets(flights: "DataFrame", planes: "DataFrame") -> dict[str, Fleet]:
+    """Each carrier's flights, aircraft, delays and seats: per aircraft, joined with the register of aircraft."""
+    from pyspark.sql import functions as f
+
+    per_aircraft = flights.groupBy("carrier", "tailnum").agg(
+        f.count("*").alias("flights"), f.count("arr_delay").alias("arrived"), f.sum("arr_delay").alias("delay")
+    )
+    by_carrier = (
+        per_aircraft.join(planes, "tailnum", "left")
+        .groupBy("carrier")
+        .agg(
+            f.sum("flights").alias("flights"),
+            f.count("tailnum").alias("aircraft"),
+            f.sum("arrived").alias("arrived"),
+            f.sum("delay").alias("delay"),
+            f.sum(f.expr("flights * int(seats IS NOT NULL)")).alias("seated"),
+            f.sum(f.expr("flights * seats")).alias("seats"),
+        )
+    )
+    found = (row.asDict() for row in by_carrier.collect())
+    return {row.pop("carrier"): Fleet(**{name: value or 0 for name, value in row.items()}) for row in found}
+
+
+def rows(flights: "DataFrame") -> Counter[Row]:
+    """The multiset of the rows, as they were sent, each with its key."""
+    table = flights.select("key", "line").toArrow()
+    return Counter(zip(table["key"].to_pylist(), table["line"].to_pylist(), strict=True))
+
+
+def analyse(bootstrap: str, file: Path, planes: Path, limit: int, topics: list[str]) -> None:
+    """Wait for the word, then report on each topic."""
+    from ottla.spark import session
+
+    spark = session("ottla demo")
+    try:
+        register = spark.read.csv(str(planes), header=True).selectExpr("tailnum", "int(seats) AS seats")
+        sent = expected.rows(read(file, limit))
+        report(ready=True)
+        sys.stdin.readline()
+        for topic in topics:
+            flights = load(spark, bootstrap, topic).cache()
+            report(
+                topic=topic,
+                scatter=asdict(scatter(flights)),
+                fleets={carrier: asdict(fleet) for carrier, fleet in fleets(flights, register).items()},
+                difference=asdict(expected.difference(sent, rows(flights))),
+            )
+            flights.unpersist()
+    finally:
+        spark.stop()
+
+
+def main(bootstrap: str, file: str, planes: str, limit: str, *topics: str) -> None:
+    try:
+        analyse(bootstrap, Path(file), Path(planes), int(limit), list(topics))
+    except OttlaError as error:
+        report(error=str(error))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,256 @@
+"""The demo's story, step by step: who is started when, what flows where, and what must be true at the end.
+
+Rule: every count is compared with what the CSV itself says; one that is off ends the demo with exit code 1.
+"""
+
+import importlib.util
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+import ottla
+from ottla.cli.demo import expected, flights, tables
+from ottla.cli.demo.children import Child, DemoFailed, Family, family
+from ottla.cli.demo.expected import Difference, Fleet, Scatter
+from ottla.codec.partitioners import PARTITIONERS
+from ottla.errors import ConfigurationError, TimeoutExpired
+
+PARTITIONS = 6
+DIRECT = "flights-direct"
+REWRITTEN = "flights"
+
+_START = 30.0
+"""Seconds for a server to listen."""
+_STEP = 600.0
+"""Seconds for any step of the story; on two cores each takes less than thirty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the user asked for."""
+
+    kafka: str | None = None
+    keep: Path | None = None
+    rows: int = flights.ROWS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What the CSV says."""
+
+    scatter: dict[str, Scatter]
+    """By topic; so that it is known beforehand how many aircraft the two services scatter."""
+    fleets: dict[str, Fleet]
+    names: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What PySpark found in a topic."""
+
+    scatter: Scatter
+    fleets: dict[str, Fleet]
+    difference: Difference
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> "Finding":
+        return cls(
+            scatter=Scatter(**said["scatter"]),
+            fleets={carrier: Fleet(**fleet) for carrier, fleet in said["fleets"].items()},
+            difference=Difference(**said["difference"]),
+        )
+
+
+@dataclass
+class Clock:
+    """How long each step took."""
+
+    steps: list[tuple[str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str, seconds: float = _STEP) -> Iterator[None]:
+        """Time a step, and bound it.
+
+        Raises:
+            TimeoutExpired: it took longer than ``seconds``.
+        """
+        start = time.monotonic()
+        with trio.move_on_after(seconds) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise TimeoutExpired(f"the demo's step {name!r} is not done after {seconds:g} s")
+        self.steps.append((name, time.monotonic() - start))
+
+
+def compute(files: flights.Files, rows: int, direct: str, rewritten: str) -> Truth:
+    """Everything that must come out, from the package's files."""
+    lines = flights.read(files.flights, rows)
+    murmur2, crc32 = PARTITIONERS["murmur2"], PARTITIONERS["crc32"]
+    return Truth(
+        scatter={
+            direct: expected.scatter(lines, murmur2, crc32, PARTITIONS),
+            rewritten: expected.scatter(lines, murmur2, murmur2, PARTITIONS),
+        },
+        fleets=expected.fleets(lines, expected.seats_of(files.planes.read_text())),
+        names=expected.names_of(files.airlines.read_text()),
+    )
+
+
+def wrongs(truth: Truth, findings: dict[str, Finding]) -> list[str]:
+    """Every count that is off, in words; none if all is well."""
+    found: list[str] = []
+    for topic, scatter in truth.scatter.items():
+        finding = findings.get(topic)
+        if finding is None:
+            found.append(f"{topic}: PySpark reported nothing")
+            continue
+        if finding.difference:
+            found.append(f"{topic}: not every flight is there once: {finding.difference}")
+        if finding.scatter != scatter:
+            found.append(f"{topic}: expected {scatter}, found {finding.scatter}")
+        found += [
+            f"{topic}, carrier {carrier}: expected {truth.fleets.get(carrier)}, found {finding.fleets.get(carrier)}"
+            for carrier in sorted(truth.fleets.keys() | finding.fleets.keys())
+            if truth.fleets.get(carrier) != finding.fleets.get(carrier)
+        ]
+    return found
+
+
+def need_extras() -> None:
+    """
+    Raises:
+        ConfigurationError: a package of the extra ``demo`` is not installed.
+    """
+    wanted = {"pyspark": "pyspark", "pyarrow": "pyarrow", "confluent_kafka": "confluent-kafka"}
+    missing = [name for module, name in wanted.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ConfigurationError(f"the demo needs {', '.join(missing)}: pip install 'ottla[demo]'")
+
+
+async def tell(choices: Choices, console: Console) -> None:
+    """Run the demo.
+
+    Raises:
+        DemoFailed: a count is off, or a process of the demo failed.
+        OttlaError: the broker, the proxy or the data is not to be had.
+    """
+    need_extras()
+    clock = Clock()
+    began = time.monotonic()
+    direct, rewritten = _topics(choices)
+    tables.opening(console, choices.rows, choices.kafka)
+    with clock.step("get the flights, compute what must come out"):
+        files = await trio.to_thread.run_sync(flights.files, abandon_on_cancel=True)
+        truth = await trio.to_thread.run_sync(compute, files, choices.rows, direct, rewritten, abandon_on_cancel=True)
+    with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
+        async with family(Path(folder)) as children:
+            findings = await _act(choices, children, clock, console, files, direct, rewritten)
+    tables.homes(console, findings[direct].scatter, findings[rewritten].scatter, PARTITIONS)
+    tables.fleets(console, findings[rewritten].fleets, truth.names)
+    tables.differences(console, {topic: (finding.scatter, finding.difference) for topic, finding in findings.items()})
+    tables.durations(console, clock.steps, time.monotonic() - began)
+    if off := wrongs(truth, findings):
+        raise DemoFailed(f"{len(off)} count(s) are off. {'; '.join(off)}")
+    tables.closing(console, direct, rewritten, choices.kafka, choices.keep)
+
+
+def _topics(choices: Choices) -> tuple[str, str]:
+    """The topics' names; on a Kafka that is not the demo's own they are new ones."""
+    if choices.kafka is None:
+        return DIRECT, REWRITTEN
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{DIRECT}-{now}", f"{REWRITTEN}-{now}"
+
+
+async def _act(
+    choices: Choices,
+    children: Family,
+    clock: Clock,
+    console: Console,
+    files: flights.Files,
+    direct: str,
+    rewritten: str,
+) -> dict[str, Finding]:
+    """Start everybody, let the flights flow twice, and have PySpark read them."""
+    rows = str(choices.rows)
+    with clock.step("start a broker and the proxy, and create two topics", _START):
+        broker = choices.kafka or await _start_broker(children, choices.keep)
+        await _create_topics(broker, direct, rewritten)
+        proxy = await _start_server(
+            children, "the proxy", "proxy", "--upstream", broker, "--topic", f"{rewritten}=rewrite:murmur2"
+        )
+    # Spark takes seconds to start; it does so while the flights flow.
+    analyst = await children.start(
+        "PySpark", "ottla.cli.demo.analyst", broker, str(files.flights), str(files.planes), rows, direct, rewritten
+    )
+    with clock.step("write every flight straight to the broker"):
+        await _flow(children, console, "to the broker", broker, direct, files, choices.rows)
+    with clock.step("write every flight through the proxy"):
+        await _flow(children, console, "via the proxy", proxy, rewritten, files, choices.rows)
+    findings: dict[str, Finding] = {}
+    with clock.step("read both topics in PySpark"), console.status("PySpark reads both topics …"):
+        await analyst.expect()
+        await analyst.tell("begin")
+        while said := await analyst.hear():
+            findings[said["topic"]] = Finding.of(said)
+    return findings
+
+
+async def _start_broker(children: Family, keep: Path | None) -> str:
+    where = () if keep is None else ("--data", str(keep))
+    return await _start_server(children, "the broker", "broker", *where)
+
+
+async def _start_server(children: Family, name: str, command: str, *arguments: str) -> str:
+    """Start `ottla command` on a free port of the loopback address; its bootstrap."""
+    child = await children.start(
+        name, "ottla.cli", command, "--listen", "127.0.0.1:0", "--json", "--log-level", "warning", *arguments
+    )
+    return str((await child.expect())["bootstrap"])
+
+
+async def _create_topics(bootstrap: str, *topics: str) -> None:
+    async with ottla.connect(bootstrap) as client:
+        there = set(await client.list_topics()) & set(topics)
+        if there:
+            raise ConfigurationError(
+                f"the topic {', '.join(sorted(there))} is there already: keep this demo in another folder"
+            )
+        for topic in topics:
+            await client.create_topic(topic, partitions=PARTITIONS)
+
+
+async def _flow(
+    children: Family, console: Console, way: str, bootstrap: str, topic: str, files: flights.Files, rows: int
+) -> None:
+    """Have both services write their rows, and show how far they are."""
+    services = [
+        ("A, ottla.sdk", "ottla.cli.demo.service_sdk", (rows + 1) // 2),
+        ("B, confluent-kafka", "ottla.cli.demo.service_librdkafka", rows // 2),
+    ]
+    columns = (TextColumn("{task.description:<33}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        async with trio.open_nursery() as nursery:
+            for name, module, total in services:
+                child = await children.start(f"service {name}", module, bootstrap, topic, str(files.flights), str(rows))
+                task = progress.add_task(f"{way}: {name}", total=total)
+                nursery.start_soon(_follow, child, progress, task, total)
+
+
+async def _follow(child: Child, progress: Progress, task: TaskID, total: int) -> None:
+    """Show what a service reports until it ends."""
+    sent = 0
+    while said := await child.hear():
+        sent = said["sent"]
+        progress.update(task, completed=sent)
+    if sent != total:
+        raise DemoFailed(f"{child.name} wrote {sent} flights and not {total}")
