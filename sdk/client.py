@@ -18,9 +18,9 @@ import trio
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import PARTITIONERS, Partitioner
-from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError
+from ottla.errors import Closed, ConfigurationError, LocalProtocolError
 from ottla.sdk import discovery
-from ottla.sdk.admin import PartitionDescription, TopicDescription
+from ottla.sdk.admin import TopicDescription
 from ottla.sdk.consumer import Consumer
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.machines import calls
@@ -88,7 +88,7 @@ class Client:
             parse_bootstrap(bootstrap)
         self._rng = random.Random()
         self._nursery_manager = trio.open_nursery()
-        self._driver_: TrioDriver | None = None
+        self._running: TrioDriver | None = None
 
     async def __aenter__(self) -> Self:
         bootstrap = self._bootstrap
@@ -96,7 +96,7 @@ class Client:
             bootstrap = await discovery.find(self._name, self._options.connect_timeout)
         core = ClientCore(parse_bootstrap(bootstrap), self._options, self._rng)
         nursery = await self._nursery_manager.__aenter__()
-        driver = self._driver_ = TrioDriver(core, nursery)
+        driver = self._running = TrioDriver(core, nursery)
         nursery.start_soon(driver.run)
         try:
             await driver.call(core.connect)
@@ -110,7 +110,7 @@ class Client:
     ) -> None:
         driver = self._driver
         driver.core.close(trio.current_time())
-        self._driver_ = None
+        self._running = None
         driver.cancel()
         # Only a cancellation belongs to the nursery, which may have been its cause; other errors pass as they are.
         inner = error if isinstance(error, trio.Cancelled) else None
@@ -121,9 +121,9 @@ class Client:
 
     @property
     def _driver(self) -> TrioDriver:
-        if self._driver_ is None:
+        if self._running is None:
             raise Closed("the client is closed, or was never opened: use it as `async with connect(...) as client`")
-        return self._driver_
+        return self._running
 
     # -- producing and consuming -------------------------------------------------------------------------------------
 
@@ -273,6 +273,3 @@ def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-__all__ = ["Client", "OttlaError", "PartitionDescription", "TopicDescription", "connect"]

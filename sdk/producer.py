@@ -9,11 +9,11 @@ from typing import Self
 import trio
 
 from ottla.codec.records import Headers
-from ottla.errors import BufferFull, Closed, OttlaError
+from ottla.errors import BufferFull, Closed
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.producer import ProducerMachine, ProducerOptions
+from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
 
 log = logging.getLogger("ottla.sdk.producer")
 
@@ -79,7 +79,7 @@ class Producer:
             RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: it was refused, and why.
         """
         outcome: Outcome[Receipt] = Outcome()
-        await self._append(topic, value, key, partition, headers, timestamp, outcome)
+        await self._append(Outgoing(topic, value, key, partition, headers, _stamp(timestamp), outcome))
         self._driver.nudge()
         return await self._driver.wait(outcome)
 
@@ -99,7 +99,7 @@ class Producer:
             DeliveryFailed: records accepted earlier have failed.
             RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
         """
-        await self._append(topic, value, key, partition, headers, timestamp, None)
+        await self._append(Outgoing(topic, value, key, partition, headers, _stamp(timestamp)))
         self._breath += 1
         if self._driver.nudge() or self._breath >= _BREATH:
             self._breath = 0
@@ -121,7 +121,8 @@ class Producer:
             BufferFull: there is no room; nothing is sent while your task does not await something.
         """
         self._machine.raise_failures()
-        self._accept(topic, value, key, partition, headers, timestamp, None)
+        record = Outgoing(topic, value, key, partition, headers, _stamp(timestamp))
+        self._machine.append(record, trio.current_time())
         self._driver.nudge()
 
     async def flush(self) -> None:
@@ -133,37 +134,16 @@ class Producer:
         await self._driver.call(self._machine.flush)
         self._machine.raise_failures()
 
-    async def _append(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        headers: Headers,
-        timestamp: int | None,
-        outcome: Outcome[Receipt] | None,
-    ) -> None:
+    async def _append(self, record: Outgoing) -> None:
         while True:
             self._machine.raise_failures()
             try:
-                self._accept(topic, value, key, partition, headers, timestamp, outcome)
+                self._machine.append(record, trio.current_time())
                 return
             except BufferFull:
                 self._driver.nudge()
                 await self._driver.wait(self._machine.room())
 
-    def _accept(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        headers: Headers,
-        timestamp: int | None,
-        outcome: Outcome[Receipt] | None,
-    ) -> None:
-        stamp = time.time_ns() // 1_000_000 if timestamp is None else timestamp
-        self._machine.append(topic, partition, key, value, headers, stamp, trio.current_time(), outcome)
 
-
-__all__ = ["OttlaError", "Producer", "Receipt"]
+def _stamp(timestamp: int | None) -> int:
+    return time.time_ns() // 1_000_000 if timestamp is None else timestamp

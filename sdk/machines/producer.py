@@ -77,17 +77,18 @@ class ProducerOptions:
 
 
 @dataclass(slots=True, eq=False)
-class Unplaced:
-    """A record whose topic is not known yet."""
+class Outgoing:
+    """A record on its way in; ``outcome`` is ``None`` where nobody awaits it."""
 
     topic: str
-    partition: int | None
-    key: bytes | None
     value: bytes | None
+    key: bytes | None
+    partition: int | None
     headers: Headers
     timestamp: int
-    outcome: Outcome[Receipt] | None
-    size: int
+    outcome: Outcome[Receipt] | None = None
+    size: int = 0
+    """Bytes that it takes at the most; the machine's to fill in."""
 
 
 class ProducerMachine:
@@ -98,7 +99,7 @@ class ProducerMachine:
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._ready: dict[TopicPartition, None] = {}
         """Partitions that may have a batch to send."""
-        self._unplaced: dict[str, deque[Unplaced]] = {}
+        self._unplaced: dict[str, deque[Outgoing]] = {}
         self._sticky: dict[str, tuple[int, int]] = {}
         """Per topic, the partition of keyless records and the bytes it may still take."""
         self._in_flight: dict[int, int] = {}
@@ -123,17 +124,7 @@ class ProducerMachine:
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
-    def append(
-        self,
-        topic: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        timestamp: int,
-        now: float,
-        outcome: Outcome[Receipt] | None = None,
-    ) -> None:
+    def append(self, record: Outgoing, now: float) -> None:
         """Accept a record.
 
         Raises:
@@ -144,19 +135,20 @@ class ProducerMachine:
         """
         if self.fatal:
             raise self.fatal
-        if headers or type(value) is not bytes or type(key) is not bytes:
-            check_bytes(key, value, headers)
-        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-        for name, content in headers:
-            size += 10 + 4 * len(name) + len(content or b"")
+        key, value = record.key, record.value
+        if record.headers or type(value) is not bytes or type(key) is not bytes:
+            check_bytes(key, value, record.headers)
+        size = _RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+        for name, content in record.headers:
+            size += 10 + 4 * len(name) + (len(content) if content else 0)
         if HEADER_SIZE + size > self._core.options.max_request_size:
             limit = self._core.options.max_request_size
-            raise RecordTooLarge(f"a record of about {size} bytes for {topic!r}; max_request_size is {limit}")
+            raise RecordTooLarge(f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}")
         if self._buffered and self._buffered + size > self._options.buffer_memory:
             raise BufferFull(f"{self._buffered} of {self._options.buffer_memory} bytes wait for the brokers")
-        record = Unplaced(topic, partition, key, value, headers, timestamp, outcome, size)
-        known = self._core.cluster.topics.get(topic)
-        if known is not None and topic not in self._unplaced:
+        record.size = size
+        known = self._core.cluster.topics.get(record.topic)
+        if known is not None and record.topic not in self._unplaced:
             self._place(record, known, now)
         else:
             self._wait_for_topic(record, now)
@@ -201,7 +193,7 @@ class ProducerMachine:
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
-    def _wait_for_topic(self, record: Unplaced, now: float) -> None:
+    def _wait_for_topic(self, record: Outgoing, now: float) -> None:
         waiting = self._unplaced.get(record.topic)
         if waiting is not None:
             waiting.append(record)
@@ -234,7 +226,7 @@ class ProducerMachine:
 
         found.when_done(arrived)
 
-    def _place(self, record: Unplaced, topic: Topic, now: float) -> None:
+    def _place(self, record: Outgoing, topic: Topic, now: float) -> None:
         count = len(topic.partitions)
         if record.partition is not None:
             if record.partition not in topic.partitions:

@@ -24,7 +24,7 @@ from ottla.errors import (
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.producer import ProducerMachine, ProducerOptions
+from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
 from tests.sim.world import ModelBroker, World
 
 
@@ -34,14 +34,14 @@ def producer_in(world: World, **options: object) -> ProducerMachine:
 
 
 def send(producer: ProducerMachine, world: World, value: bytes, key: bytes | None = None, topic: str = "t") -> None:
-    producer.append(topic, None, key, value, (), 1000, world.now)
+    producer.append(Outgoing(topic, value, key, None, (), 1000), world.now)
 
 
 def ask(
     producer: ProducerMachine, world: World, value: bytes | None, partition: int | None = 0, topic: str = "t"
 ) -> Outcome[Receipt]:
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(topic, partition, None, value, (), 1000, world.now, outcome)
+    producer.append(Outgoing(topic, value, None, partition, (), 1000, outcome), world.now)
     return outcome
 
 
