@@ -419,7 +419,8 @@ class FetcherMachine:
             if isinstance(error, BrokerError)
             else isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError)
         )
-        if isinstance(error, UnknownTopicOrPartition) and waited > self._core.options.api_timeout:
+        # Brokers forget a partition for a moment when it moves; one that stays unknown is gone.
+        if isinstance(error, UnknownTopicOrPartition) and waited > self._core.options.api_timeout / 2:
             passing = False
         if not passing or self._core.closed:
             self._break(position, error)

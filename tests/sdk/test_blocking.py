@@ -46,6 +46,20 @@ def test_errors_name_what_is_wrong(ottla_broker: Broker) -> None:
             list(client.fetch("t", 0, 0, 20))
 
 
+def test_a_topic_that_is_deleted_meanwhile_is_named(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 10)
+
+    async def delete() -> None:
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            await client.delete_topic("t")
+
+    with BlockingClient(ottla_broker.bootstrap, api_timeout=2.0) as client:
+        client.partitions(["t"])
+        trio.run(delete)
+        with pytest.raises(UnknownTopicOrPartition, match="t-0"):
+            list(client.fetch("t", 0, 0, 10))
+
+
 def test_nobody_there_is_an_error_in_time() -> None:
     began = time.monotonic()
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: connection refused"):
