@@ -5,6 +5,7 @@ Rules:
   for first, so that a retry is answered with the original offset whatever came after it.
 - A lower epoch is fenced. A new epoch begins at sequence 0, the same epoch at the last sequence + 1, which wraps from
   2**31 - 1 to 0. Of a producer that is not remembered any sequence is taken.
+- A transaction's marker has no sequences of its own: those of its epoch go on behind it, a higher epoch begins anew.
 - A producer is forgotten a day after its last batch.
 
 Source: ProducerStateEntry.java, ProducerAppendInfo.java, ProducerStateManager.java.
@@ -117,8 +118,7 @@ class Producers:
             producer.batches.clear()
             producer.epoch = batch.producer_epoch
         producer.last_timestamp = batch.max_timestamp
-        if batch.control:  # a transaction's marker ends its sequences
-            producer.batches.clear()
+        if batch.control:
             return
         producer.batches.append(
             BatchMetadata(batch.last_sequence, batch.last_offset, batch.last_offset_delta, batch.max_timestamp)

@@ -79,12 +79,14 @@ class PartitionSegments:
 
     def roll(self, producers: Producers) -> None:
         base_offset = self.end_offset
+        segment = Segment(self.folder, base_offset, self._interval)
         try:
             self._active.seal()
             write_snapshot(self.folder, base_offset, producers)
-            segment = Segment(self.folder, base_offset, self._interval)
             segment.create()
         except OSError as error:
+            for path in segment.files:  # the old segment may yet grow beyond this one's base offset
+                path.unlink(missing_ok=True)
             raise self._refused("begin a segment", error) from error
         files = [*self._active.files, snapshot_path(self.folder, base_offset), self.folder]
         self._segments.append(segment)

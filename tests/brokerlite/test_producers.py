@@ -96,13 +96,14 @@ def test_producers_do_not_see_each_other() -> None:
     stored(producers, idempotent(1, producer_id=1), 2)
 
 
-def test_a_marker_ends_the_sequences() -> None:
-    producers = Producers()
-    stored(producers, idempotent(0, 2), 0)
-    marker = a_batch(producer_id=7, producer_epoch=0, base_sequence=-1, control=True, transactional=True)
-    producers.replay([parse_batch(rebased(marker, 2, 0))])
-    assert producers.duplicate(parse_batch(idempotent(0, 2))) is None
-    stored(producers, idempotent(0), 3)
+def test_sequences_go_on_behind_a_marker_of_the_same_epoch_and_begin_anew_behind_a_higher_one() -> None:
+    for epoch, expected in ((0, 2), (1, 0)):
+        producers = Producers()
+        stored(producers, idempotent(0, 2), 0)
+        marker = a_batch(producer_id=7, producer_epoch=epoch, base_sequence=-1, control=True, transactional=True)
+        producers.replay([parse_batch(rebased(marker, 2, 0))])
+        assert (producers.duplicate(parse_batch(idempotent(0, 2))) is None) == (epoch > 0)
+        stored(producers, idempotent(expected, epoch=epoch), 3)
 
 
 def test_who_was_not_seen_for_a_day_is_forgotten() -> None:

@@ -275,6 +275,29 @@ def test_a_full_disk_stores_nothing_and_says_so(disk: Disk, monkeypatch: pytest.
     assert disk.log.end_offset == 5
 
 
+def test_a_segment_that_the_disk_has_no_room_for_leaves_no_trace(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    while disk.segments.active_size < 3800:
+        disk.append(a_batch())
+    end = disk.log.end_offset
+    touch = Path.touch
+
+    def full(path: Path) -> None:
+        if path.suffix == ".timeindex":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        touch(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", full)
+        with pytest.raises(KafkaStorageError, match="begin a segment"):
+            disk.append(a_batch(bytes(400)))
+        disk.append(a_batch())  # this one still fits
+    assert list(disk.files(".log")) == [f"{0:020}.log"]
+    disk.append(a_batch(bytes(400)))
+    assert len(disk.files(".log")) == 2
+    disk.reopen()
+    assert disk.log.end_offset == end + 2 and disk.segments.truncated == 0
+
+
 # -- the folder
 
 
