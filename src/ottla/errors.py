@@ -75,7 +75,7 @@ class DecodeError(RemoteProtocolError):
         self.offset = offset
 
     def __str__(self) -> str:
-        where = self.path + (f" at byte {self.offset}" if self.offset >= 0 else "")
+        where = " ".join(part for part in (self.path, f"at byte {self.offset}" if self.offset >= 0 else "") if part)
         return f"{where}: {self.reason}" if where else self.reason
 
 

@@ -1,0 +1,138 @@
+"""The error tree: one class for each of Kafka's codes, and messages that can be read."""
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from ottla import errors
+from ottla.errors import (
+    BY_CODE,
+    BrokerError,
+    ConnectionLost,
+    DecodeError,
+    DeliveryFailed,
+    EncodeError,
+    NotLeaderOrFollower,
+    OttlaError,
+    RemoteProtocolError,
+    TimeoutExpired,
+    UnknownErrorCode,
+    broker_error,
+)
+
+CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if each.__module__ == errors.__name__]
+
+
+def test_everything_is_an_ottla_error() -> None:
+    assert all(issubclass(each, OttlaError) for each in CLASSES)
+
+
+def test_every_code_has_one_class_of_its_name() -> None:
+    assert set(BY_CODE) == {-1, *range(1, 134)}
+    for code, each in BY_CODE.items():
+        assert each.__dict__["code"] == code
+        words = each.__dict__["name"].removesuffix("_EXCEPTION").split("_")
+        assert "".join(words).lower() == each.__name__.lower()
+    assert len({each.name for each in BY_CODE.values()}) == len(BY_CODE)
+
+
+def test_every_error_says_what_it_means() -> None:
+    for each in CLASSES:
+        assert each.__doc__, each
+        assert each.__dict__.get("__doc__"), f"{each} inherits its meaning"
+
+
+def test_the_tree_drawn_at_the_top_is_the_tree() -> None:
+    assert errors.__doc__
+    drawn: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in errors.__doc__.splitlines():
+        if found := re.match(r"^([ │├└─]*)([A-Z]\w+)(?: {2,}|$)", line):
+            depth, name = len(found[1]), found[2]
+            above = [(d, n) for d, n in above if d < depth]
+            if above:
+                drawn[name] = above[-1][1]
+            above.append((depth, name))
+    real = {each.__name__: each.__bases__[0].__name__ for each in CLASSES if not issubclass(each, BrokerError)}
+    del real["OttlaError"]
+    assert drawn == real | {"BrokerError": "OttlaError"}
+
+
+def test_a_code_becomes_its_exception() -> None:
+    error = broker_error(6, "t-0")
+    assert type(error) is NotLeaderOrFollower
+    assert (error.code, error.name, error.retriable, error.detail) == (6, "NOT_LEADER_OR_FOLLOWER", True, "t-0")
+    assert str(error).startswith("NOT_LEADER_OR_FOLLOWER (6): ")
+    assert str(error).endswith(" [t-0]")
+    assert broker_error(6, None).detail == ""
+    assert "[" not in str(broker_error(6))
+
+
+def test_a_code_of_the_future_keeps_its_number() -> None:
+    error = broker_error(999, "what")
+    assert isinstance(error, UnknownErrorCode)
+    assert error.number == 999
+    assert str(error) == "error code 999, unknown to this version of ottla [what]"
+    assert not error.retriable
+
+
+def test_stale_metadata_is_worth_a_retry() -> None:
+    assert all(each.retriable for each in BY_CODE.values() if each.stale_metadata)
+
+
+def test_nothing_is_both_retriable_and_fatal() -> None:
+    assert not [each for each in BY_CODE.values() if each.fatal and (each.retriable or each.abortable)]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (EncodeError("str wanted, not int", "ProduceRequest.acks"), "ProduceRequest.acks: str wanted, not int"),
+        (EncodeError("too long"), "too long"),
+        (
+            DecodeError("3 bytes wanted", "FetchResponse.topics[0]", 17),
+            "FetchResponse.topics[0] at byte 17: 3 bytes wanted",
+        ),
+        (DecodeError("3 bytes wanted", offset=0), "at byte 0: 3 bytes wanted"),
+        (DecodeError("3 bytes wanted", "FetchResponse"), "FetchResponse: 3 bytes wanted"),
+        (DecodeError("3 bytes wanted"), "3 bytes wanted"),
+    ],
+)
+def test_codec_errors_say_where(error: OttlaError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_failed_deliveries_say_how_many_where_and_why() -> None:
+    cause = errors.DeliveryTimeout("not acknowledged within 120 s")
+    error = DeliveryFailed(3, {("t", 1): 1, ("t", 0): 2}, cause)
+    assert str(error) == (
+        "3 record(s) were not delivered (t-0: 2, t-1: 1); first cause: DeliveryTimeout: not acknowledged within 120 s"
+    )
+    assert error.__cause__ is cause
+
+
+def test_who_is_to_blame_can_be_caught_by_class() -> None:
+    assert issubclass(DecodeError, RemoteProtocolError)
+    assert issubclass(errors.BrokerUnreachable, ConnectionLost)
+    assert issubclass(errors.DeliveryTimeout, TimeoutExpired)
+    assert issubclass(errors.Closed, errors.LocalProtocolError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EncodeError("too long", "A.b"),
+        DecodeError("3 bytes wanted", "A.b", 17),
+        DeliveryFailed(1, {("t", 0): 1}, errors.DataLoss("gone")),
+        broker_error(6, "t-0"),
+        broker_error(999, "t-0"),
+        errors.ConfigurationError("no"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_errors_survive_pickling_because_spark_sends_them_home(error: OttlaError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
