@@ -21,6 +21,7 @@ log = logging.getLogger("ottla.proxy")
 _METADATA_VERSION, _PRODUCER_ID_VERSION = 12, 4
 AGAIN = 0.1
 """Seconds between two tries of a question, and between two looks at the same metadata."""
+LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
 
 Identity = tuple[int, int]
@@ -67,6 +68,7 @@ class Control:
         self._link: Link | None = None
         self._turn = count()
         self._connect_not_before = 0.0
+        self._failures = 0
         self._metadata, self._identity = _Question(), _Question()
         self._topics: dict[str, None] = {}
         self._nodes_wanted = True
@@ -144,6 +146,7 @@ class Control:
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.under_way = False
         self.answered = True
+        self._failures = 0
         self._complaints.clear()
         self._cluster.learn(answer, now)
         self._learned(answer, now)
@@ -161,7 +164,10 @@ class Control:
         assert self._link is not None, "a link that is lost was made"
         self._complaints[self._link.address] = str(error)
         self._link = None
-        self._connect_not_before = now + AGAIN
+        self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
+        self._failures = min(self._failures + 1, 10)
+        if self.answered:
+            log.warning("upstream does not answer: %s", error)
         self._metadata.under_way = self._identity.under_way = False
         self.answered = False
         self._nodes_wanted = True

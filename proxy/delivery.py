@@ -120,6 +120,7 @@ class _Lane:
         self.ready: dict[_Destination, None] = {}
         self.in_flight: list[_Destination] = []
         self.not_before = 0.0
+        """Nothing goes before: the node was unreachable, or has asked for patience (a quota)."""
         self.failures = 0
 
 
@@ -143,7 +144,7 @@ class Delivery:
 
     @property
     def deadline(self) -> float | None:
-        dues = [lane.not_before for lane in self._lanes.values() if lane.ready and lane.link is None]
+        dues = [lane.not_before for lane in self._lanes.values() if lane.ready and not lane.in_flight]
         if self._later:
             dues.append(self._later[0][0])
         return min(dues, default=None)
@@ -186,7 +187,7 @@ class Delivery:
             self._seen = self._cluster.changes
             self._steer_anew(now)
         for lane in self._lanes.values():
-            if lane.ready and not lane.in_flight:
+            if lane.ready and not lane.in_flight and now >= lane.not_before:
                 self._drive(lane, now)
 
     # -- where a destination goes
@@ -229,10 +230,9 @@ class Delivery:
 
     def _drive(self, lane: _Lane, now: float) -> None:
         if lane.link is None:
-            if now >= lane.not_before:
-                address = self._cluster.nodes[lane.node]
-                ready, lost = partial(self._ready, lane), partial(self._lost, lane)
-                lane.link = self._links.connect(address, now, ready=ready, lost=lost)
+            address = self._cluster.nodes[lane.node]
+            ready, lost = partial(self._ready, lane), partial(self._lost, lane)
+            lane.link = self._links.connect(address, now, ready=ready, lost=lost)
         elif lane.link.ready:
             if lane.link.address != self._cluster.nodes.get(lane.node):
                 lane.link.close()  # the node has moved
@@ -280,8 +280,8 @@ class Delivery:
     def _lost(self, lane: _Lane, error: OttlaError, now: float) -> None:
         lane.link = None
         lane.not_before = now + min(BACKOFF * 2**lane.failures, LONGEST_BACKOFF)
-        if lane.failures == 0:
-            log.warning("no connection to deliver records: %s", error, extra={"node": lane.node})
+        if lane.failures == 0 and lane.ready:
+            log.warning("records wait for a connection: %s", error, extra={"node": lane.node})
         lane.failures = min(lane.failures + 1, 10)
         ready, lane.ready = lane.ready, {}
         for destination in ready:  # the leader may be another by now
@@ -289,6 +289,7 @@ class Delivery:
 
     def _unanswered(self, lane: _Lane, error: OttlaError, now: float) -> None:
         sent, lane.in_flight = lane.in_flight, []
+        log.warning("no answer for records, so they are sent again: %s", error, extra={"node": lane.node})
         for destination in sent:
             destination.queue[0].uncertain = True
             self._try_later(destination, now)
@@ -296,6 +297,7 @@ class Delivery:
     def _answered(self, lane: _Lane, answer: ProduceResponse, now: float) -> None:
         results = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
         sent, lane.in_flight = lane.in_flight, []
+        lane.not_before = now + answer.throttle_time_ms / 1000
         for destination in sent:
             result = results.get((destination.topic, destination.partition))
             if result is None:

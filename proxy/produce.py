@@ -318,6 +318,8 @@ class Rewriter:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
         known = self._cluster.topics.get(topic)
         rule = self._rules.of(topic)
+        if known is None:
+            self._control.want_topics(topic)  # its first records pass uncounted
         if known is None or rule is None or not data:
             return
         try:

@@ -85,6 +85,7 @@ class Upstream:
         self.fate: Callable[[ProduceRequest], str] = lambda request: ANSWERED
         self.errors: dict[tuple[str, int], deque[int]] = defaultdict(deque)
         self.max_batch = 10**9
+        self.throttle_ms = 0
         self.produced: list[tuple[int, ProduceRequest]] = []
         self._memories: dict[tuple[str, int, int], _Memory] = {}
         self._next_producer_id = 1000
@@ -157,7 +158,7 @@ class Upstream:
                 )
                 for topic in request.topic_data
             ),
-            throttle_time_ms=7,
+            throttle_time_ms=self.throttle_ms,
         )
 
     def _store(self, node: int, topic: str, index: int, data: bytes) -> PartitionProduceResponse:

@@ -90,20 +90,24 @@ def test_each_of_three_nodes_has_a_port_of_its_own(kafka_cluster: ApacheKafka) -
         assert sorted(proxy.running.nodes) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=str)
-def test_a_node_of_three_is_killed_while_clients_produce(kafka_cluster: ApacheKafka, client: Client) -> None:
-    topic = f"three-{client}"
-    create_topic(kafka_cluster.bootstrap, topic, SIX, 3, min_insync_replicas="1")
-    sent = messages(topic, 30_000)
-    with proxied(kafka_cluster.bootstrap, "three-*=rewrite") as proxy, contextlib.ExitStack() as revival:
-        with client.producing(proxy.bootstrap, {**client.idempotence, **client.small_batches}) as producer:
-            for number, message in enumerate(sent):
-                producer.send(message)
-                if number == 10_000:
-                    producer.flush()
-                    kafka_cluster.kill(2)
-                    revival.callback(kafka_cluster.await_nodes)
-                    revival.callback(kafka_cluster.nodes[2].start)
-            outcomes = producer.finish(120)
-        assert {outcome.error for outcome in outcomes} == {None}
-        assert_moved(client.consume(kafka_cluster.bootstrap, topic), sent)
+def test_a_node_of_three_is_killed_while_clients_produce(kafka_cluster: ApacheKafka) -> None:
+    sent = {client.name: messages(f"three-{client}", 6_000) for client in CLIENTS}
+    for topic in (f"three-{client}" for client in CLIENTS):
+        create_topic(kafka_cluster.bootstrap, topic, SIX, 3, min_insync_replicas="1")
+    with proxied(kafka_cluster.bootstrap, "three-*=rewrite") as proxy, contextlib.ExitStack() as stack:
+        producers = {
+            client.name: stack.enter_context(
+                client.producing(proxy.bootstrap, {**client.idempotence, **client.small_batches})
+            )
+            for client in CLIENTS
+        }
+        for number in range(6_000):
+            for name, producer in producers.items():
+                producer.send(sent[name][number])
+            if number == 2_000:
+                kafka_cluster.kill(2)
+                stack.callback(kafka_cluster.revive, 2)
+        for producer in producers.values():
+            assert {outcome.error for outcome in producer.finish(120)} == {None}
+        for client in CLIENTS:
+            assert_moved(client.consume(proxy.bootstrap, f"three-{client}"), sent[client.name])

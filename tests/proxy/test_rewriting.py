@@ -355,6 +355,16 @@ def test_a_sequence_lost_in_doubt_is_told_and_the_next_records_go_on(world: Worl
     assert world.upstream.values("flights") == [b"next"]
 
 
+def test_upstreams_quota_is_honoured(world: World) -> None:
+    world.upstream.throttle_ms = 5000
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
+    reply = world.produce(1, {("flights", 3): batch(pairs())})
+    world.settle(4)
+    assert reply.frame is None
+    world.settle(2)
+    assert reply.code == 0
+
+
 # -- bounds
 
 
