@@ -306,7 +306,11 @@ class FetcherMachine:
                 if leader is not None:
                     full.add(leader.id)
             elif leader is None:
-                self._trouble(position, ConnectionLost("it has no leader"), now)
+                code = self._core.cluster.errors.get(position.place[0])
+                what = f"{position.place[0]}-{position.place[1]}"
+                self._trouble(
+                    position, broker_error(code, what) if code else ConnectionLost(f"{what} has no leader"), now
+                )
             elif leader.id not in self._asked:
                 groups.setdefault(leader, []).append(position)
         for node, positions in groups.items():
