@@ -1,0 +1,95 @@
+"""The program `ottla` as a process, for tests; no sleeping, every wait has a deadline."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 30.0
+"""Seconds for a process to start or to answer on a busy machine."""
+
+# Warnings of the interpreter's development mode are errors of ours: they would show on stderr.
+COMMAND = (sys.executable, "-X", "dev", "-m", "ottla.cli")
+ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
+
+
+def run(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run a command that ends by itself."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], input=given, capture_output=True, timeout=PATIENCE, env=ENVIRONMENT
+    )
+
+
+class Program:
+    """A running command."""
+
+    def __init__(self, arguments: tuple[str | Path, ...]) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+        self._rest = b""
+
+    def line(self) -> bytes:
+        """The next line on stdout."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + PATIENCE
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            chunk = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            assert chunk, f"no line came; stderr: {self.end(signal.SIGKILL)[1]!r}"
+            self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def facts(self) -> dict[str, Any]:
+        """The next line, which is JSON."""
+        facts: dict[str, Any] = json.loads(self.line())
+        return facts
+
+    def give(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def end(self, number: signal.Signals, within: float = PATIENCE) -> tuple[int, bytes, float]:
+        """Send a signal and wait for the end: the exit code, stderr, and the seconds it took."""
+        start = time.monotonic()
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=within)
+        self._rest += out
+        return self.process.returncode, err, time.monotonic() - start
+
+    def ended(self) -> tuple[int, bytes]:
+        """Wait until it ends by itself: the exit code and stderr."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        self._rest += out
+        return self.process.returncode, err
+
+    @property
+    def rest(self) -> bytes:
+        """What came on stdout and was not read as lines."""
+        return self._rest
+
+
+@contextmanager
+def running(*arguments: str | Path) -> Iterator[Program]:
+    """A command for the duration of the block."""
+    program = Program(arguments)
+    try:
+        yield program
+    finally:
+        if program.process.poll() is None:
+            program.process.kill()
+        program.process.communicate()

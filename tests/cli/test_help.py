@@ -1,0 +1,60 @@
+"""What a newcomer meets first: help, version, start-up."""
+
+import re
+import resource
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import ottla
+from ottla.cli import app
+
+COMMANDS = [
+    ["broker"],
+    ["proxy"],
+    ["topics", "create"],
+    ["topics", "list"],
+    ["topics", "describe"],
+    ["topics", "delete"],
+    ["produce"],
+    ["consume"],
+    ["demo"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    assert re.search(rf"Example:.*ottla {' '.join(command)}", result.output), result.output
+
+
+def test_without_a_command_help_is_shown() -> None:
+    result = CliRunner().invoke(app, [])
+    assert "Usage: ottla" in result.output
+    assert result.exit_code == 2
+
+
+def test_the_version_is_printed() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"ottla {ottla.__version__}\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom ottla.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('trio', 'pyspark', 'pyarrow', 'zeroconf', 'construct', 'confluent_kafka', 'ottla.sdk')"
+        " if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_help_takes_less_than_half_a_second_of_cpu() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "ottla.cli", "--help"], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # CPU and not wall time: the machine may be busy with other tests.
+    assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < 0.5

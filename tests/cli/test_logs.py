@@ -1,0 +1,52 @@
+"""Log lines, for people and for machines."""
+
+import json
+import logging
+import sys
+
+from ottla.cli.logs import JsonFormatter, TextFormatter
+
+
+def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
+    logger = logging.getLogger("ottla.test")
+    made = logger.makeRecord(logger.name, logging.WARNING, "file", 1, message, args, None, extra=extra)
+    made.created = 1767225600.5
+    return made
+
+
+def test_a_text_line_ends_with_its_extras() -> None:
+    line = TextFormatter().format(record("refused: %s", "no", peer="127.0.0.1:9", why='a "b" c', count=3))
+    assert line == (
+        '2026-01-01T00:00:00.500Z WARNING ottla.test  refused: no  peer=127.0.0.1:9 why="a \\"b\\" c" count=3'
+    )
+
+
+def test_a_text_line_without_extras_ends_with_its_message() -> None:
+    assert TextFormatter().format(record("ready")) == "2026-01-01T00:00:00.500Z WARNING ottla.test  ready"
+
+
+def test_a_json_line_has_everything_as_fields() -> None:
+    assert json.loads(JsonFormatter().format(record("refused", peer="p", node=1))) == {
+        "time": "2026-01-01T00:00:00.500Z",
+        "level": "warning",
+        "logger": "ottla.test",
+        "message": "refused",
+        "peer": "p",
+        "node": 1,
+    }
+
+
+def test_what_json_does_not_know_is_printed_as_text() -> None:
+    assert json.loads(JsonFormatter().format(record("x", error=ValueError("why"))))["error"] == "why"
+
+
+def test_an_exception_brings_its_traceback_and_stays_on_one_json_line() -> None:
+    failed = record("failed")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    line = JsonFormatter().format(failed)
+    assert "\n" not in line
+    assert "ValueError: why" in json.loads(line)["exception"]
+    assert TextFormatter().format(failed).endswith("ValueError: why")

@@ -1,0 +1,77 @@
+"""Wrong use: exit code 2, one clear message, and no broker is asked."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli import app, exits
+from ottla.errors import (
+    BrokerUnreachable,
+    ConfigurationError,
+    ConnectionLost,
+    DeliveryTimeout,
+    OttlaError,
+    RequestTimedOut,
+    TimeoutExpired,
+    TopicAlreadyExists,
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command"),
+        (["topics", "create"], "Missing argument"),
+        (["topics", "create", "t", "--partitions", "0"], "--partitions"),
+        (["topics", "create", "t", "--config", "retention"], "KEY=VALUE"),
+        (["consume", "t", "--from", "yesterday"], "2013-07-04T12:00:00Z"),
+        (["consume", "t", "--count", "0"], "--count"),
+        (["produce", "t", "--json", "--key-separator", ":"], "--key-separator"),
+        (["produce", "t", "--key-separator", ""], "is empty"),
+        (["produce", "t", "--file", "/nowhere/lines"], "cannot read /nowhere/lines"),
+        (["produce", "t", "--partitioner", "md5"], "murmur2"),
+        (["topics", "list", "--bootstrap", "here"], "0"),
+        (["broker", "--listen", "9092"], "host:port"),
+        (["broker", "--name", "b"], "--announce"),
+        (["broker", "--log-format", "xml"], "--log-format"),
+        (["proxy"], "--upstream"),
+        (["proxy", "--upstream", "x:1", "--topic", "flights"], "GLOB=MODE"),
+        (["proxy", "--upstream", "x:1", "--topic", "flights=shuffle"], "observe or rewrite"),
+        (["proxy", "--upstream", "x:1", "--topic", "flights=rewrite:md5"], "murmur2"),
+        (["proxy", "--upstream", "x:1", "--listen", "0.0.0.0:1"], "advertise"),
+        (["proxy", "--config", "/nowhere/proxy.toml"], "cannot read /nowhere/proxy.toml"),
+        (["demo", "--rows", "0"], "--rows"),
+        (["demo", "--kafka", "x:1", "--keep", "d"], "--keep"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_is_refused_with_code_2(arguments: list[str], message: str) -> None:
+    if arguments[:2] == ["topics", "list"] or "md5" in arguments[-1:]:
+        arguments = [*arguments, "--connect-timeout", "0.1"] if arguments[0] != "proxy" else arguments
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "300", "TERM": "dumb"})
+    assert (result.exit_code, message in result.output) == (exits.WRONG_USE, True), result.output
+
+
+def test_a_file_with_an_unknown_option_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "proxy.toml").write_text('upstream = "x:1"\nlisten-on = "y:2"\n')
+    result = CliRunner().invoke(app, ["proxy", "--config", str(tmp_path / "proxy.toml")])
+    assert result.exit_code == exits.WRONG_USE
+    assert "listen-on" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("x"), 2),
+        (ConnectionLost("x"), 3),
+        (BrokerUnreachable("x"), 3),
+        (TimeoutExpired("x"), 3),
+        (DeliveryTimeout("x"), 3),
+        (RequestTimedOut(), 3),
+        (TopicAlreadyExists(), 1),
+        (exits.BadInput("x"), 1),
+    ],
+)
+def test_an_error_has_its_exit_code(error: OttlaError, code: int) -> None:
+    assert exits.code_of(error) == code
