@@ -16,6 +16,7 @@ Rules:
 
 import heapq
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -132,7 +133,10 @@ class Delivery:
         self._destinations: dict[tuple[str, int], _Destination] = {}
         self._lanes: dict[int, _Lane] = {}
         self._later: list[tuple[float, int, _Destination]] = []
+        self._lane_due = math.inf
+        """When the first lane that must be patient may go on."""
         self._seen = 0
+        """Of `Cluster.changes`."""
         self._numbers = count()
         self._identity: Identity | None = None
         self._identity_asked = False
@@ -144,10 +148,9 @@ class Delivery:
 
     @property
     def deadline(self) -> float | None:
-        dues = [lane.not_before for lane in self._lanes.values() if lane.ready and not lane.in_flight]
-        if self._later:
-            dues.append(self._later[0][0])
-        return min(dues, default=None)
+        later = self._later[0][0] if self._later else math.inf
+        due = min(later, self._lane_due)
+        return due if due < math.inf else None
 
     def put(
         self,
@@ -186,9 +189,13 @@ class Delivery:
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
             self._steer_anew(now)
+        self._lane_due = math.inf
         for lane in self._lanes.values():
-            if lane.ready and not lane.in_flight and now >= lane.not_before:
-                self._drive(lane, now)
+            if lane.ready and not lane.in_flight:
+                if now >= lane.not_before:
+                    self._drive(lane, now)
+                else:
+                    self._lane_due = min(self._lane_due, lane.not_before)
 
     # -- where a destination goes
 

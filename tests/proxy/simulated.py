@@ -262,8 +262,9 @@ class World:
                 for action in actions:
                     self._act(action)
             due = self.core.deadline
-            if due is None or due > end or due <= self.now:
+            if due is None or due > end:
                 break
+            assert due > self.now, "the machine would be polled without end"
             self.now = due
         self.now = end
 

