@@ -28,7 +28,7 @@ from ottla.brokerlite.machines.topics import CONFIGS
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.partition import Chore
 from ottla.codec import frames
-from ottla.errors import ConfigurationError
+from ottla.errors import ConfigurationError, EncodeError
 from ottla.serve import Answer as Place
 from ottla.serve import Connection, Limits, Listener, serve_health
 
@@ -107,7 +107,7 @@ async def run_broker(
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(chores.finish)
-                await trio.to_thread.run_sync(folder.close if front.drained else folder.abandon)
+                await trio.to_thread.run_sync(folder.abandon if front.killed else folder.close)
             log.info("stopped", extra={"data": str(path)})
 
 
@@ -133,11 +133,11 @@ async def _serve(
             await running._end.wait()
         finally:
             running.ready = False
-            if running.clean:
+            front.killed = not running.clean
+            if not front.killed:
                 with trio.CancelScope(shield=True):
                     front.drain()
                     await listener.drain()
-                front.drained = True
             work.cancel()
 
 
@@ -177,13 +177,13 @@ class _Front:
     """The service behind the listener.
 
     Attributes:
-        drained: the broker came to an orderly end.
+        killed: the folder is to be left as it is.
     """
 
     core: BrokerCore
 
     def __init__(self) -> None:
-        self.drained = False
+        self.killed = False
         self._nap = trio.CancelScope()
 
     def connected(self, connection: Connection) -> None:
@@ -222,7 +222,11 @@ class _Front:
                 case Answer(message=None):
                     ticket.place.nothing()
                 case Answer(message=message, version=version):
-                    ticket.place.send(frames.build_response(message, version, ticket.correlation_id))
+                    try:
+                        ticket.place.send(frames.build_response(message, version, ticket.correlation_id))
+                    except EncodeError:  # a mistake of ours, which must not reach other connections
+                        log.exception("an answer cannot be built", extra={"peer": ticket.connection.peer})
+                        ticket.connection.close("internal error")
         self._nap.deadline = self._due()
 
     def drain(self) -> None:

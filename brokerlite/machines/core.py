@@ -241,8 +241,13 @@ class BrokerCore:
         return wait in self._by_connection.get(wait.connection, ())
 
     def _finish(self, wait: Wait) -> None:
-        if self._forget(wait):
+        if not self._forget(wait):
+            return
+        try:
             self._actions.append(Answer(wait.ticket, wait.finish(), wait.version))
+        except Exception:  # a mistake of ours, found while another request is served: it must not fail with this one
+            log.exception("a waiting answer failed")
+            self._actions.append(Close(wait.ticket, "internal error"))
 
     def _forget(self, wait: Wait) -> bool:
         """Take ``wait`` out of everything; whether it was there."""

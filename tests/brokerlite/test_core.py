@@ -2,10 +2,11 @@
 
 import pytest
 
-from ottla.brokerlite.machines.core import Answer, Close
+from ottla.brokerlite.machines.core import Answer, Call, Close
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.frames import RequestHeader
 from ottla.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
 
@@ -127,6 +128,21 @@ def test_a_drain_answers_everybody(machine: Machine) -> None:
     machine.ask(fetching(wait=60))
 
 
+def test_an_answer_that_fails_closes_its_own_connection_and_no_other(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = machine.send(fetching())
+
+    def broken(*args: object, **others: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(machine.log(), "read", broken)
+    produce = machine.send(producing(a_batch()))
+    first, second = machine.poll()
+    assert isinstance(first, Close) and first.ticket == fetch
+    assert isinstance(second, Answer) and second.ticket == produce
+
+
 def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Machine) -> None:
     machine.send(producing(a_batch(b"a"), acks=0))
     (action,) = machine.poll()
@@ -139,9 +155,6 @@ def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Mac
 
 @pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (8, 2), (22, 6), (18, 5)])
 def test_what_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
-    from ottla.brokerlite.machines.core import Call
-    from ottla.codec.frames import RequestHeader
-
     header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
     with pytest.raises(RemoteProtocolError):
         machine.core.handle(1, Call(1, "", header, ApiVersionsRequest(), 0, 0))

@@ -49,7 +49,7 @@ def process(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
 def test_after_kill_9_a_retry_is_stored_once_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     acknowledged = 0
-    for _ in range(4):
+    for _ in range(3):
         with process(tmp_path / "data", port) as broker, Peer(port) as peer:
             if acknowledged == 0:
                 create_topic(f"127.0.0.1:{port}", "t", segment_bytes="20000")

@@ -232,6 +232,7 @@ async def test_a_port_in_use_is_refused_with_advice_and_the_folder_is_free_again
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}: the port is in use"):
             await run_broker(BrokerConfig(port=port, data=tmp_path / "data"))
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists(), "the next start need not check everything"
     async with a_broker(data=tmp_path / "data"):
         pass
 
