@@ -10,6 +10,7 @@ Rules:
 - Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
   nobody else notices.
 - An exception out of the service is a bug: it is logged with its traceback and closes that connection only.
+- Who drains reads no more requests, and answers those it has read.
 - Every wait has a bound: idle connections, peers that do not read their answers, the drain at the end.
 """
 
@@ -89,24 +90,28 @@ class Connection:
         id: counts up over the life of the listener.
         peer: ``host:port``, for logs.
         local_host: the address of ours that the peer came by.
+        unsent: bytes of answers that the peer has not taken yet.
     """
 
     def __init__(self, number: int, stream: trio.SocketStream, service: Service, limits: Limits) -> None:
         self.id = number
         host, port, *_ = stream.socket.getpeername()
-        self.peer = f"{host}:{port}"
+        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.local_host: str = stream.socket.getsockname()[0].removeprefix("::ffff:")
+        self.unsent = 0
         self._stream, self._service, self._limits = stream, service, limits
         self._answers: deque[Answer] = deque()
-        self._progress = trio.Event()
-        self.unsent = 0
+        self._waiting = trio.lowlevel.ParkingLot()
+        """Tasks that look again whenever an answer was filled or sent, or the reader was told to hold or go on."""
         self._draining = False
         self._held = False
+        self._over = False
         self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
         self._why = "closed by the peer"
 
     def wake(self) -> None:
-        self._progress.set()
+        self._waiting.unpark_all()
 
     def hold(self, held: bool) -> None:
         """Take no more requests from the peer until told otherwise: there is no room for what it sends."""
@@ -114,9 +119,9 @@ class Connection:
         self.wake()
 
     async def room(self, limit: int) -> None:
-        """Wait until at most ``limit`` bytes of answers are unsent."""
-        while self.unsent > limit:
-            await self._turn()
+        """Wait until at most ``limit`` bytes of answers are unsent, or the connection is over."""
+        while self.unsent > limit and not self._over:
+            await self._waiting.park()
 
     def close(self, why: str) -> None:
         """Close without another answer; ``why`` goes into the log."""
@@ -124,84 +129,89 @@ class Connection:
         self._scope.cancel()
 
     def drain(self) -> None:
-        """Answer what was asked, then close."""
+        """Read no more, answer what was asked, then close."""
         self._draining = True
+        self._reading.cancel()
         self.wake()
 
     async def run(self) -> None:
-        self._service.connected(self)
         log.debug("connected", extra={"peer": self.peer})
         try:
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read)
-                    nursery.start_soon(self._write)
+            self._service.connected(self)
+            try:
+                with self._scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._read)
+                        nursery.start_soon(self._write)
+            finally:
+                self._service.disconnected(self)
+        except Exception:  # a bug of the service must not take the other connections with it
+            self._why = "internal error"
+            log.exception("a request failed; its connection is closed", extra={"peer": self.peer})
         finally:
-            self._service.disconnected(self)
-            with trio.move_on_after(0):
-                await self._stream.aclose()
+            self._over = True
+            self.wake()
             log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
+            await trio.aclose_forcefully(self._stream)
 
     async def _read(self) -> None:
         reader = FrameReader(self._limits.max_frame)
+        with self._reading:
+            while data := await self._receive():
+                try:
+                    for frame in reader.feed(data):
+                        while self._held or len(self._answers) >= self._limits.pipeline:
+                            await self._waiting.park()
+                        answer = Answer(self)
+                        self._answers.append(answer)
+                        self._service.request(self, frame, answer)
+                except RemoteProtocolError as error:
+                    log.warning("connection refused: %s", error, extra={"peer": self.peer})
+                    self.close(str(error))
+                    return
+            self._scope.cancel()
+
+    async def _receive(self) -> bytes:
+        """What the peer sent; nothing where it, or our patience, came to an end."""
         while True:
             try:
                 with trio.fail_after(self._limits.idle):
-                    data = await self._stream.receive_some(_CHUNK)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                data = b""
+                    return await self._stream.receive_some(_CHUNK)
+            except trio.BrokenResourceError:
+                return b""
             except trio.TooSlowError:
-                if self._answers:
-                    continue
-                self.close(f"idle for {self._limits.idle:g} s")
-                return
-            if not data:
-                self._scope.cancel()
-                return
-            try:
-                for frame in reader.feed(data):
-                    while self._held or len(self._answers) >= self._limits.pipeline:
-                        await self._turn()
-                    answer = Answer(self)
-                    self._answers.append(answer)
-                    self._service.request(self, frame, answer)
-            except RemoteProtocolError as error:
-                log.warning("connection refused: %s", error, extra={"peer": self.peer})
-                self.close(str(error))
-                return
-            except Exception:  # a bug must not take the other connections with it
-                log.exception("a request failed; its connection is closed", extra={"peer": self.peer})
-                self.close("internal error")
-                return
-
-    async def _turn(self) -> None:
-        """Wait until an answer was filled or sent."""
-        if self._progress.is_set():
-            self._progress = trio.Event()
-        await self._progress.wait()
+                if not self._answers:  # else it waits for us
+                    self._why = f"idle for {self._limits.idle:g} s"
+                    return b""
 
     async def _write(self) -> None:
         while True:
-            ready: list[bytes] = []
-            while self._answers and (frames := self._answers[0].frames) is not None:
-                ready += frames
-                self._answers.popleft()
-                self.wake()
-            if ready:
+            if ready := self._take_ready():
                 try:
                     with trio.fail_after(self._limits.write):
                         await self._stream.send_all(b"".join(ready))
-                    self.unsent -= sum(map(len, ready))
-                    self.wake()
                 except trio.BrokenResourceError:
                     self._scope.cancel()
+                    return
                 except trio.TooSlowError:
                     self.close(f"the peer took no answer for {self._limits.write:g} s")
+                    return
+                self.unsent -= sum(map(len, ready))
+                self.wake()
             elif self._draining and not self._answers:
                 self.close("the listener closes")
-                await trio.lowlevel.checkpoint()
+                return
             else:
-                await self._turn()
+                await self._waiting.park()
+
+    def _take_ready(self) -> list[bytes]:
+        """The answers that can be sent: those in front that are filled."""
+        ready: list[bytes] = []
+        while self._answers and (frames := self._answers[0].frames) is not None:
+            ready += frames
+            self._answers.popleft()
+            self.wake()
+        return ready
 
 
 class Listener:
@@ -217,8 +227,10 @@ class Listener:
         self._numbers = itertools.count(1)
         self._sockets: list[tuple[trio.SocketListener, Service]] = []
         self._connections: set[Connection] = set()
+        self._departures = trio.lowlevel.ParkingLot()
+        """Who waits for connections to end."""
         self._nursery: trio.Nursery | None = None
-        self._accepting = trio.CancelScope()
+        self._draining = trio.Event()
 
     async def open(self, host: str, port: int, service: Service) -> int:
         """Listen on one more address (port 0: any free one); return the port.
@@ -226,74 +238,97 @@ class Listener:
         Raises:
             ConfigurationError: the address is in use, not ours, or not allowed.
         """
-        try:
-            listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
-        except OSError as error:
-            raise ConfigurationError(f"cannot listen on {host}:{port}: {_advice(error)}") from error
-        first, *others = listeners
-        bound: int = first.socket.getsockname()[1]
-        for other in others if port == 0 else ():
-            await other.aclose()
-        for listener in [first, *(others if port else ())]:
+        listeners = await _listen(host, port)
+        bound: int = listeners[0].socket.getsockname()[1]
+        for listener in listeners:
+            if self._draining.is_set():
+                listener.socket.close()
+                continue
             self._sockets.append((listener, service))
             if self._nursery is not None:
-                self._nursery.start_soon(self._accept, listener, service)
+                self._nursery.start_soon(self._accept, self._nursery, listener, service)
         return bound
 
     async def run(self) -> None:
         """Accept and serve until cancelled or drained."""
         try:
-            async with trio.open_nursery() as connections, trio.open_nursery() as acceptors:
-                self._nursery = acceptors
-                self._accepting = acceptors.cancel_scope
-                self._connection_nursery = connections
+            async with trio.open_nursery() as self._nursery:
                 for listener, service in self._sockets:
-                    acceptors.start_soon(self._accept, listener, service)
+                    self._nursery.start_soon(self._accept, self._nursery, listener, service)
+                await self._draining.wait()
         finally:
             self._nursery = None
-            for listener, _ in self._sockets:
-                listener.socket.close()
+            self._close_sockets()
 
     async def drain(self) -> None:
         """Accept nobody any more, answer what was asked, close; bounded by `Limits.drain`."""
-        self._accepting.cancel()
-        for listener, _ in self._sockets:
-            listener.socket.close()
-        for connection in list(self._connections):
+        self._draining.set()
+        self._close_sockets()
+        for connection in self._connections:
             connection.drain()
         with trio.move_on_after(self._limits.drain):
             while self._connections:
-                await trio.sleep(0.01)
-        for connection in list(self._connections):
+                await self._departures.park()
+        for connection in self._connections:
             connection.close("the listener closes")
 
-    async def _accept(self, listener: trio.SocketListener, service: Service) -> None:
+    def _close_sockets(self) -> None:
+        for listener, _ in self._sockets:
+            listener.socket.close()
+
+    async def _accept(self, nursery: trio.Nursery, listener: trio.SocketListener, service: Service) -> None:
         while True:
             try:
                 stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return  # by `drain`
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 log.error("cannot accept: %s", error)
                 await trio.sleep(0.1)
                 continue
-            self._connection_nursery.start_soon(self._serve, stream, service)
+            if connection := self._admitted(stream, service):
+                nursery.start_soon(self._serve, connection)
+            else:
+                stream.socket.close()
 
-    async def _serve(self, stream: trio.SocketStream, service: Service) -> None:
+    def _admitted(self, stream: trio.SocketStream, service: Service) -> Connection | None:
+        """The connection, known from now on to `drain`; ``None`` where the peer is gone or there are too many."""
         try:
             connection = Connection(next(self._numbers), stream, service, self._limits)
         except OSError:  # gone before we looked
-            await trio.aclose_forcefully(stream)
-            return
+            return None
         if len(self._connections) >= self._limits.max_connections:
             log.warning("connection refused: %d are open", len(self._connections), extra={"peer": connection.peer})
-            await trio.aclose_forcefully(stream)
-            return
+            return None
         self._connections.add(connection)
+        return connection
+
+    async def _serve(self, connection: Connection) -> None:
         try:
             await connection.run()
         finally:
             self._connections.discard(connection)
+            self._departures.unpark_all()
+
+
+async def _listen(host: str, port: int, purpose: str = "") -> list[trio.SocketListener]:
+    """Listeners on all addresses of ``host`` with one port; with port 0 on the first address only, on any free port.
+
+    Raises:
+        ConfigurationError: the address is in use, not ours, or not allowed.
+    """
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
+    except OverflowError:
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: ports end at 65535") from None
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: {_advice(error)}") from error
+    if port == 0:
+        while len(listeners) > 1:  # each has another port
+            listeners.pop().socket.close()
+    return listeners
 
 
 def _advice(error: OSError) -> str:
@@ -339,9 +374,6 @@ async def serve_health(host: str, port: int, ready: Callable[[], bool], *, opene
                 pass
         await trio.aclose_forcefully(stream)
 
-    try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        raise ConfigurationError(f"cannot listen on {host}:{port} for health checks: {_advice(error)}") from error
+    listeners = await _listen(host, port, " for health checks")
     opened(listeners[0].socket.getsockname()[1])
     await trio.serve_listeners(answer, listeners)
