@@ -71,7 +71,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def classpath() -> str:
-    """The class path of Kafka's brokers, tools and Java clients; downloads the jars the first time (130 MB)."""
+    """The class path of Kafka's brokers, tools and Java clients; downloads the jars the first time (65 MB)."""
     home = CACHE / "apache-kafka" / VERSION
     libs = home / "libs"
     if libs.exists():
