@@ -21,6 +21,7 @@ from ottla.errors import (
     CorruptMessage,
     DecodeError,
     InvalidRecord,
+    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
@@ -136,10 +137,15 @@ class Rewriter:
         """Deliver the record set ``data`` that a client sent for a partition; ``answered`` hears what became of it."""
         if topic in self._cluster.topics and not any(each.topic == topic for each in self._parked):
             self._accept(topic, partition, data or b"", transactional, answered, now)
-        else:
-            self._control.want_topics(topic)
-            self._parked.append(_Parked(topic, partition, data or b"", transactional, answered, now + METADATA_WAIT))
-            self.buffered += len(data or b"")
+            return
+        try:
+            self._check_room()
+        except NotEnoughReplicas as error:
+            answered(Outcome(error.code, error_message=error.detail), now)
+            return
+        self._control.want_topics(topic)
+        self._parked.append(_Parked(topic, partition, data or b"", transactional, answered, now + METADATA_WAIT))
+        self.buffered += len(data or b"")
 
     def _accept(
         self, topic: str, partition: int, data: bytes, transactional: bool, answered: Answered, now: float
@@ -159,6 +165,7 @@ class Rewriter:
                     case Outcome() as outcome:
                         answered(outcome, now)
                         return
+            self._check_room()
             client_batch = self._sorted(topic, partition, batch, ways, window)
         except BrokerError as error:
             self._tally(topic).refused += 1
@@ -168,6 +175,14 @@ class Rewriter:
         self.buffered += client_batch.size
         if window is None or window.begin(client_batch):
             self._deliver(client_batch, now)
+
+    def _check_room(self) -> None:
+        """Raises `NotEnoughReplicas` when far too much is buffered.
+
+        Clients are held before this; it bounds what ever new connections bring while upstream is away.
+        """
+        if self.buffered > 2 * self._config.max_buffered:
+            raise NotEnoughReplicas("the proxy's buffer is full, because upstream takes no records at the moment")
 
     def _sorted(
         self, topic: str, partition: int, batch: RecordBatch, ways: Routes, window: "Window[ClientBatch] | None"

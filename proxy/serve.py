@@ -296,13 +296,16 @@ class _Pipe:
         self._scope = trio.CancelScope()
         self._outgoing: deque[bytes] = deque()
         self._queued = 0
+        self._holds = False
+        """The client is not read."""
         self._more = trio.Event()
         self._why = "closed by the proxy"
 
     def send(self, data: bytes) -> None:
         self._outgoing.append(data)
         self._queued += len(data)
-        if self._queued > _ROOM and self._client is not None:
+        if self._queued > _ROOM and self._client is not None and not self._holds:
+            self._holds = True
             self._driver.hold(self._client.id, "upstream", True)
         self._more.set()
 
@@ -320,6 +323,8 @@ class _Pipe:
                 self._why = f"cannot connect: {error.strerror or error}"
             except (trio.BrokenResourceError, trio.TooSlowError) as error:
                 self._why = f"broke: {error.__cause__ or error or type(error).__name__}"
+        if self._client is not None and self._holds:
+            self._driver.hold(self._client.id, "upstream", False)
         self._driver.happened(Lost(self._link, self._why))
 
     async def _pump(self) -> None:
@@ -360,5 +365,6 @@ class _Pipe:
                 with trio.fail_after(_WRITE_TIMEOUT):
                     await stream.send_all(data)
                 self._queued -= len(data)
-            if self._client is not None:
+            if self._client is not None and self._holds:
+                self._holds = False
                 self._driver.hold(self._client.id, "upstream", False)

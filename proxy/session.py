@@ -216,6 +216,8 @@ class Session:
             self._forward(frame, arrived if message.acks else None, now)
         if message.acks == 0:
             self._answer(ticket, b"")
+        elif not passed:
+            gathering.answer_if_complete()
 
     def _rewrite(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
         transactional = message.transactional_id is not None
@@ -266,33 +268,33 @@ class Gathering:
         self.topics = len(request.topic_data)
         self._correlation_id, self._answer = correlation_id, answer
         self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
-        self._open = sum(len(indexes) for _, indexes in self._order)
+        self._places = {(name, index) for name, indexes in self._order for index in indexes}
+        self._answered = False
         self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._upstream = ProduceResponse(responses=())
 
     def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
         """The proxy has done with one partition."""
-        self._settle(
-            topic,
-            PartitionProduceResponse(
-                index=partition,
-                error_code=outcome.error_code,
-                base_offset=outcome.base_offset,
-                error_message=outcome.error_message,
-            ),
+        self._settled[topic, partition] = PartitionProduceResponse(
+            index=partition,
+            error_code=outcome.error_code,
+            base_offset=outcome.base_offset,
+            error_message=outcome.error_message,
         )
+        self.answer_if_complete()
 
     def take(self, answer: ProduceResponse) -> None:
         """Upstream has answered for its part."""
         self._upstream = answer
         for topic in answer.responses:
             for each in topic.partition_responses:
-                self._settle(topic.name, each)
+                self._settled[topic.name, each.index] = each
+        self.answer_if_complete()
 
-    def _settle(self, topic: str, response: PartitionProduceResponse) -> None:
-        self._settled[topic, response.index] = response
-        self._open -= 1
-        if self._open == 0:
+    def answer_if_complete(self) -> None:
+        """Answer once every partition is settled; a request may name none at all."""
+        if not self._answered and self._settled.keys() >= self._places:
+            self._answered = True
             self._answer(build_response(self._response(), self.version, self._correlation_id))
 
     def _response(self) -> ProduceResponse:

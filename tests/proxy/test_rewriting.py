@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
@@ -225,6 +226,13 @@ def test_a_rewritten_topic_that_upstream_does_not_have_is_given_back_in_time() -
     assert world.core.rewriter.buffered == 0
 
 
+def test_records_of_unknown_topics_are_bounded_too() -> None:
+    world = World(Upstream({"flights": 1}), "*=rewrite", max_buffered=1000)
+    replies = [world.produce(n, {("nowhere", 0): batch([(b"k", bytes(900))])}) for n in range(5)]
+    assert [reply.frame is None for reply in replies] == [True, True, True, False, False]
+    assert replies[4].code == 19
+
+
 def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
     world = World(Upstream({"flights": 1}), "*=rewrite")
     replies = [world.produce(1, {("new", 0): batch([(b"k", b"%d" % n)])}) for n in range(3)]
@@ -379,6 +387,22 @@ def test_producing_clients_are_held_while_too_much_is_buffered() -> None:
     world.release()
     assert world.held == set()
     assert world.core.rewriter.buffered == 0
+
+
+def test_a_full_buffer_takes_no_records_of_new_connections_either() -> None:
+    world = world_of(max_buffered=10_000)
+    world.slow = True
+    replies = [world.produce(n, {("flights", 3): batch([(b"k", bytes(6000))])}) for n in range(10)]
+    assert [reply.code for reply in replies[4:]] == [19] * 6
+    for _ in range(4):
+        world.release()
+    assert [reply.code for reply in replies[:4]] == [0] * 4
+
+
+def test_a_request_without_partitions_is_answered(world: World) -> None:
+    assert world.produce(1, {}).produced == {}
+    empty = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="flights", partition_data=()),))
+    assert world.request(1, empty, 9).produced == {}
 
 
 def test_the_number_of_partitions_is_pinned(world: World, caplog: pytest.LogCaptureFixture) -> None:
