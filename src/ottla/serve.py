@@ -317,14 +317,16 @@ async def _listen(host: str, port: int, purpose: str = "") -> list[trio.SocketLi
     """Listeners on all addresses of ``host`` with one port; with port 0 on the first address only, on any free port.
 
     Raises:
-        ConfigurationError: the address is in use, not ours, or not allowed.
+        ConfigurationError: the address is in use, not ours, not allowed, or none at all.
     """
+    if not 0 <= port <= 65535:  # the resolver would take it modulo 65536
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: ports are 0 to 65535")
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
-    except OverflowError:
-        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: ports end at 65535") from None
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: {_advice(error)}") from error
+    except UnicodeError:
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: that is no host name") from None
     if port == 0:
         while len(listeners) > 1:  # each has another port
             listeners.pop().socket.close()

@@ -1,0 +1,522 @@
+"""The listener of both servers, on real sockets: order, limits, garbage, faults of the service, drain.
+
+The clock is trio's `MockClock`: it jumps when nothing has happened for a moment, so that no test waits.
+"""
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ottla.codec.frames import framed
+from ottla.errors import ConfigurationError, RemoteProtocolError
+from ottla.serve import Answer, Connection, Limits, Listener, serve_health
+
+LOCAL = "127.0.0.1"
+LIMITS = Limits(max_frame=1000, max_connections=3, pipeline=4, idle=60.0, write=20.0, drain=5.0)
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0.02)
+
+
+class Desk:
+    """A service that keeps what it was asked; ``answering`` is done to each request, if given."""
+
+    def __init__(self, answering: Callable[[bytes, Answer], None] | None = None) -> None:
+        self.asked: list[bytes] = []
+        self.places: dict[bytes, Answer] = {}
+        self.connections: list[Connection] = []
+        self.left: list[Connection] = []
+        self._answering = answering
+
+    def connected(self, connection: Connection) -> None:
+        self.connections.append(connection)
+
+    def request(self, connection: Connection, frame: bytes, answer: Answer) -> None:
+        self.asked.append(frame)
+        self.places[frame] = answer
+        if self._answering is not None:
+            self._answering(frame, answer)
+
+    def disconnected(self, connection: Connection) -> None:
+        self.left.append(connection)
+
+
+def echo(frame: bytes, answer: Answer) -> None:
+    answer.send(framed(frame))
+
+
+@asynccontextmanager
+async def listening(desk: Desk, limits: Limits = LIMITS) -> AsyncIterator[tuple[Listener, int]]:
+    listener = Listener(limits)
+    port = await listener.open(LOCAL, 0, desk)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        yield listener, port
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def peer(port: int) -> AsyncIterator[trio.SocketStream]:
+    async with await trio.open_tcp_stream(LOCAL, port) as stream:
+        yield stream
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the others run until ``condition``; ten (mocked) seconds at most."""
+    with trio.fail_after(10):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+async def received(stream: trio.SocketStream, size: int) -> bytes:
+    got = b""
+    with trio.fail_after(10):
+        while len(got) < size:
+            data = await stream.receive_some(size - len(got))
+            assert data, f"closed after {got!r}"
+            got += data
+    return got
+
+
+async def closed(stream: trio.SocketStream, within: float = 10.0) -> float:
+    """Wait until the other side closes; return how long that took, in seconds."""
+    start = trio.current_time()
+    with trio.fail_after(within):
+        with suppress(trio.BrokenResourceError):
+            assert await stream.receive_some(1) == b""
+    return trio.current_time() - start
+
+
+# --- order
+
+
+async def test_answers_leave_in_the_order_of_the_requests(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b") + framed(b"c"))
+        await until(lambda: len(desk.asked) == 3)
+        desk.places[b"c"].send(framed(b"C"))
+        desk.places[b"b"].send(framed(b"B")[:3], framed(b"B")[3:])
+        with trio.move_on_after(1) as nothing_yet:
+            await stream.receive_some(1)
+        assert nothing_yet.cancelled_caught
+        desk.places[b"a"].send(framed(b"A"))
+        assert await received(stream, 15) == framed(b"A") + framed(b"B") + framed(b"C")
+
+
+async def test_a_request_without_an_answer_holds_nobody_up(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b"))
+        await until(lambda: len(desk.asked) == 2)
+        desk.places[b"b"].send(framed(b"B"))
+        desk.places[b"a"].nothing()
+        assert await received(stream, 5) == framed(b"B")
+
+
+async def test_requests_without_answers_do_not_fill_the_pipeline(clock: MockClock) -> None:
+    desk = Desk(lambda frame, answer: answer.nothing())
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"x") * (10 * LIMITS.pipeline))
+        await until(lambda: len(desk.asked) == 10 * LIMITS.pipeline)
+
+
+async def test_no_more_requests_are_read_than_the_pipeline_holds(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        frames = [bytes((n,)) for n in range(10)]
+        await stream.send_all(b"".join(map(framed, frames)))
+        await until(lambda: len(desk.asked) == LIMITS.pipeline)
+        await trio.sleep(1)
+        assert desk.asked == frames[: LIMITS.pipeline]
+        desk.places[frames[1]].nothing()
+        await trio.sleep(1)
+        assert len(desk.asked) == LIMITS.pipeline, "the place in front is not filled yet"
+        desk.places[frames[0]].send(framed(b"first"))
+        await until(lambda: len(desk.asked) == LIMITS.pipeline + 2)
+
+
+async def test_a_frame_may_come_byte_by_byte(clock: MockClock) -> None:
+    async with listening(Desk(echo)) as (_, port), peer(port) as stream:
+        for byte in framed(b"slow"):
+            await stream.send_all(bytes((byte,)))
+            await trio.sleep(1)
+        assert await received(stream, 8) == framed(b"slow")
+
+
+# --- holding
+
+
+async def test_a_held_peer_is_read_no_further(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await until(lambda: desk.connections)
+        desk.connections[0].hold(True)
+        await stream.send_all(framed(b"a"))
+        await trio.sleep(1)
+        assert desk.asked == []
+        desk.connections[0].hold(False)
+        assert await received(stream, 5) == framed(b"a")
+
+
+async def test_room_comes_when_the_peer_takes_its_answers(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b"))
+        await until(lambda: len(desk.asked) == 2)
+        [connection] = desk.connections
+        desk.places[b"b"].send(framed(b"B"))
+        assert connection.unsent == 5
+        with trio.move_on_after(1) as no_room:
+            await connection.room(4)
+        assert no_room.cancelled_caught
+        desk.places[b"a"].nothing()
+        with trio.fail_after(1):
+            await connection.room(0)
+        assert connection.unsent == 0
+
+
+async def test_nobody_waits_for_room_with_a_peer_that_is_gone(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port):
+        async with peer(port) as stream:
+            await stream.send_all(framed(b"a") + framed(b"b"))
+            await until(lambda: len(desk.asked) == 2)
+            desk.places[b"b"].send(framed(b"B"))
+        with trio.fail_after(1):
+            await desk.connections[0].room(0)
+
+
+# --- garbage, and faults of the service
+
+
+@pytest.mark.parametrize(
+    ("garbage", "complaint"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS hello"),
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (framed(b"x" * 1001), "a frame of 1001 bytes is over the limit of 1000"),
+        (b"\xff" * 8, "a frame of -1 bytes"),
+    ],
+)
+async def test_garbage_closes_its_connection_only_and_the_log_says_what_it_looks_like(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, garbage: bytes, complaint: str
+) -> None:
+    async with listening(Desk(echo)) as (_, port), peer(port) as good, peer(port) as bad:
+        await bad.send_all(garbage)
+        await closed(bad)
+        await good.send_all(framed(b"still here"))
+        assert await received(good, 14) == framed(b"still here")
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert complaint in record.getMessage()
+    assert record.__dict__["peer"].startswith("127.0.0.1:")
+
+
+async def test_a_request_that_breaks_the_protocol_closes_its_connection(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(frame: bytes, answer: Answer) -> None:
+        raise RemoteProtocolError("nobody speaks so")
+
+    desk = Desk(refuse)
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b"))
+        await closed(stream)
+    assert desk.asked == [b"a"]
+    assert [record.getMessage() for record in caplog.records] == ["connection refused: nobody speaks so"]
+
+
+class Faulty(Desk):
+    """Fails where it is told to, for the first connection only."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(echo)
+        self._where = where
+
+    def connected(self, connection: Connection) -> None:
+        super().connected(connection)
+        self._fail("connected", connection)
+
+    def request(self, connection: Connection, frame: bytes, answer: Answer) -> None:
+        self._fail("request", connection)
+        if self._where == "answer" and connection.id == 1:
+            answer.send("not bytes")  # type: ignore[arg-type] # on purpose
+        else:
+            super().request(connection, frame, answer)
+
+    def disconnected(self, connection: Connection) -> None:
+        super().disconnected(connection)
+        self._fail("disconnected", connection)
+
+    def _fail(self, here: str, connection: Connection) -> None:
+        if here == self._where and connection.id == 1:
+            raise ZeroDivisionError(here)
+
+
+@pytest.mark.parametrize("where", ["connected", "request", "answer", "disconnected"])
+async def test_a_fault_of_the_service_costs_one_connection_and_is_logged(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    desk = Faulty(where)
+    async with listening(desk) as (_, port):
+        async with peer(port) as bad, peer(port) as good:
+            await until(lambda: len(desk.connections) == 2)
+            if where != "connected":
+                await bad.send_all(framed(b"a"))
+            if where == "disconnected":
+                await bad.aclose()
+            else:
+                await closed(bad)
+            await good.send_all(framed(b"b"))
+            assert await received(good, 5) == framed(b"b")
+        await until(lambda: desk.connections[1] in desk.left)
+        assert (desk.connections[0] in desk.left) is (where != "connected"), "only who connected disconnects"
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info
+
+
+async def test_a_probe_that_connects_and_goes_leaves_no_trace_in_the_log(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    desk = Desk()
+    async with listening(desk) as (_, port):
+        async with peer(port):
+            pass
+        await until(lambda: desk.left)
+        async with peer(port) as stream:  # and one that slams the door
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))
+        await until(lambda: len(desk.left) == len(desk.connections))
+    assert caplog.records == []
+
+
+# --- bounds
+
+
+async def test_an_idle_connection_is_closed(clock: MockClock) -> None:
+    async with listening(Desk(echo)) as (_, port), peer(port) as stream:
+        await trio.sleep(LIMITS.idle - 1)
+        await stream.send_all(framed(b"a"))
+        await received(stream, 5)
+        assert await closed(stream, 2 * LIMITS.idle) == pytest.approx(LIMITS.idle, abs=1)
+
+
+async def test_a_peer_that_waits_for_an_answer_is_not_idle(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"long poll"))
+        await trio.sleep(5 * LIMITS.idle)
+        desk.places[b"long poll"].send(framed(b"at last"))
+        assert await received(stream, 11) == framed(b"at last")
+
+
+async def test_a_peer_that_does_not_take_its_answers_is_cut_off(clock: MockClock) -> None:
+    desk = Desk(lambda frame, answer: answer.send(bytes(50_000_000)))
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"much"))
+        start = trio.current_time()
+        with trio.fail_after(2 * LIMITS.write):
+            while not desk.left:
+                await trio.sleep(1)
+        assert trio.current_time() - start == pytest.approx(LIMITS.write, abs=2)
+
+
+async def test_there_are_no_more_connections_than_allowed(clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(echo)
+    async with listening(desk) as (_, port), peer(port), peer(port), peer(port) as last:
+        await until(lambda: len(desk.connections) == 3)
+        async with peer(port) as surplus:
+            await closed(surplus)
+        assert [record.getMessage() for record in caplog.records] == ["connection refused: 3 are open"]
+        await last.aclose()
+        await until(lambda: desk.left)
+        async with peer(port) as stream:
+            await stream.send_all(framed(b"room again"))
+            assert await received(stream, 14) == framed(b"room again")
+
+
+# --- drain and the end
+
+
+async def test_a_drain_answers_what_was_asked_and_reads_no_more(clock: MockClock) -> None:
+    desk = Desk()
+    listener = Listener(LIMITS)
+    port = await listener.open(LOCAL, 0, desk)
+    async with trio.open_nursery() as nursery, peer(port) as busy, peer(port) as quiet:
+        nursery.start_soon(listener.run)
+        await busy.send_all(framed(b"asked"))
+        await until(lambda: desk.asked and len(desk.connections) == 2)
+        nursery.start_soon(listener.drain)
+        assert await closed(quiet) < 1
+        await busy.send_all(framed(b"too late"))
+        await trio.sleep(1)
+        desk.places[b"asked"].send(framed(b"answered"))
+        assert await received(busy, 12) == framed(b"answered")
+        assert await closed(busy) < 1
+        with pytest.raises(OSError):
+            await trio.open_tcp_stream(LOCAL, port)
+    assert desk.asked == [b"asked"]
+    assert len(desk.left) == 2
+
+
+async def test_a_drain_does_not_wait_for_an_answer_for_ever(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (listener, port), peer(port) as stream:
+        await stream.send_all(framed(b"asked"))
+        await until(lambda: desk.asked)
+        start = trio.current_time()
+        await listener.drain()
+        assert trio.current_time() - start == pytest.approx(LIMITS.drain)
+        await closed(stream, 1)
+
+
+async def test_a_drain_includes_who_has_only_just_been_accepted(clock: MockClock) -> None:
+    listener = Listener(LIMITS)
+    port = await listener.open(LOCAL, 0, Desk())
+    with trio.fail_after(1):
+        async with peer(port) as stream, trio.open_nursery() as nursery:
+            nursery.start_soon(listener.run)
+            for _ in range(4):  # steps of the acceptance; whichever it is at, nobody is forgotten
+                await trio.lowlevel.checkpoint()
+                nursery.start_soon(listener.drain)
+            await closed(stream)
+
+
+async def test_what_was_answered_without_bytes_does_not_delay_a_drain(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (listener, port), peer(port) as stream:
+        await stream.send_all(framed(b"acks=0"))
+        await until(lambda: desk.asked)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.drain)
+            await trio.testing.wait_all_tasks_blocked()
+            desk.places[b"acks=0"].nothing()
+            assert await closed(stream) < 1
+
+
+async def test_cancellation_closes_everything(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port):
+        stream = await trio.open_tcp_stream(LOCAL, port)
+        await stream.send_all(framed(b"asked"))
+        await until(lambda: desk.asked)
+    assert desk.left == desk.connections
+    async with stream:
+        await closed(stream)
+    with pytest.raises(OSError):
+        await trio.open_tcp_stream(LOCAL, port)
+
+
+async def test_a_port_may_be_opened_while_others_are_served(clock: MockClock) -> None:
+    first, second = Desk(echo), Desk(echo)
+    async with listening(first) as (listener, _):
+        port = await listener.open(LOCAL, 0, second)
+        async with peer(port) as stream:
+            await stream.send_all(framed(b"a"))
+            assert await received(stream, 5) == framed(b"a")
+        await listener.drain()
+        late = await listener.open(LOCAL, 0, second)
+        with pytest.raises(OSError):
+            await trio.open_tcp_stream(LOCAL, late)
+    assert (first.asked, second.asked) == ([], [b"a"])
+
+
+async def test_connections_know_their_ends(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await until(lambda: desk.connections)
+        assert desk.connections[0].peer == f"127.0.0.1:{stream.socket.getsockname()[1]}"
+        assert desk.connections[0].local_host == LOCAL
+        assert desk.connections[0].id == 1
+
+
+# --- addresses that cannot be used
+
+
+async def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    with socket.socket() as holder:
+        holder.bind((LOCAL, 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(
+            ConfigurationError, match=rf"cannot listen on 127\.0\.0\.1:{port}: the port is in use; stop"
+        ):
+            await Listener().open(LOCAL, port, Desk())
+        with pytest.raises(ConfigurationError, match=f"{port} for health checks: the port is in use"):
+            await serve_health(LOCAL, port, lambda: True, opened=print)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "complaint"),
+    [
+        ("192.0.2.1", 0, "the address is not one of this machine"),
+        (LOCAL, -1, "ports are 0 to 65535"),
+        (LOCAL, 65536, "ports are 0 to 65535"),
+        ("no..host", 9092, r"cannot listen on no\.\.host:9092: that is no host name"),
+    ],
+)
+async def test_an_address_that_cannot_be_used_is_named(host: str, port: int, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        await Listener().open(host, port, Desk())
+
+
+async def test_a_name_with_several_addresses_gets_one_free_port(clock: MockClock) -> None:
+    listener = Listener(LIMITS)
+    port = await listener.open("localhost", 0, Desk(echo))
+    assert port
+    await listener.drain()
+    await listener.run()
+
+
+# --- health
+
+
+@asynccontextmanager
+async def probed(ready: Callable[[], bool]) -> AsyncIterator[int]:
+    ports: list[int] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: serve_health(LOCAL, 0, ready, opened=ports.append))
+        await until(lambda: ports)
+        yield ports[0]
+        nursery.cancel_scope.cancel()
+
+
+async def asked(port: int, request: bytes) -> tuple[bytes, bytes]:
+    """The status line and the body of the answer."""
+    async with peer(port) as stream:
+        await stream.send_all(request)
+        answer = b"".join([data async for data in stream])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(body)}\r\n".encode() in head + b"\r\n"
+    return head.split(b"\r\n")[0], body
+
+
+async def test_health_is_ok_while_the_process_lives_and_ready_when_it_says_so(clock: MockClock) -> None:
+    state = {"ready": False}
+    async with probed(lambda: state["ready"]) as port:
+        assert await asked(port, b"GET /health HTTP/1.1\r\n\r\n") == (b"HTTP/1.1 200 OK", b"ok\n")
+        status, body = await asked(port, b"GET /ready HTTP/1.1\r\n\r\n")
+        assert status == b"HTTP/1.1 503 Service Unavailable"
+        assert body == b"not ready\n"
+        state["ready"] = True
+        assert await asked(port, b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n") == (b"HTTP/1.1 200 OK", b"ok\n")
+        status, body = await asked(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert status == b"HTTP/1.1 404 Not Found"
+        assert body == b"ask /health or /ready\n"
+
+
+async def test_a_prober_that_says_nothing_is_dropped(clock: MockClock) -> None:
+    async with probed(lambda: True) as port, peer(port) as silent, peer(port) as chatty:
+        await chatty.send_all(b"x" * 9000)
+        assert (await chatty.receive_some(12)) == b"HTTP/1.1 404"
+        assert await closed(silent) == pytest.approx(5, abs=1)
+        assert await asked(port, b"GET /health HTTP/1.1\r\n\r\n") == (b"HTTP/1.1 200 OK", b"ok\n")
