@@ -122,7 +122,7 @@ class BlockingClient:
                     if time.monotonic() - progress > self._options.api_timeout:
                         waited = f"nothing came for {self._options.api_timeout:g} s"
                         raise TimeoutExpired(f"{topic}-{partition} at offset {position}, wanted up to {end}: {waited}")
-                    self._turn()
+                    self._turn(fetcher.wait())
                     continue
                 progress = time.monotonic()
                 for batch in fetched.batches:
@@ -136,13 +136,15 @@ class BlockingClient:
     def _call(self, start: Callable[[float], Outcome[T]]) -> T:
         outcome = start(time.monotonic())
         while not outcome.done:
-            self._turn()
+            self._turn(outcome)
         return outcome.result()
 
-    def _turn(self) -> None:
-        """Carry out what the core wants, then wait for a socket or the core's deadline."""
+    def _turn(self, outcome: Outcome[Any]) -> None:
+        """Carry out what the core wants, then wait for a socket or its deadline, unless ``outcome`` is settled by then."""
         for action in self._core.poll(time.monotonic()):
             self._do(action)
+        if outcome.done:
+            return
         deadline = self._core.deadline
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if timeout is None and not self._links:
