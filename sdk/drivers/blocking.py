@@ -140,7 +140,7 @@ class BlockingClient:
         return outcome.result()
 
     def _turn(self, outcome: Outcome[Any]) -> None:
-        """Carry out what the core wants, then wait for a socket or its deadline, unless ``outcome`` is settled by then."""
+        """Carry out what the core wants; unless that settles ``outcome``, wait for a socket or the core's deadline."""
         for action in self._core.poll(time.monotonic()):
             self._do(action)
         if outcome.done:
