@@ -422,6 +422,13 @@ def test_an_error_in_a_record_says_which() -> None:
     assert caught.value.offset == len(record_bytes()) + 9
 
 
+def test_a_header_that_runs_over_the_end_with_a_record_that_says_so_too_is_refused_in_place() -> None:
+    honest = record_bytes(headers=zigzag(1) + zigzag(0) + zigzag(5) + b"hello")
+    with pytest.raises(DecodeError, match="5 bytes wanted, 1 left in the record") as caught:
+        batch_of(honest[:-4], 1).records()
+    assert caught.value.path == "records[0]"
+
+
 def test_many_headers_that_are_not_there_cost_nothing() -> None:
     body = record_bytes(headers=zigzag(2**31 - 1), length=zigzag(2**31 - 1))
     tracemalloc.start()
