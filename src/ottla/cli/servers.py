@@ -197,6 +197,6 @@ def _say(kind: str, facts: dict[str, Any], as_json: bool) -> None:
         line = json.dumps({"event": "listening", "kind": kind, **facts})
     else:
         known = {key.replace("_", " "): value for key, value in facts.items() if value not in (None, False)}
-        rest = ", ".join(f"{key} {value}" for key, value in known.items())
+        rest = ", ".join(key if value is True else f"{key} {value}" for key, value in known.items())
         line = f"{kind} listens: {rest}"
     typer.echo(line)

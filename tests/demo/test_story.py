@@ -1,0 +1,119 @@
+"""The demo's judgement, and its care for its processes."""
+
+import importlib.util
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import trio
+
+from ottla.cli.demo import story
+from ottla.cli.demo.children import DemoFailed, family
+from ottla.cli.demo.expected import Difference, Fleet, Scatter
+from ottla.cli.demo.story import Clock, Finding, Truth, wrongs
+from ottla.errors import ConfigurationError, TimeoutExpired
+
+ALL_THERE = Difference(missing=0, doubled=0, foreign=0)
+SCATTER = Scatter(records=4, without_key=1, aircraft=2, scattered=1, counted_apart=3)
+TRUTH = Truth(scatter={"t": SCATTER}, fleets={"UA": Fleet(flights=4)}, names={})
+
+
+def finding(
+    scatter: Scatter = SCATTER, fleets: dict[str, Fleet] | None = None, difference: Difference = ALL_THERE
+) -> dict[str, Finding]:
+    return {"t": Finding(scatter=scatter, fleets=fleets or {"UA": Fleet(flights=4)}, difference=difference)}
+
+
+def test_nothing_is_wrong_if_all_counts_are_as_computed() -> None:
+    assert wrongs(TRUTH, finding()) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (finding(difference=Difference(missing=1, doubled=0, foreign=0)), "missing=1"),
+        (finding(difference=Difference(missing=0, doubled=1, foreign=0)), "doubled=1"),
+        (finding(scatter=Scatter(records=4, without_key=1, aircraft=2, scattered=0, counted_apart=3)), "scattered=0"),
+        (finding(fleets={"UA": Fleet(flights=3)}), "flights=3"),
+        (finding(fleets={"UA": Fleet(flights=4), "XX": Fleet(flights=1)}), "carrier XX"),
+        ({}, "reported nothing"),
+    ],
+)
+def test_every_count_that_is_off_is_named(found: dict[str, Finding], words: str) -> None:
+    assert [words in wrong for wrong in wrongs(TRUTH, found)] == [True]
+
+
+def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else object())
+    with pytest.raises(ConfigurationError, match=r"^the demo needs pyspark: pip install 'ottla\[demo\]'$"):
+        story.need_extras()
+
+
+async def test_a_step_that_takes_too_long_is_an_error_that_names_it(autojump_clock: trio.testing.MockClock) -> None:
+    with pytest.raises(TimeoutExpired, match="'sleep' is not done after 5 s"), Clock().step("sleep", 5):
+        await trio.sleep(6)
+
+
+@pytest.fixture
+def talker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that runs the Python it is given."""
+    (tmp_path / "talker.py").write_text("import sys, json, os, time\nexec(sys.argv[1])\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "talker"
+
+
+async def test_a_child_is_heard_line_by_line_and_answered(tmp_path: Path, talker: str) -> None:
+    code = "print(json.dumps({'n': 1}), flush=True); print(json.dumps({'heard': sys.stdin.readline()}))"
+    async with family(tmp_path) as children:
+        child = await children.start("x", talker, code)
+        assert await child.hear() == {"n": 1}
+        await child.tell("go")
+        assert await child.expect() == {"heard": "go\n"}
+        assert await child.hear() is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("print('why', file=sys.stderr); sys.exit(3)", "x ended with code 3: why"),
+        ("os.kill(os.getpid(), 9)", "x ended with SIGKILL: it logged nothing"),
+        ("print(json.dumps({'error': 'no such thing'})); sys.exit(1)", "x: no such thing"),
+    ],
+)
+async def test_a_child_that_fails_says_why(tmp_path: Path, talker: str, code: str, words: str) -> None:
+    async with family(tmp_path) as children:
+        child = await children.start("x", talker, code)
+        with pytest.raises(DemoFailed, match=words):
+            await child.hear()
+
+
+async def test_no_child_outlives_the_family_nor_what_it_started(tmp_path: Path, talker: str) -> None:
+    code = (
+        "import subprocess, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "below = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(json.dumps({'pids': [os.getpid(), below.pid]}), flush=True); time.sleep(600)"
+    )
+    with trio.CancelScope() as scope:
+        async with family(tmp_path) as children:
+            child = await children.start("x", talker, code)
+            said = await child.expect()
+            start = trio.current_time()
+            scope.cancel()
+            await trio.sleep_forever()
+    assert trio.current_time() - start < 2
+    for pid in said["pids"]:
+        await _gone(pid)
+
+
+async def _gone(pid: int) -> None:
+    """Wait until a process has ended; one that only its new parent has not yet waited for has."""
+    with trio.fail_after(10):
+        while True:
+            try:
+                os.kill(pid, signal.SIG_DFL)
+                if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                    return
+            except (ProcessLookupError, FileNotFoundError):
+                return
+            await trio.sleep(0.01)
