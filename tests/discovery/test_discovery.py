@@ -46,6 +46,7 @@ async def test_a_bootstrap_of_addresses_is_left_as_it_is() -> None:
     assert await discovery.resolve("a:1,b:2", 5) == ["a:1", "b:2"]
 
 
+@pytest.mark.slow
 async def test_without_a_name_every_node_is_found(two: None) -> None:
     found = {a.name: a for a in await discovery.browse(5, interfaces=LOOPBACK)}
     assert found[A].addresses == ("127.0.0.1:19092",)
@@ -54,6 +55,7 @@ async def test_without_a_name_every_node_is_found(two: None) -> None:
     assert await discovery.find(None, 5, interfaces=LOOPBACK) == ["127.0.0.1:19092", "127.0.0.1:19093"]
 
 
+@pytest.mark.slow
 async def test_two_clusters_are_not_mixed(two: None) -> None:
     async with discovery.announced(C, 19094, properties={"cluster": "u"}, interfaces=LOOPBACK):
         with pytest.raises(ConfigurationError, match=f"zeroconf://{A}.*zeroconf://{C}"):
@@ -67,6 +69,7 @@ async def test_a_name_that_is_taken_is_refused(two: None) -> None:
             pytest.fail("announced twice")
 
 
+@pytest.mark.slow
 async def test_a_closed_announcement_is_gone() -> None:
     async with discovery.announced(C, 19095, interfaces=LOOPBACK):
         assert await discovery.find(C, 5, interfaces=LOOPBACK)

@@ -47,4 +47,4 @@ def ottla(
 
 def main() -> None:
     """The entry point of the program `ottla`."""
-    app()
+    app(prog_name="ottla")

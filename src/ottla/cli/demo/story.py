@@ -23,6 +23,7 @@ from ottla.cli.demo.children import Child, DemoFailed, Family, family
 from ottla.cli.demo.expected import Difference, Fleet, Scatter
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError, TimeoutExpired
+from ottla.sdk import discovery
 
 PARTITIONS = 6
 DIRECT = "flights-direct"
@@ -182,8 +183,12 @@ async def _act(
 ) -> dict[str, Finding]:
     """Start everybody, let the flights flow twice, and have PySpark read them."""
     rows = str(choices.rows)
-    with clock.step("start a broker and the proxy, and create two topics", _START):
-        broker = choices.kafka or await _start_broker(children, choices.keep)
+    beginning = "start a broker and the proxy" if choices.kafka is None else "find your Kafka, start the proxy"
+    with clock.step(f"{beginning}, create two topics", _START):
+        if choices.kafka is None:
+            broker = await _start_broker(children, choices.keep)
+        else:  # the services and PySpark are told addresses, because librdkafka knows no zeroconf://
+            broker = ",".join(await discovery.resolve(choices.kafka, _START))
         await _create_topics(broker, direct, rewritten)
         proxy = await _start_server(
             children, "the proxy", "proxy", "--upstream", broker, "--topic", f"{rewritten}=rewrite:murmur2"
@@ -197,11 +202,13 @@ async def _act(
     with clock.step("write every flight through the proxy"):
         await _flow(children, console, "via the proxy", proxy, rewritten, files, choices.rows)
     findings: dict[str, Finding] = {}
-    with clock.step("read both topics in PySpark"), console.status("PySpark reads both topics …"):
+    with clock.step("read both topics in PySpark"), console.status("PySpark is starting …") as status:
         await analyst.expect()
         await analyst.tell("begin")
+        status.update(f"PySpark reads {direct} …")
         while said := await analyst.hear():
             findings[said["topic"]] = Finding.of(said)
+            status.update(f"PySpark reads {rewritten} …")
     return findings
 
 
