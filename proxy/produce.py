@@ -85,6 +85,8 @@ class ClientBatch(Numbered):
     """Partition -> the records that go there."""
     destinations: list[int] = field(default_factory=list)
     """Index of a record -> its partition."""
+    fingerprints: list[int] = field(default_factory=list)
+    """Index of a record -> the hash of all that is in it; only where there is a window."""
     in_place: bool = True
     """All of its records stay where the client put them, and none is left out because it was stored before."""
     open_parts: int = 0
@@ -211,21 +213,23 @@ class Rewriter:
         fields = zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
         for destination, row in zip(destinations, fields, strict=True):
             rows[destination].append(row)
-        if window is not None and window.has_stored_ahead:
-            self._leave_out_the_stored(sorted_batch, window)
+            if window is not None:
+                sorted_batch.fingerprints.append(hash(row))
+        if window is not None and (stored := window.stored_already(batch.base_sequence, sorted_batch.fingerprints)):
+            self._leave_out(sorted_batch, stored)
         tally = self._tally(topic)
         tally.records += batch.count
         tally.keyless += columns.keys.count(None)
         tally.misplaced += batch.count - destinations.count(partition)
         return sorted_batch
 
-    def _leave_out_the_stored(self, batch: ClientBatch, window: "Window[ClientBatch]") -> None:
+    def _leave_out(self, batch: ClientBatch, stored: set[int]) -> None:
         places: Counter[int] = Counter()
         kept: dict[int, list[Row]] = {}
         for index, destination in enumerate(batch.destinations):
             row = batch.rows[destination][places[destination]]
             places[destination] += 1
-            if not window.stored_already(index, batch.base_sequence):
+            if index not in stored:
                 kept.setdefault(destination, []).append(row)
         batch.rows, batch.in_place = kept, False
 
@@ -247,7 +251,8 @@ class Rewriter:
             worst = max(batch.failures.values(), key=lambda result: result.doubtful)
             self._log_refusal(batch, worst)
             if batch.window is not None:
-                stored = [i for i, destination in enumerate(batch.destinations) if destination not in batch.failures]
+                rows = enumerate(zip(batch.destinations, batch.fingerprints, strict=True))
+                stored = {i: mark for i, (destination, mark) in rows if destination not in batch.failures}
                 followers = batch.window.fail(stored, fence=worst.doubtful)
             fenced = worst.doubtful and batch.window is not None
             outcome = Outcome(ProducerFenced.code if fenced else worst.error_code, error_message=worst.message)

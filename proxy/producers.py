@@ -10,7 +10,8 @@ Rules:
 - Batches of a window are delivered one after the other, each when the one before is stored. So a refused batch
   leaves no gap behind it, just as on a broker: its followers are answered OUT_OF_ORDER_SEQUENCE_NUMBER.
 - Of a batch that was stored in part, the stored records are remembered one by one: a retry, in whatever pieces (Java
-  splits batches that are too large), delivers only the others.
+  splits batches that are too large), delivers only the others. The numbers do not say that it is a retry, since
+  clients give other records the numbers of a refused batch; so what is in the records is remembered too.
 - A batch whose outcome nobody can know fences its producer: a retry might duplicate it.
 - The epoch is the window's, not the producer's: Java raises it by itself, partition by partition.
 
@@ -18,7 +19,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -66,8 +67,8 @@ class Window(Generic[B]):
         self._epoch = -1
         self._next = 0
         self._done: deque[tuple[int, int, Outcome]] = deque(maxlen=REMEMBERED_BATCHES)
-        self._stored_ahead: set[int] = set()
-        """Sequences of records that are stored although their batch was refused."""
+        self._stored_ahead: dict[int, int] = {}
+        """Sequence -> fingerprint of a record that is stored although its batch was refused."""
         self._fenced = False
 
     def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Outcome | None:
@@ -106,13 +107,20 @@ class Window(Generic[B]):
         self.under_way.append(batch)
         return len(self.under_way) == 1
 
-    def stored_already(self, index: int, base_sequence: int) -> bool:
-        """Whether the record at ``index`` of a batch is stored since an earlier attempt."""
-        return (base_sequence + index) % _SEQUENCES in self._stored_ahead
+    def stored_already(self, base_sequence: int, fingerprints: Sequence[int]) -> set[int]:
+        """The indexes of those records of a new batch that are stored since an earlier attempt.
 
-    @property
-    def has_stored_ahead(self) -> bool:
-        return bool(self._stored_ahead)
+        If any record differs from the one that is stored under its number, the client has given up the refused batch
+        and uses its numbers anew: then none is, and what was stored of that batch is forgotten.
+        """
+        if not self._stored_ahead:
+            return set()
+        numbered = ((index, (base_sequence + index) % _SEQUENCES) for index in range(len(fingerprints)))
+        known = {index: self._stored_ahead[sequence] for index, sequence in numbered if sequence in self._stored_ahead}
+        if any(fingerprints[index] != fingerprint for index, fingerprint in known.items()):
+            self._stored_ahead.clear()
+            return set()
+        return set(known)
 
     def succeed(self, outcome: Outcome) -> None:
         """The batch being delivered is stored."""
@@ -120,15 +128,14 @@ class Window(Generic[B]):
         if batch.epoch == self._epoch:
             self._done.append((batch.base_sequence, batch.count, outcome))
             if self._stored_ahead:
-                self._stored_ahead.difference_update(
-                    (batch.base_sequence + index) % _SEQUENCES for index in range(batch.count)
-                )
+                for index in range(batch.count):
+                    self._stored_ahead.pop((batch.base_sequence + index) % _SEQUENCES, None)
 
-    def fail(self, stored: Iterable[int], *, fence: bool) -> list[B]:
+    def fail(self, stored: Mapping[int, int], *, fence: bool) -> list[B]:
         """The batch being delivered is refused.
 
         Args:
-            stored: the indexes of those of its records that are stored all the same.
+            stored: those of its records that are stored all the same, index -> fingerprint.
             fence: of some nobody can know.
 
         Returns:
@@ -141,7 +148,7 @@ class Window(Generic[B]):
         if failed.epoch == self._epoch:
             self._next = failed.base_sequence
             self._fenced = self._fenced or fence
-            self._stored_ahead.update((failed.base_sequence + index) % _SEQUENCES for index in stored)
+            self._stored_ahead |= {(failed.base_sequence + index) % _SEQUENCES: stored[index] for index in stored}
         return followers
 
 

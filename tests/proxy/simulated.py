@@ -385,9 +385,9 @@ def batch(
     compression: Compression = Compression.NONE,
     transactional: bool = False,
 ) -> bytes:
-    """A client's batch of keys and values."""
+    """A client's batch of keys and values; a retry in smaller batches has the same timestamps and headers."""
     builder = BatchBuilder()
-    for number, (key, value) in enumerate(pairs):
+    for number, (key, value) in enumerate(pairs, max(sequence, 0)):
         builder.append(1_700_000_000_000 + number, key, value, (("h", b"1"),) if number % 2 else ())
     return builder.build(
         producer_id=producer_id,

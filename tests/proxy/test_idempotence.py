@@ -119,6 +119,17 @@ def test_a_batch_refused_in_part_may_be_retried_in_smaller_batches(world: World)
     assert stored(world) == list(range(20))
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_other_records_under_the_numbers_of_a_batch_refused_in_part_are_all_stored(world: World, epoch: int) -> None:
+    producer = world.producer_id(1)
+    world.upstream.errors["flights", 1] += [32]
+    given_up = batch([(key_at(0), b"a0"), (key_at(1), b"a1")], producer, 0, 0)
+    assert world.produce(1, {("flights", 0): given_up}).code == 32
+    others = batch([(key_at(0), b"b0"), (key_at(1), b"b1")], producer, epoch, 0)
+    assert world.produce(1, {("flights", 0): others}).code == 0
+    assert world.upstream.values("flights") == [b"a0", b"b0", b"b1"]
+
+
 def test_what_follows_a_refused_batch_is_refused_like_a_gap(world: World) -> None:
     producer = world.producer_id(1)
     world.upstream.errors["flights", 1] += [10]

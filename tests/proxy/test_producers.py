@@ -85,7 +85,7 @@ def test_a_new_epoch_begins_at_zero_and_forgets_the_old(window: Window[Numbered]
 def test_a_new_epoch_waits_for_what_the_old_one_has_under_way(window: Window[Numbered]) -> None:
     window.begin(Numbered(0, 0, 1))
     assert not window.begin(Numbered(1, 0, 1))
-    assert window.fail([], fence=False) == []
+    assert window.fail({}, fence=False) == []
     assert [batch.epoch for batch in window.under_way] == [1]
     window.succeed(STORED)
     assert window.look_up(1, 0, 1) is STORED
@@ -94,7 +94,7 @@ def test_a_new_epoch_waits_for_what_the_old_one_has_under_way(window: Window[Num
 def test_a_refused_batch_takes_its_followers_with_it_and_is_next_again(window: Window[Numbered]) -> None:
     begin(window, 0, 2)
     second, third = begin(window, 2), begin(window, 3)
-    assert window.fail([], fence=False) == [second, third]
+    assert window.fail({}, fence=False) == [second, third]
     with pytest.raises(OutOfOrderSequenceNumber):
         window.look_up(0, 2, 1)
     begin(window, 0, 2)
@@ -102,19 +102,26 @@ def test_a_refused_batch_takes_its_followers_with_it_and_is_next_again(window: W
 
 def test_records_stored_of_a_refused_batch_are_known_to_any_retry(window: Window[Numbered]) -> None:
     begin(window, 0, 4)
-    window.fail([1, 2], fence=False)
+    window.fail({1: 11, 2: 12}, fence=False)
+    assert window.stored_already(0, [10, 11]) == {1}
     begin(window, 0, 2)
-    assert [window.stored_already(index, 0) for index in range(2)] == [False, True]
     window.succeed(STORED)
+    assert window.stored_already(2, [12, 13]) == {0}
     begin(window, 2, 2)
-    assert [window.stored_already(index, 2) for index in range(2)] == [True, False]
     window.succeed(STORED)
-    assert not window.has_stored_ahead
+    assert window.stored_already(0, [10, 11, 12, 13]) == set()
+
+
+def test_other_records_under_the_numbers_of_a_refused_batch_are_no_retry(window: Window[Numbered]) -> None:
+    begin(window, 0, 4)
+    window.fail({1: 11, 2: 12}, fence=False)
+    assert window.stored_already(0, [20, 11, 22]) == set()
+    assert window.stored_already(0, [10, 11, 12]) == set()
 
 
 def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Numbered]) -> None:
     begin(window, 0)
-    window.fail([], fence=True)
+    window.fail({}, fence=True)
     with pytest.raises(ProducerFenced, match="nobody can know"):
         window.look_up(0, 0, 1)
     begin(window, 0, epoch=1)
