@@ -109,6 +109,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._machine.close()
+        self._driver.nudge()
 
     def __aiter__(self) -> Self:
         return self
@@ -123,10 +124,12 @@ class Consumer:
         while True:
             if self._machine.closed:
                 raise Closed("the consumer is closed")
+            # Cancelled before a batch is taken, or not at all: what is taken counts as read.
+            await trio.lowlevel.checkpoint_if_cancelled()
             fetched = self._machine.take()
             if fetched is not None:
-                await trio.lowlevel.checkpoint()
                 self._driver.nudge()
+                await trio.lowlevel.cancel_shielded_checkpoint()
                 return Batch(fetched)
             await self._driver.call(lambda now: self._machine.wait())
 

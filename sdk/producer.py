@@ -9,7 +9,7 @@ from typing import Self
 import trio
 
 from ottla.codec.records import Headers
-from ottla.errors import BufferFull, Closed
+from ottla.errors import BufferFull, Closed, DeliveryFailed
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.machines.outcome import Outcome
@@ -27,7 +27,8 @@ class Producer:
     """Sends records; made by `Client.producer`, used as ``async with client.producer() as producer``.
 
     Leaving the block flushes. A record that failed and that nobody awaited is never silently gone: the next `send`,
-    `send_soon`, `send_nowait`, `flush`, or the end of the block raises `DeliveryFailed`.
+    `send_soon`, `send_nowait`, `flush`, or the end of the block raises `DeliveryFailed`. Left by an error or a
+    cancellation, the producer flushes for a moment; what was not delivered is logged, and noted on the error.
     """
 
     def __init__(self, driver: TrioDriver, options: ProducerOptions, rng: random.Random) -> None:
@@ -44,13 +45,26 @@ class Producer:
         try:
             if error is None:
                 await self.flush()
-            elif self._machine.pending:
-                with trio.move_on_after(CLOSE_TIMEOUT, shield=True):
-                    await self._driver.call(self._machine.flush)
-                if self._machine.pending:
-                    log.error("the producer was left before all records were acknowledged; the rest is given up")
+        except trio.Cancelled as cancelled:
+            error = cancelled
+            raise
         finally:
+            if error is not None:
+                await self._hurry(error)
             self._machine.close(Closed("the producer is closed"))
+
+    async def _hurry(self, error: BaseException) -> None:
+        """Give what is on its way a moment, and tell what was not delivered: nothing is lost without a word."""
+        with trio.move_on_after(CLOSE_TIMEOUT, shield=True):
+            await self._driver.call(self._machine.flush)
+        if left := self._machine.pending:
+            log.error("records are given up, because the producer was left", extra={"records": left})
+            error.add_note(f"{left} record(s) of the producer that was left may not have been stored")
+        try:
+            self._machine.raise_failures()
+        except DeliveryFailed as failed:
+            log.error("records were not delivered", extra={"why": str(failed)})
+            error.add_note(str(failed))
 
     async def send(
         self,

@@ -58,6 +58,7 @@ class BlockingClient:
         self._core = ClientCore(parse_bootstrap(addresses), self._options, random.Random())
         self._selector = selectors.DefaultSelector()
         self._links: dict[Key, Link] = {}
+        self._attempts = 0
         try:
             self._call(self._core.connect)
         except BaseException:
@@ -170,8 +171,14 @@ class BlockingClient:
 
     def _connect(self, key: Key, host: str, port: int) -> None:
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # A name may have several addresses, of which each attempt takes the next.
+            family, kind, protocol, _, address = found[self._attempts % len(found)]
+            self._attempts += 1
             connection = socket.socket(family, kind, protocol)
+        except UnicodeError:
+            self._core.handle(Lost(key, f"{host!r} is no host name"), time.monotonic())
+            return
         except OSError as error:
             self._core.handle(Lost(key, _reason(error)), time.monotonic())
             return

@@ -106,6 +106,8 @@ class TrioDriver:
                 stream = await trio.open_tcp_stream(host, port)
             except OSError as error:
                 why = reason(error)
+            except UnicodeError:
+                why = f"{host!r} is no host name"
             else:
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 try:

@@ -11,13 +11,14 @@ Rules:
   first refused and the second stored, the first could never be.
 - A batch gets its sequence when it is first sent and keeps it in every retry, so the broker can tell a repeat.
 - A batch that certainly was not stored gives its numbers back to those behind it.
-- A partition takes up a new producer id only when nothing that was sent under the old one is undecided.
+- A partition takes up a new producer id or epoch only when nothing that was sent under the old one is undecided.
 
 Source: RecordAccumulator.java, TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
 """
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.codec.compression import Compression
@@ -29,13 +30,22 @@ from ottla.sdk.machines.timers import Timer
 
 MAX_IN_FLIGHT = 5
 _SEQUENCES = 2**31
+_LAST_EPOCH = 2**15 - 2
 
 
 class Identity(NamedTuple):
-    """A producer id and epoch, as InitProducerId gave them."""
+    """A producer id and epoch, as InitProducerId gave them, or of a later epoch."""
 
     producer_id: int
     epoch: int
+
+    @property
+    def successor(self) -> "Identity | None":
+        """The next epoch, under which sequences begin at 0 and which fences this one; ``None`` after the last.
+
+        Source: TransactionManager.java, bumpIdempotentProducerEpoch.
+        """
+        return Identity(self.producer_id, self.epoch + 1) if self.epoch < _LAST_EPOCH else None
 
 
 class Receipt(NamedTuple):
@@ -160,17 +170,18 @@ class PartitionQueue:
 
     def drop(self, batch: Batch, *, stored: bool | None) -> None:
         """Take a settled batch out; ``stored`` is ``None`` where nobody knows."""
-        self.batches.remove(batch)
+        index = self.batches.index(batch)
+        del self.batches[index]
         if batch.sequence is None:
             return
         if stored:
-            self.acknowledged = True
+            self.acknowledged, self.gap = True, False
             return
         if stored is None:
             self.gap = True
             return
         count = batch.builder.count
         self.next_sequence = (self.next_sequence - count) % _SEQUENCES
-        for each in self.batches:
+        for each in islice(self.batches, index, None):
             if each.sequence is not None:
                 each.sequence = (each.sequence - count) % _SEQUENCES

@@ -118,14 +118,17 @@ def offsets(
     """The offset at each timestamp (milliseconds, or a special one of ListOffsets); -1 where no record is so young."""
     call: Call[dict[TopicPartition, int]] = Call(core, "ListOffsets", now)
     found: dict[TopicPartition, int] = {}
-    known = all_of([core.topic(name, now) for name in dict.fromkeys(topic for topic, _ in wanted)])
+    topics = {name: core.topic(name, now) for name in dict.fromkeys(topic for topic, _ in wanted)}
+    for name in topics:
+        call.outcome.when_done(core.hold(name))
+    known = all_of(list(topics.values()))
 
     def found_topics() -> None:
         if known.error is not None:
             call.outcome.fail(known.error)
             return
         for topic, partition in wanted:
-            partitions = core.cluster.topics[topic].partitions
+            partitions = topics[topic].result().partitions
             if partition not in partitions:
                 has = f"{topic!r} has partitions 0 to {len(partitions) - 1}"
                 call.outcome.fail(UnknownTopicOrPartition(f"{has}, not {partition}"))
@@ -141,7 +144,7 @@ def offsets(
             leader = core.cluster.leader(topic, partition)
             if leader is None:
                 core.refresh(now)
-                call.retry(ConnectionLost(f"{topic}-{partition} has no leader"), attempt, now)
+                call.retry(core.why_no_leader(topic, partition), attempt, now)
                 return
             asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
             groups.setdefault(leader, {}).setdefault(topic, []).append(asked)
@@ -205,6 +208,8 @@ def create_topic(
         return None
 
     def await_leaders(now: float) -> None:
+        if call.outcome.done:
+            return
         found = core.topic(name, now, fresh=True)
 
         def arrived() -> None:
@@ -246,7 +251,7 @@ def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
                 return None
         elif error is not None:
             return error
-        core.forget([name])
+        core.forget(name)
         call.outcome.succeed(None)
         return None
 

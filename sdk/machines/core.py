@@ -14,11 +14,19 @@ Rules:
 import logging
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.errors import BrokerUnreachable, Closed, OttlaError, UnknownTopicOrPartition, broker_error
-from ottla.sdk.machines.actions import Action, Connected, Event, Key, Lost, Node, Received
+from ottla.errors import (
+    BrokerUnreachable,
+    Closed,
+    ConnectionLost,
+    OttlaError,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from ottla.sdk.machines.actions import Action, Close, Connected, Event, Key, Lost, Node, Received
 from ottla.sdk.machines.cluster import Cluster, Topic
 from ottla.sdk.machines.connection import Connection, Exchange, State, Timing
 from ottla.sdk.machines.options import Options
@@ -42,6 +50,17 @@ UNKNOWN_TOPIC_GRACE = 5.0
 """Seconds in which a topic that the broker is just creating may be unknown."""
 
 
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """Somebody waits for a topic to be known."""
+
+    name: str
+    create: bool
+    outcome: Outcome[Topic]
+    until: float | None = None
+    """When an unknown topic is no longer taken for one that is being created; set by the first answer about it."""
+
+
 class ClientCore:
     """See the module. ``addresses`` are the bootstrap ``(host, port)`` pairs, at least one."""
 
@@ -60,9 +79,9 @@ class ClientCore:
         self._timers = Timers()
         self._actions: list[Action] = []
         self._next_seed = 0
-        self._wanted: dict[str, bool] = {}
-        """Topics to ask for, and whether asking may create them."""
-        self._waiting: list[tuple[Outcome[Topic], str, float]] = []
+        self._held: dict[str, int] = {}
+        """Topics whose metadata are kept fresh, and for how many."""
+        self._waiting: list[Waiting] = []
         self._metadata_due: Timer | None = None
         self._metadata_asked = False
         self._metadata_failures = 0
@@ -82,8 +101,9 @@ class ClientCore:
             elif self._busy:
                 key = next(iter(self._busy))
                 del self._busy[key]
-                self._actions += self._connections[key].poll(now)
-                self._watch(key)
+                if connection := self._connections.get(key):
+                    self._actions += connection.poll(now)
+                    self._watch(key, connection)
             else:
                 break
         actions, self._actions = self._actions, []
@@ -152,11 +172,25 @@ class ClientCore:
             return
         key = (node.id, channel)
         connection = self._connections.get(key)
-        if connection is None or (connection.node != node and connection.state is State.DOWN):
+        if connection is None:
             timing = Timing(connect_timeout=self.options.connect_timeout)
             connection = self._connections[key] = Connection(key, node, self.options.client_id, timing)
+        elif connection.state is State.DOWN:
+            connection.node = node  # which may have another address by now
         connection.submit(exchange)
         self._busy[key] = None
+
+    def retire(self, channel: str) -> None:
+        """Close the connections of a channel, which nobody uses any more."""
+
+        def close(now: float) -> None:
+            for key in [key for key in self._connections if key[1] == channel]:
+                connection = self._connections.pop(key)
+                connection.lost("the channel is closed", now)
+                self._watched.pop(key, None)
+                self._actions.append(Close(key))
+
+        self.soon(close)
 
     def any_node(self) -> Node:
         """A node to ask what any broker can answer: one that works, else the next in turn."""
@@ -208,31 +242,52 @@ class ClientCore:
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
-        self._wanted[name] = self._wanted.get(name, False) or create
         if known and not fresh:
             outcome.succeed(known)
         elif self.closed:
             outcome.fail(self.closed)
         else:
             self.fail_on_close(outcome)
-            timeout = self.options.api_timeout
-            self._waiting.append((outcome, name, now + min(UNKNOWN_TOPIC_GRACE, timeout / 2)))
-            late = self.later(now + timeout, lambda now: outcome.fail(self._why_no_topic(name)))
+            self._waiting.append(Waiting(name, create, outcome))
+            late = self.later(now + self.options.api_timeout, lambda now: outcome.fail(self.why_no_topic(name)))
             outcome.when_done(late.cancel)
             self.refresh(now)
         return outcome
 
-    def _why_no_topic(self, name: str) -> OttlaError:
+    def why_no_topic(self, name: str) -> OttlaError:
+        """The error for a topic that is not known, as far as anybody said why."""
         code = self.cluster.errors.get(name)
         if code is not None and not self._troubles:
             return broker_error(code, f"topic {name!r}")
         return self.unreachable(f"topic {name!r}", self.options.api_timeout)
 
-    def forget(self, topics: Iterable[str]) -> None:
-        """Ask for these topics no more."""
-        for name in topics:
-            self._wanted.pop(name, None)
-            self.cluster.topics.pop(name, None)
+    def why_no_leader(self, topic: str, partition: int) -> OttlaError:
+        """The error for a partition that nobody leads."""
+        code = self.cluster.errors.get(topic)
+        where = f"{topic}-{partition}"
+        return broker_error(code, where) if code else ConnectionLost(f"{where} has no leader")
+
+    def hold(self, name: str) -> Callable[[], None]:
+        """Keep the topic's metadata fresh until what this returns is called."""
+        self._held[name] = self._held.get(name, 0) + 1
+        released = False
+
+        def release() -> None:
+            nonlocal released
+            if released:
+                return
+            released = True
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
+                self.forget(name)
+
+        return release
+
+    def forget(self, name: str) -> None:
+        """What is known of the topic is out of date: whoever wants it next asks anew."""
+        self.cluster.topics.pop(name, None)
+        self.cluster.errors.pop(name, None)
 
     def refresh(self, now: float, delay: float = 0.0) -> None:
         """Ask for metadata, ``delay`` seconds from now at the latest; cheap to call often."""
@@ -249,9 +304,11 @@ class ClientCore:
             return
         self._metadata_asked = True
         node = self.any_node()
-        create = any(may and name not in self.cluster.topics for name, may in self._wanted.items())
+        self._waiting = [each for each in self._waiting if not each.outcome.done]
+        create = any(each.create and each.name not in self.cluster.topics for each in self._waiting)
         # One request creates all of its topics or none, so one that may create asks only for those that may be created.
-        names = [name for name, may in self._wanted.items() if may or not create]
+        wanted = [each.name for each in self._waiting if each.create or not create]
+        names = list(dict.fromkeys(wanted if create else [*self._held, *wanted]))
         request = MetadataRequest(
             topics=tuple(MetadataRequestTopic(name=name) for name in names), allow_auto_topic_creation=create
         )
@@ -287,27 +344,30 @@ class ClientCore:
             if name not in answered:
                 self.cluster.topics.pop(name, None)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
-        still = []
-        for outcome, name, grace in self._waiting:
-            if outcome.done:
-                continue
-            if topic := self.cluster.topics.get(name):
-                outcome.succeed(topic)
-                continue
-            error = broker_error(self.cluster.errors.get(name, UnknownTopicOrPartition.code), f"topic {name!r}")
-            if error.retriable and (now < grace or not isinstance(error, UnknownTopicOrPartition)):
-                still.append((outcome, name, grace))
-            else:
-                self._wanted.pop(name, None)
-                outcome.fail(error)
-        self._waiting = still
+        self._waiting = [each for each in self._waiting if not self._judge(each, asked, now)]
         for observer in list(self.observers):
             observer(now)
-        self.refresh(now, 0.1 if still else METADATA_MAX_AGE)
+        self.refresh(now, 0.1 if self._waiting else METADATA_MAX_AGE)
 
-    def _watch(self, key: Key) -> None:
+    def _judge(self, waiting: Waiting, asked: list[str], now: float) -> bool:
+        """Settle ``waiting`` if the answer to a question about ``asked`` allows it; whether it is settled."""
+        name, outcome = waiting.name, waiting.outcome
+        if outcome.done or name not in asked:
+            return outcome.done
+        if topic := self.cluster.topics.get(name):
+            outcome.succeed(topic)
+            return True
+        error = broker_error(self.cluster.errors.get(name, UnknownTopicOrPartition.code), f"topic {name!r}")
+        if waiting.until is None:
+            waiting.until = now + min(UNKNOWN_TOPIC_GRACE, self.options.api_timeout / 2)
+        passing = error.retriable and (now < waiting.until or not isinstance(error, UnknownTopicOrPartition))
+        if not passing:
+            outcome.fail(error)
+        return not passing
+
+    def _watch(self, key: Key, connection: Connection) -> None:
         """Have the connection polled at its deadline; an earlier poll that is due anyway will look again."""
-        due = self._connections[key].deadline
+        due = connection.deadline
         if due is None or due >= self._watched.get(key, math.inf):
             return
         self._watched[key] = due

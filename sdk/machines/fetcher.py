@@ -18,7 +18,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -115,7 +115,6 @@ class Position:
     failing_since: float = math.nan
     reported: float = -math.inf
     retry_at: float = -math.inf
-    error: OttlaError | None = None
 
 
 class FetcherMachine:
@@ -133,8 +132,14 @@ class FetcherMachine:
         self._positions: dict[TopicPartition, Position] = {}
         self._turn: deque[Position] = deque()
         """Partitions with something buffered, in the order in which the user gets them."""
+        self._idle: dict[Position, None] = {}
+        """Partitions with room, for which no Fetch is under way."""
         self._asked: set[int] = set()
         """Nodes with a Fetch under way."""
+        self._taken = False
+        """The user has taken something since the last Fetch."""
+        self._broken: dict[TopicPartition, OttlaError] = {}
+        self._holds: dict[str, Callable[[], None]] = {}
         self._waiters: list[Outcome[None]] = []
         self._due: Timer | None = None
         self._followed: set[str] = set()
@@ -150,12 +155,15 @@ class FetcherMachine:
             position = self._positions.get(place)
             if position is None:
                 position = self._positions[place] = Position(place, start)
-                self._core.topic(place[0], now)  # keeps it among the topics that are refreshed
+                if place[0] not in self._holds:
+                    self._holds[place[0]] = self._core.hold(place[0])
             self._forget(position)
-            position.start, position.error, position.epoch = start, None, position.epoch + 1
+            self._broken.pop(place, None)
+            position.start, position.epoch = start, position.epoch + 1
             if isinstance(start, Offset):
                 position.fetch_offset = position.position = start.offset
                 position.state = State.FETCHING
+                self._idle[position] = None
             else:
                 position.state = State.RESOLVING
         self._resolve(now)
@@ -194,14 +202,14 @@ class FetcherMachine:
         position.position = fetched.next_offset if position.buffer else position.fetch_offset
         if position.buffer:
             self._turn.append(position)
-        self._wake()
+        self._taken = True
+        self._offer(position)
         return fetched
 
     def raise_errors(self) -> None:
         """Raise the first partition's error, if there is any."""
-        for position in self._positions.values():
-            if position.error is not None:
-                raise position.error
+        for error in self._broken.values():
+            raise error
 
     def moved(self) -> Outcome[None]:
         """Settled when the state of some position has changed."""
@@ -212,7 +220,7 @@ class FetcherMachine:
     def wait(self) -> Outcome[None]:
         """Settled when `take` has something to say, perhaps earlier."""
         outcome: Outcome[None] = Outcome()
-        if self._turn or self.closed or any(each.error for each in self._positions.values()):
+        if self._turn or self.closed or self._broken:
             outcome.succeed(None)
         else:
             self._waiters.append(outcome)
@@ -223,7 +231,11 @@ class FetcherMachine:
             self.closed = True
             self._leave()
             self._core.observers.remove(self._metadata_changed)
+            self._core.retire(self._channel)
+            for release in self._holds.values():
+                release()
             self._positions.clear()
+            self._idle.clear()
             self._turn.clear()
             self._notify()
 
@@ -260,6 +272,7 @@ class FetcherMachine:
                 else:
                     position.fetch_offset = position.position = offset
                     position.state = State.FETCHING
+                    self._idle[position] = None
             if young:
                 self._core.soon(lambda now: self.assign(young, now))
             self._notify()
@@ -268,7 +281,9 @@ class FetcherMachine:
         found.when_done(arrived)
 
     def _break(self, position: Position, error: OttlaError) -> None:
-        position.state, position.error = State.FAILED, error
+        position.state = State.FAILED
+        self._broken[position.place] = error
+        self._idle.pop(position, None)
         self._notify()
 
     def _notify(self) -> None:
@@ -281,6 +296,13 @@ class FetcherMachine:
     def _wake(self) -> None:
         if not self.closed and (self._due is None or self._due.call is None):
             self._due = self._core.soon(self._drain)
+
+    def _offer(self, position: Position) -> None:
+        """Have the partition fetched again, if it may be."""
+        room = position.buffered < self._core.options.partition_max_bytes
+        if position.state is State.FETCHING and not position.in_flight and room:
+            self._idle[position] = None
+            self._wake()
 
     def _metadata_changed(self, now: float) -> None:
         new: dict[TopicPartition, Start] = {
@@ -297,26 +319,22 @@ class FetcherMachine:
     def _drain(self, now: float) -> None:
         self._due = None
         groups: dict[Node, list[Position]] = {}
-        full: set[int] = set()
-        for position in self._positions.values():
-            if position.state is not State.FETCHING or position.in_flight or position.retry_at > now:
+        for position in list(self._idle):
+            if position.retry_at > now:
                 continue
             leader = self._core.cluster.leader(*position.place)
-            if position.buffered >= self._core.options.partition_max_bytes:
-                if leader is not None:
-                    full.add(leader.id)
-            elif leader is None:
-                code = self._core.cluster.errors.get(position.place[0])
-                what = f"{position.place[0]}-{position.place[1]}"
-                self._trouble(
-                    position, broker_error(code, what) if code else ConnectionLost(f"{what} has no leader"), now
-                )
+            if leader is None:
+                self._trouble(position, self._core.why_no_leader(*position.place), now)
             elif leader.id not in self._asked:
                 groups.setdefault(leader, []).append(position)
+                del self._idle[position]
+        wait = self._core.options.fetch_max_wait
+        if self._taken and len(self._idle) + sum(map(len, groups.values())) < len(self._positions):
+            # Who reads fast will want more of a partition whose buffer is full now: it must not wait behind this.
+            wait = min(_BRIEFLY, wait)
         for node, positions in groups.items():
-            # A partition whose buffer is full may want to read on soon: it should not wait long behind this request.
-            wait = self._core.options.fetch_max_wait
-            self._fetch(node, positions, min(_BRIEFLY, wait) if node.id in full else wait, now)
+            self._taken = False
+            self._fetch(node, positions, wait, now)
 
     def _fetch(self, node: Node, positions: list[Position], wait: float, now: float) -> None:
         topics: dict[str, list[FetchPartition]] = {}
@@ -363,12 +381,12 @@ class FetcherMachine:
             }
         for place, (position, epoch) in asked.items():
             position.in_flight = False
-            if position.epoch != epoch or self.closed:
-                continue
-            if error is not None:
-                self._trouble(position, error, now)
-            elif result := results.get(place):
-                self._read(position, result, now)
+            if position.epoch == epoch and not self.closed:
+                if error is not None:
+                    self._trouble(position, error, now)
+                elif result := results.get(place):
+                    self._read(position, result, now)
+            self._offer(position)
 
     def _read(self, position: Position, result: PartitionData, now: float) -> None:
         topic, partition = position.place

@@ -5,8 +5,8 @@ Rules:
   with a reason within `delivery_timeout`. Failures that nobody awaits are counted and raised by the next call.
 - Retriable errors and lost connections are retried with the same sequence; only the delivery deadline ends that.
 - OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is not the oldest only means that the oldest has to go first. Of the
-  oldest it means that the broker misses what came before: if that was a batch given up here, the rest is sent under a
-  new producer id; if not, the broker lost records it had acknowledged, and the batch fails to say so.
+  oldest it means that the broker misses what came before: if that was a batch given up here, the rest is sent in a new
+  epoch; if not, the broker lost records it had acknowledged, and the batch fails to say so.
 - A key's partition is its hash over the partitions known when it is appended; keyless records stay with one partition
   for about a batch (KIP-480), then move on.
 
@@ -15,6 +15,7 @@ Source: Sender.java, TransactionManager.java, BuiltInPartitioner.java.
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,8 @@ class Outgoing:
     timestamp: int
     outcome: Outcome[Receipt] | None = None
     size: int = 0
-    """Bytes that it takes at the most; the machine's to fill in."""
+    """Bytes that it takes at the most; the machine's to fill in, as is the deadline."""
+    deadline: float = 0.0
 
 
 class ProducerMachine:
@@ -107,6 +109,8 @@ class ProducerMachine:
         self._identity: Identity | None = None
         self._identity_asked = False
         self._identity_failures = 0
+        self._holds: dict[str, Callable[[], None]] = {}
+        """Topics whose metadata are kept fresh for this producer, and what ends that."""
         self._unsettled: dict[int, None] = {}
         """Numbers of batches, and of unplaced topics' records, oldest first."""
         self._numbers = 0
@@ -146,7 +150,7 @@ class ProducerMachine:
             raise RecordTooLarge(f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}")
         if self._buffered and self._buffered + size > self._options.buffer_memory:
             raise BufferFull(f"{self._buffered} of {self._options.buffer_memory} bytes wait for the brokers")
-        record.size = size
+        record.size, record.deadline = size, now + self._core.options.delivery_timeout
         known = self._core.cluster.topics.get(record.topic)
         if known is not None and record.topic not in self._unplaced:
             self._place(record, known, now)
@@ -164,11 +168,14 @@ class ProducerMachine:
         """Send what lingers; settled when everything appended so far is."""
         outcome: Outcome[None] = Outcome()
         self._flushes.append((self._numbers, outcome))
+        self._all_due()
+        self._settle_flushes()
+        return outcome
+
+    def _all_due(self) -> None:
         for queue in self._queues.values():
             if queue.batches:
                 self._due(queue.batches[-1])
-        self._settle_flushes()
-        return outcome
 
     def raise_failures(self) -> None:
         """Raise `DeliveryFailed` for records that failed since the last time and were not awaited."""
@@ -183,13 +190,17 @@ class ProducerMachine:
             return
         self._closed = True
         self._forget()
+        for release in self._holds.values():
+            release()
         self._core.observers.remove(self._metadata_changed)
         self.fatal = self.fatal or error
         self._fail_all(error)
 
     @property
-    def pending(self) -> bool:
-        return bool(self._unsettled)
+    def pending(self) -> int:
+        """Records that are neither stored nor failed."""
+        placed = sum(batch.builder.count for queue in self._queues.values() for batch in queue.batches)
+        return placed + sum(map(len, self._unplaced.values()))
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
@@ -217,13 +228,21 @@ class ProducerMachine:
                         self._count_failure(
                             (each.topic, each.partition if each.partition is not None else -1), 1, error
                         )
-            # Who flushes waits for the batches that these records went into.
-            self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
+            if self._flushes:
+                # Who flushes waits for the batches that these records went into.
+                self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
+                self._all_due()
             self._settled(number)
 
         def arrived() -> None:
+            late.cancel()
             self._core.soon(place)
 
+        def give_up(now: float) -> None:
+            why = self._core.why_no_topic(record.topic)
+            found.fail(DeliveryTimeout(f"nothing is known of topic {record.topic!r} in time to deliver: {why}"))
+
+        late = self._core.later(record.deadline, give_up)
         found.when_done(arrived)
 
     def _place(self, record: Outgoing, topic: Topic, now: float) -> None:
@@ -242,13 +261,14 @@ class ProducerMachine:
         queue = self._queues.get(place)
         if queue is None:
             queue = self._queues[place] = PartitionQueue(place, self._options.idempotent)
-            self._core.topic(record.topic, now, create=True)  # keeps it among the topics that are refreshed
+            if record.topic not in self._holds:
+                self._holds[record.topic] = self._core.hold(record.topic)
         batch = queue.batches[-1] if queue.batches else None
         if batch is None or batch.closed or batch.builder.size + record.size > self._options.batch_size:
             if batch is not None and not batch.closed:
                 batch.closed = True
                 self._due(batch)
-            batch = self._open(queue, now)
+            batch = self._open(queue, record.deadline, now)
         index = batch.builder.append(record.timestamp, record.key, record.value, record.headers)
         batch.charged += record.size
         if record.outcome is not None:
@@ -264,8 +284,8 @@ class ProducerMachine:
         self._sticky[topic.name] = (partition, left - size)
         return partition
 
-    def _open(self, queue: PartitionQueue, now: float) -> Batch:
-        batch = Batch(self._number(), queue.place, now + self._core.options.delivery_timeout)
+    def _open(self, queue: PartitionQueue, deadline: float, now: float) -> Batch:
+        batch = Batch(self._number(), queue.place, deadline)
         queue.batches.append(batch)
         if self._options.linger:
             self._core.later(now + self._options.linger, lambda now: self._due(batch))
@@ -377,10 +397,13 @@ class ProducerMachine:
         self._core.submit(self._core.any_node(), exchange, now)
 
     def _renew(self, now: float) -> None:
-        """A partition needs a fresh producer id; the others change over when nothing of theirs is undecided."""
-        if not self._identity_asked:
-            log.warning("a new producer id is taken, because a batch was given up or lost")
+        """A partition starts over in the next epoch; the others change over when nothing of theirs is undecided."""
+        log.warning("a new producer epoch begins, because a batch was given up or lost")
+        self._identity = self._identity.successor if self._identity else None
+        if self._identity is None:
             self._ask_identity(now)
+        else:
+            self._metadata_changed(now)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

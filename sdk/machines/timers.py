@@ -4,44 +4,68 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+_SMALL = 64
+"""Below this many entries cancelled ones are left where they are."""
+
 
 class Timer:
     """A call that is due at `when`, unless cancelled."""
 
-    __slots__ = ("call", "when")
+    __slots__ = ("_timers", "call", "when")
 
-    def __init__(self, when: float, call: Callable[[float], None]) -> None:
+    def __init__(self, timers: "Timers", when: float, call: Callable[[float], None]) -> None:
+        self._timers = timers
         self.when = when
         self.call: Callable[[float], None] | None = call
 
     def cancel(self) -> None:
-        self.call = None
+        if self.call is not None:
+            self.call = None
+            self._timers.cancelled()
 
 
 class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
+        self._dead = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def add(self, when: float, call: Callable[[float], None]) -> Timer:
-        timer = Timer(when, call)
+        timer = Timer(self, when, call)
         heapq.heappush(self._heap, (when, next(self._numbers), timer))
         return timer
 
     def due(self, now: float) -> Callable[[float], None] | None:
         """Take out the next call that is due."""
-        while self._heap and self._heap[0][0] <= now:
-            timer = heapq.heappop(self._heap)[2]
-            if timer.call is not None:
-                return timer.call
-        return None
+        self._skip()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        timer = heapq.heappop(self._heap)[2]
+        call, timer.call = timer.call, None
+        return call
 
     @property
     def next(self) -> float | None:
         """When the next call is due; ``None`` where there is none."""
-        while self._heap and self._heap[0][2].call is None:
-            heapq.heappop(self._heap)
+        self._skip()
         return self._heap[0][0] if self._heap else None
+
+    def cancelled(self) -> None:
+        """One more entry is dead; once most are, the heap is made anew without them."""
+        self._dead += 1
+        if self._dead > _SMALL and self._dead > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if entry[2].call is not None]
+            heapq.heapify(self._heap)
+            self._dead = 0
 
     def clear(self) -> None:
         self._heap.clear()
+        self._dead = 0
+
+    def _skip(self) -> None:
+        while self._heap and self._heap[0][2].call is None:
+            heapq.heappop(self._heap)
+            self._dead -= 1

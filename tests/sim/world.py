@@ -32,7 +32,12 @@ from ottla.codec.apis.metadata import (
 )
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.codec.records import Record, RecordBatch, parse_batch, rebased
-from ottla.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber, UnknownTopicOrPartition
+from ottla.errors import (
+    InvalidProducerEpoch,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    UnknownTopicOrPartition,
+)
 from ottla.sdk.machines.actions import Close, Connect, Connected, Event, Key, Lost, Received, Send
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.options import Options
@@ -53,12 +58,17 @@ class Partition:
     end: int = 0
     next_sequence: dict[int, int] = field(default_factory=dict)
     recent: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
 
     def append(self, data: bytes) -> tuple[int, int]:
         """(error code, base offset)."""
         batch = parse_batch(data)
         pid = batch.producer_id
         if pid >= 0:
+            if batch.producer_epoch < self.epochs.get(pid, 0):
+                return InvalidProducerEpoch.code, -1
+            if batch.producer_epoch > self.epochs.get(pid, 0):
+                self.epochs[pid], self.recent[pid], self.next_sequence[pid] = batch.producer_epoch, {}, 0
             recent = self.recent.setdefault(pid, {})
             span = (batch.base_sequence, batch.last_sequence)
             if span in recent:
