@@ -1,6 +1,7 @@
 """The trio face of the client, over real sockets against brokerlite."""
 
 import socket
+import time
 from collections import Counter
 from datetime import UTC, datetime
 
@@ -238,6 +239,50 @@ async def test_cancelling_a_send_leaves_the_producer_whole(ottla_broker: Broker)
             await producer.send("t", b"cancelled")
         receipts = [await producer.send("t", b"%d" % i) for i in range(3)]
     assert [receipt.offset for receipt in receipts] == [1, 2, 3]
+
+
+async def test_a_cancelled_read_loses_no_batch(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    seen: list[tuple[int, int]] = []
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for i in range(8):
+            await producer.send("t", b"", partition=i % 2)
+        async with client.consumer("t") as consumer:
+            for _ in range(4):
+                with trio.move_on_after(0.05):
+                    async for batch in consumer:
+                        seen += [(batch.partition, record.offset) for record in batch]
+                        time.sleep(0.06)  # the user's own work, after which the loop is cancelled
+    assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(4)]
+
+
+async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(KeyError) as caught:
+            async with client.producer() as producer:
+                producer.send_nowait("small", bytes(5000))
+                raise KeyError("mine")
+    assert "1 record(s) were not delivered (small-0: 1)" in caught.value.__notes__[0]
+
+
+async def test_a_producer_that_is_cancelled_while_it_flushes_still_delivers(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with trio.CancelScope() as scope:
+            async with client.producer(linger=0.5) as producer:
+                producer.send_nowait("t", b"1")
+                scope.cancel()
+        assert await client.offsets({("t", 0): "end"}) == {("t", 0): 1}
+
+
+async def test_consumers_leave_no_connections_behind(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        await producer.send("t", b"")
+        for _ in range(10):
+            async with client.consumer("t") as consumer:
+                await anext(consumer)
+        await client.list_topics()
+        assert len(client._driver.core._connections) <= 3
 
 
 async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:

@@ -11,6 +11,7 @@ from ottla.codec.records import Record, build_batch
 from ottla.errors import CorruptMessage, OffsetOutOfRange
 from ottla.sdk.machines.calls import offsets
 from ottla.sdk.machines.fetcher import FetcherMachine, Offset, Start, Time
+from ottla.sdk.machines.options import Options
 from tests.sim.world import ModelBroker, World
 
 
@@ -157,3 +158,12 @@ def test_offsets_survive_broken_wires() -> None:
             fill(world, place, 5)
         wanted = dict.fromkeys(world.broker.logs, LATEST)
         assert world.call(lambda now: offsets(world.core, wanted, now)) == dict.fromkeys(wanted, 5)  # noqa: B023
+
+
+def test_a_topic_that_vanishes_while_offsets_are_looked_up_is_an_error_and_no_crash() -> None:
+    world = World(ModelBroker({"a": 1, "b": 1}), options=Options(api_timeout=10.0))
+    world.call(lambda now: world.core.topic("a", now))
+    del world.broker.logs["a", 0]
+    looked_up = offsets(world.core, {("a", 0): LATEST, ("b", 0): LATEST}, world.now)
+    world.run(looked_up)
+    assert looked_up.error is not None and "a-0" in str(looked_up.error)

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.partitioners import murmur2_partition
+from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import (
     BufferFull,
     DeliveryFailed,
     DeliveryTimeout,
     EncodeError,
     MessageTooLarge,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     OttlaError,
     OutOfOrderSequenceNumber,
@@ -22,9 +25,12 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.actions import Lost, Node
+from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
+from ottla.sdk.machines.timers import Timers
 from tests.sim.world import ModelBroker, World
 
 
@@ -316,3 +322,88 @@ def test_closing_fails_what_is_left_and_hangs_nobody() -> None:
     producer.close(OttlaError("closed"))
     assert outcome.done and room.done and flush.done
     assert str(outcome.error) == "closed"
+
+
+def test_a_refused_batch_gives_its_numbers_only_to_those_behind_it() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"a"))
+    once = iter([NotEnoughReplicas.code])
+
+    def refuse(place: tuple[str, int], batch: RecordBatch) -> int:
+        value = batch.records()[0].value
+        return next(once, 0) if value == b"b" else MessageTooLarge.code if value == b"c" else 0
+
+    world.broker.refuse = refuse
+    older, refused, younger = ask(producer, world, b"b"), ask(producer, world, b"c"), ask(producer, world, b"d")
+    world.call(producer.flush)
+    assert (older.error, type(refused.error), younger.error) == (None, MessageTooLarge, None)
+    assert values(world) == [b"a", b"b", b"d"]
+
+
+def test_a_new_epoch_follows_a_batch_that_was_given_up() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0, request_timeout=2.0))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    handle, hung = world.broker.handle, [True]
+    world.broker.handle = (  # type: ignore[method-assign] # a broker that hangs
+        lambda node, frame: None if hung[0] and frame[:2] == b"\0\0" else handle(node, frame)
+    )
+    world.run(ask(producer, world, b"doomed"))
+    hung[0] = False
+    world.run(ask(producer, world, b"1"))
+    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    assert (last.producer_id, last.producer_epoch, last.base_sequence) == (1000, 1, 0)
+
+
+def test_records_of_a_topic_that_nobody_knows_keep_their_delivery_deadline() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0))
+    world.broker.handle = lambda node, frame: None  # type: ignore[method-assign] # a broker that hangs
+    producer = producer_in(world)
+    outcome = ask(producer, world, b"1")
+    world.run(outcome)
+    assert isinstance(outcome.error, DeliveryTimeout) and "'t'" in str(outcome.error)
+    assert 5.0 <= world.now < 5.5
+
+
+def test_a_flush_does_not_wait_for_the_linger_of_records_whose_topic_was_unknown() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=60.0)
+    send(producer, world, b"1")
+    world.call(producer.flush, limit=5)
+    assert values(world) == [b"1"]
+
+
+def test_a_closed_producer_asks_for_its_topics_no_more() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world)
+    world.run(ask(producer, world, b"1"))
+    producer.close(OttlaError("closed"))
+    world.call(lambda now: world.core.topic("t", now, fresh=True))
+    world.call(lambda now: world.core.topic("t", now, fresh=True))
+    last = [message for _, message in world.broker.requests if isinstance(message, MetadataRequest)][-1]
+    assert not last.allow_auto_topic_creation
+    assert not world.core._held
+
+
+def test_a_node_that_comes_back_under_another_address_ends_no_request_unheard() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.call(lambda now: world.core.topic("t", now))
+    ends: list[object] = []
+    core = world.core
+    for port in (9001, 9002, 9003):
+        exchange = Exchange(MetadataRequest(topics=()), lambda answer, now: ends.append(answer), world.now + 30)
+        core.submit(Node(7, "sim", port), exchange, world.now)
+        if port == 9001:
+            core.poll(world.now)
+            core.handle(Lost((7, "data"), "refused"), world.now)
+    world.run(lambda: len(ends) == 3)
+
+
+def test_many_cancelled_timers_take_no_room() -> None:
+    timers = Timers()
+    for i in range(10_000):
+        timers.add(1000.0 + i, lambda now: None).cancel()
+    kept = timers.add(5.0, lambda now: None)
+    assert len(timers) < 200
+    assert timers.next == 5.0 and timers.due(5.0) is not None and kept.call is None
