@@ -130,6 +130,15 @@ class Producers:
             if batch.producer_id >= 0:
                 self.record(batch)
 
+    def recall(self, known: dict[int, Producer]) -> None:
+        """Remember what was ``known`` before, too: of a batch that was replayed, or lies before all that were."""
+        for producer_id, older in known.items():
+            producer = self.entries.setdefault(producer_id, older)
+            if producer.epoch == older.epoch:
+                batches = {batch.last_offset: batch for batch in (*older.batches, *producer.batches)}
+                in_order = [batches[last_offset] for last_offset in sorted(batches)]
+                producer.batches = deque(in_order, maxlen=REMEMBERED_BATCHES)
+
     def expire(self, timestamp: int) -> None:
         """Forget who was last seen a day before ``timestamp`` (milliseconds)."""
         for producer_id, producer in list(self.entries.items()):

@@ -5,8 +5,8 @@ Rules:
   segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
   valid; whatever lay behind it is dropped.
 - The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
-  producer, so the log's last megabytes are read too, if there are producers: what a client may send again was in
-  flight, so it is there.
+  producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
+  client may send again was in flight, so it is there.
 
 Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 """
@@ -14,7 +14,7 @@ Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.brokerlite.machines.log import LEADER_EPOCH
@@ -190,16 +190,22 @@ class PartitionSegments:
             else:
                 known, start = snapshot, int(path.stem)
                 break
-        if start >= self.end_offset and not known:
-            return Producers()
-        recent = Producers()
-        first = max(0, bisect_right(self._segments, start, key=lambda segment: segment.base_offset) - 1)
-        for segment in self._segments[first:]:
-            position = 0
-            if segment is self._active and start >= self.end_offset:
-                position = segment.tail(TAIL_BYTES)
-            recent.replay(batch for _, batch in segment.batches(position, verify=False))
-        return Producers(known | recent.entries)
+        producers = Producers()
+        producers.replay(self._tail(start, TAIL_BYTES if known else 0))
+        producers.recall(known)
+        return producers
+
+    def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
+        """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""
+        places: list[tuple[Segment, int]] = []
+        for segment in reversed(self._segments):
+            if segment.end_offset <= offset and size <= 0:
+                break
+            places.append((segment, segment.tail(offset, size)))
+            size -= segment.size
+        for segment, position in reversed(places):
+            for _, batch in segment.batches(position, verify=False):
+                yield batch
 
     @property
     def _active(self) -> Segment:

@@ -296,7 +296,7 @@ class Segment:
         entry = bisect_right(self._offsets, offset) - 1
         return self._positions[entry] if entry >= 0 else 0
 
-    def tail(self, size: int) -> int:
-        """A position at a batch, about ``size`` bytes before the end."""
+    def tail(self, offset: int, size: int) -> int:
+        """A position at a batch that is not behind ``offset``, nor behind the last ``size`` bytes."""
         entry = bisect_right(self._positions, self.size - size) - 1
-        return self._positions[entry] if entry >= 0 else 0
+        return min(self._positions[entry] if entry >= 0 else 0, self._position_before(offset))

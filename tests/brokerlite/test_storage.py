@@ -25,12 +25,13 @@ SMALL = LogSettings(segment_bytes=4096)
 class Disk:
     """One partition's folder, opened again and again."""
 
-    def __init__(self, folder: Path, interval: int = 100) -> None:
+    def __init__(self, folder: Path, interval: int = 100, settings: LogSettings = SMALL) -> None:
         self.folder = folder
+        self.settings = settings
         self.interval = interval
         segments = self._segments()
         segments.create(NO_UUID)
-        self.log = PartitionLog("t-0", segments, settings=SMALL)
+        self.log = PartitionLog("t-0", segments, settings=settings)
         self.segments = segments
 
     def _segments(self) -> PartitionSegments:
@@ -44,7 +45,7 @@ class Disk:
         self.segments.abandon()
         self.segments = self._segments()
         producers = self.segments.open(clean=clean, recovery_point=recovery_point)
-        self.log = PartitionLog("t-0", self.segments, producers, SMALL)
+        self.log = PartitionLog("t-0", self.segments, producers, self.settings)
 
     def close(self) -> None:
         self.segments.close(self.log.producers, sync=False)
@@ -226,6 +227,37 @@ def test_a_producer_that_wrote_long_ago_is_known_from_the_snapshot(
     with pytest.raises(OutOfOrderSequenceNumber):
         disk.append(idempotent(4, producer_id=1, epoch=2))
     disk.append(idempotent(3, producer_id=1, epoch=2))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("before", range(1, 10))
+def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean: bool, before: int) -> None:
+    """Segments of ``before`` batches: the roll lies anywhere in the window, or several times."""
+    disk = Disk(tmp_path / "t-0", settings=LogSettings(segment_bytes=before * len(idempotent(10)) + 1))
+    disk.append(*(idempotent(10 + i) for i in range(10)))
+    assert len(disk.files(".log")) == -(-10 // before)
+    if clean:
+        disk.close()
+    disk.reopen(clean=clean)
+    for i in range(5, 10):
+        again = disk.log.append(idempotent(10 + i), version=NEWEST, timestamp=TODAY)
+        assert (again.base_offset, again.size) == (i, 0)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        disk.append(idempotent(14))
+    disk.append(idempotent(20))
+    disk.segments.abandon()
+
+
+def test_a_marker_after_the_snapshot_leaves_what_the_snapshot_knows(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.brokerlite.storage.partition.TAIL_BYTES", 100)
+    disk.append(idempotent(0, 3), *(a_batch(bytes(500)) for _ in range(30)))
+    marker = a_batch(producer_id=7, producer_epoch=0, base_offset=33, control=True, transactional=True)
+    disk.segments.append(marker, 33, TODAY)
+    disk.reopen()
+    assert disk.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).size == 0
+    disk.append(idempotent(3))
 
 
 def test_a_damaged_snapshot_is_as_good_as_none(disk: Disk) -> None:
