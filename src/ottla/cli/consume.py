@@ -1,5 +1,6 @@
 """`ottla consume`: records out, as lines."""
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -102,38 +103,34 @@ async def _print(
     end: Mapping[Place, int] | None,
 ) -> None:
     """Print records until ``count`` of them, or until ``end`` is reached in every partition."""
-    import trio
-
-    printed = batches = 0
+    printed = 0
 
     def at_end() -> bool:
         return end is not None and all(consumer.position(*place) >= offset for place, offset in end.items())
 
-    async def watch() -> None:
-        """End the loop where the last offsets belong to no record, so that no batch brings it to them."""
-        while end is not None:
-            seen = batches
-            await trio.sleep(_IDLE)
-            if seen == batches and at_end():
-                nursery.cancel_scope.cancel()
+    while printed != count and not at_end():
+        batch = await _next(consumer, math.inf if end is None else _IDLE)
+        if batch is None:
+            continue
+        limit = end[batch.topic, batch.partition] if end is not None else None
+        records = [each for each in batch if limit is None or each.offset < limit]
+        if count is not None:
+            records = records[: count - printed]
+        try:
+            await stdio.write(b"".join(form(batch, record) for record in records))
+        except BrokenPipeError:
+            stdio.leave_broken_pipe()
+            return
+        printed += len(records)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        async for batch in consumer:
-            batches += 1
-            limit = end[batch.topic, batch.partition] if end is not None else None
-            records = [each for each in batch if limit is None or each.offset < limit]
-            if count is not None:
-                records = records[: count - printed]
-            try:
-                await stdio.write(b"".join(form(batch, record) for record in records))
-            except BrokenPipeError:
-                stdio.leave_broken_pipe()
-                break
-            printed += len(records)
-            if printed == count or at_end():
-                break
-        nursery.cancel_scope.cancel()
+
+async def _next(consumer: "Consumer", within: float) -> "Batch | None":
+    """The next batch; ``None`` if none came ``within`` so many seconds: the last offsets may belong to no record."""
+    import trio
+
+    with trio.move_on_after(within):  # a batch that is taken is never lost to it
+        return await anext(consumer)
+    return None
 
 
 def _text_line(record: "Record", separator: bytes | None) -> bytes:
