@@ -102,8 +102,8 @@ class ProxyConfig:
     request_timeout: float = 30.0
     """For an answer to one of the proxy's own requests; then it is sent again over another connection."""
     delivery_timeout: float = 120.0
-    """After how long records that upstream keeps refusing for the time being (and so surely has not stored) are given
-    back to their client with upstream's error."""
+    """After how long records that upstream does not take, or of which it does not say whether it has, are given back to
+    their client with upstream's error; of the latter an idempotent client is fenced."""
     max_buffered: int = 64 * 2**20
     """Records of rewritten topics on their way; above it clients that produce to them are not read."""
     max_batch: int = 512 * 2**10

@@ -1,4 +1,4 @@
-"""The way of rewritten records to upstream's partitions: exactly once each, in order, for as long as it takes.
+"""The way of rewritten records to upstream's partitions: exactly once each, in order, or given back in time.
 
 Theory of operation: every destination partition has a queue of batches. Records of several client batches share an
 upstream batch while it waits, so that many small pieces become few requests. Each node has a lane: one connection,
@@ -9,9 +9,11 @@ Rules:
 - All is sent with ``acks=-1`` under producer ids of the proxy's own, with contiguous sequences per partition.
 - A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once.
 - A definite refusal does not advance the sequence. Of a shared batch it only means: try its parts one by one.
-- A new producer id is taken only when nothing of unknown outcome is in flight. If upstream has forgotten the sequence
-  of such a batch, its outcome can never be known: that is what `Result.doubtful` tells.
-- Only what is surely not stored is ever given back, after `delivery_timeout`.
+- If upstream has forgotten the sequence of a batch whose outcome is unknown, or does not tell it within
+  `delivery_timeout`, it can never be known: that is what `Result.doubtful` tells. The producer id is then given up for
+  that partition, because upstream would take the next batch under the same sequence for this one.
+- Nothing waits for ever: whatever is older than `delivery_timeout` is given back, unless it is in flight, which
+  `request_timeout` ends.
 """
 
 import heapq
@@ -45,6 +47,7 @@ from ottla.errors import (
     OutOfOrderSequenceNumber,
     ProducerFenced,
     RecordListTooLarge,
+    RequestTimedOut,
     UnknownProducerId,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -106,6 +109,7 @@ class _Destination:
         """It is in a lane or waits for its next try."""
         self.failures = 0
         self.last_error = LeaderNotAvailable.code
+        """Why its first batch is not stored yet."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -135,6 +139,8 @@ class Delivery:
         self._later: list[tuple[float, int, _Destination]] = []
         self._lane_due = math.inf
         """When the first lane that must be patient may go on."""
+        self._next_look = 0.0
+        """When to look next for what has waited too long."""
         self._seen = 0
         """Of `Cluster.changes`."""
         self._numbers = count()
@@ -150,6 +156,8 @@ class Delivery:
     def deadline(self) -> float | None:
         later = self._later[0][0] if self._later else math.inf
         due = min(later, self._lane_due)
+        if any(lane.ready for lane in self._lanes.values()):
+            due = min(due, self._next_look)
         return due if due < math.inf else None
 
     def put(
@@ -186,6 +194,9 @@ class Delivery:
             _, _, destination = heapq.heappop(self._later)
             self._give_back_the_expired(destination, now)
             self._go_on(destination, now)
+        if now >= self._next_look:
+            self._next_look = now + 1.0
+            self._look_for_the_expired(now)
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
             self._steer_anew(now)
@@ -222,15 +233,24 @@ class Delivery:
         heapq.heappush(self._later, (due, next(self._numbers), destination))
         self._control.want_topics(destination.topic)
 
+    def _look_for_the_expired(self, now: float) -> None:
+        """Among what is ready to be sent but is not: there is no producer id to have, or a node asks for patience."""
+        for lane in list(self._lanes.values()):
+            for destination in list(lane.ready):
+                self._give_back_the_expired(destination, now)
+                if not destination.queue:
+                    del lane.ready[destination]
+                    destination.busy = False
+
     def _give_back_the_expired(self, destination: _Destination, now: float) -> None:
-        code, limit = destination.last_error, self._config.delivery_timeout
+        limit = self._config.delivery_timeout
         while destination.queue and now >= destination.queue[0].since + limit:
-            doubtful = destination.queue[0].uncertain and code != UnknownTopicOrPartition.code
-            if doubtful and code != UnknownServerError.code:
-                return
+            code, doubtful = destination.last_error, destination.queue[0].uncertain
             if doubtful:
                 self._abandon_identity(destination)
-            message = f"{broker_error(code).name}: upstream did not take it within {limit:g} s"
+                message = f"{broker_error(code).name}: upstream did not say within {limit:g} s whether it stored it"
+            else:
+                message = f"{broker_error(code).name}: upstream did not take it within {limit:g} s"
             self._settle(destination, Result(code, message=message, doubtful=doubtful), now)
 
     # -- the lanes
@@ -299,6 +319,7 @@ class Delivery:
         log.warning("no answer for records, so they are sent again: %s", error, extra={"node": lane.node})
         for destination in sent:
             destination.queue[0].uncertain = True
+            destination.last_error = RequestTimedOut.code
             self._try_later(destination, now)
 
     def _answered(self, lane: _Lane, answer: ProduceResponse, now: float) -> None:
@@ -317,10 +338,10 @@ class Delivery:
     def _judge(self, destination: _Destination, answer: PartitionProduceResponse, now: float) -> None:
         """Act on upstream's answer to the destination's first batch."""
         batch, code = destination.queue[0], answer.error_code
-        destination.last_error = code
         if code in SEQUENCE_LOST:
             self._sequence_lost(destination, code, now)
         elif code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
+            destination.last_error = code
             batch.uncertain = batch.uncertain or code not in SURELY_NOT_STORED
             self._try_later(destination, now)
         else:
@@ -353,7 +374,7 @@ class Delivery:
     def _settle(self, destination: _Destination, result: Result, now: float) -> None:
         """The destination's first batch is done with: tell the clients."""
         batch = destination.queue.popleft()
-        destination.failures = 0
+        destination.failures, destination.last_error = 0, LeaderNotAvailable.code
         for part in batch.parts:
             offset = result.offset + part.first if result.offset >= 0 else -1
             told = Result(result.error_code, offset, result.message, result.doubtful)

@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 from crc32c import crc32c
 
+from ottla.codec.apis.init_producer_id import InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression
@@ -332,14 +333,64 @@ def test_what_is_surely_not_stored_is_given_back_in_the_end() -> None:
     assert "within 20 s" in (reply.produced["flights", 3].error_message or "")
 
 
-def test_what_may_be_stored_is_never_given_back() -> None:
+@pytest.mark.parametrize("code", [3, 7, 19])
+def test_what_may_be_stored_is_given_back_as_doubtful_and_never_taken_for_the_next_records(code: int) -> None:
     world = world_of(delivery_timeout=20)
-    world.upstream.errors["flights", 1] += [7] * 50
-    reply = world.produce(1, {("flights", 3): batch([(key_at(1), b"x")])})
-    world.settle(40)
-    assert reply.frame is None
-    world.settle(60)
-    assert reply.code == 0
+    producer, target = world.producer_id(1), key_at(1)
+    assert world.produce(1, {("flights", 3): batch([(target, b"before")], producer, 0, 0)}).code == 0
+    fates = [CUT_AFTER]
+    world.upstream.fate = lambda request: fates.pop() if fates else ANSWERED
+    doubtful = world.produce(1, {("flights", 3): batch([(target, b"doubtful")], producer, 0, 1)})
+    world.upstream.errors["flights", 1] += [code] * 100
+    world.settle(19)
+    assert doubtful.frame is None
+    world.settle(5)
+    assert doubtful.code == 90
+    assert "did not say within 20 s" in (doubtful.produced["flights", 3].error_message or "")
+    world.upstream.errors["flights", 1].clear()
+    next_one = world.produce(2, {("flights", 3): batch([(target, b"next")])})
+    world.settle(5)
+    assert next_one.code == 0
+    assert world.upstream.values("flights") == [b"before", b"doubtful", b"next"]
+
+
+def test_what_was_never_sent_is_not_told_as_stored() -> None:
+    world = world_of(delivery_timeout=20)
+    assert world.produce(1, {("flights", 1): batch([(key_at(1), b"stored")])}).code == 0
+    world.upstream.leaders["flights", 1] = -1
+    world.core.control.want_topics("flights")
+    world.settle(1)
+    reply = world.produce(1, {("flights", 1): batch([(key_at(1), b"never sent")])})
+    world.settle(30)
+    assert reply.code == 5
+
+
+def test_a_partition_without_a_leader_holds_the_others_up_for_a_time_only() -> None:
+    world = world_of(delivery_timeout=20, max_buffered=2000)
+    world.upstream.fate = lambda request: CUT_AFTER
+    replies = [world.produce(1, {("flights", 1): batch([(key_at(1), bytes(500))])})]
+    world.upstream.fate = lambda request: ANSWERED
+    world.upstream.leaders["flights", 1] = -1
+    while not world.held:
+        replies.append(world.produce(1, {("flights", 1): batch([(key_at(1), bytes(500))])}))
+    world.settle(30)
+    assert [reply.code for reply in replies] == [6] + [5] * (len(replies) - 1)
+    assert not world.held
+    assert world.core.idle
+    assert world.produce(1, {("flights", 2): batch([(key_at(2), b"x")])}).code == 0
+
+
+def test_records_do_not_wait_for_a_producer_id_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = InitProducerIdResponse(error_code=14, producer_id=-1, producer_epoch=-1)
+    monkeypatch.setattr(Upstream, "_initproducerid", lambda *_: refused)
+    world = world_of(delivery_timeout=20)
+    replies = [world.produce(1, {("flights", n): batch([(key_at(n), b"x")])}) for n in range(3)]
+    world.settle(30)
+    assert [reply.code for reply in replies] == [5] * 3
+    monkeypatch.undo()
+    world.settle(5)
+    assert world.produce(1, {("flights", 1): batch([(key_at(1), b"x")])}).code == 0
+    assert world.upstream.values("flights") == [b"x"]
 
 
 def test_a_lost_sequence_is_begun_anew_when_nothing_is_in_doubt(world: World) -> None:
