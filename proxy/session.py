@@ -2,7 +2,8 @@
 
 Rules:
 - A client's connection has an upstream connection of its own, to the node whose port it came to; it is made when it is
-  first needed. If it breaks while an answer is due, the client's connection is closed, as the node itself would have.
+  first needed. If it breaks while an answer is due, the client's connection is closed, as the node itself would have;
+  also if it has carried records with ``acks=0``, for a hang-up is all that a node says when it refuses them.
 - Answers may be ready in any order; the listener sends them in the order of the requests.
 - What is not in the table `CARRIED` closes the connection, as an API that a broker does not know.
 """
@@ -82,6 +83,8 @@ class Session:
         self._versions: Versions = {}
         self._waiting: list[Callable[[Link], None]] = []
         """What goes on once the link is ready."""
+        self._carries_unanswered = False
+        """Requests that have no answer went over the link."""
         self._gone = False
 
     def left(self) -> None:
@@ -134,10 +137,11 @@ class Session:
 
     def _lost(self, error: OttlaError, now: float) -> None:
         self._link = None
-        if self._waiting:
+        if self._waiting or self._carries_unanswered:
             self._close(str(error))
 
     def _forward(self, frame: bytes, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
+        self._carries_unanswered = self._carries_unanswered or arrived is None
         self._with_link(
             lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=self._unanswered),
             now,

@@ -9,7 +9,7 @@ from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.proxy.events import Requested
-from tests.proxy.simulated import CUT_AFTER, PROXY_PORT, Upstream, World, batch
+from tests.proxy.simulated import CUT_AFTER, CUT_BEFORE, PROXY_PORT, Upstream, World, batch
 
 
 @pytest.fixture
@@ -104,6 +104,16 @@ def test_a_client_loses_its_connection_when_its_answer_is_lost(world: World) -> 
     world.upstream.fate = lambda request: CUT_AFTER
     reply = world.produce(1, {("plain", 0): batch([(b"k", b"1")])})
     assert reply.frame is None
+    assert "cut" in world.closed[1]
+
+
+@pytest.mark.parametrize("fate", [CUT_BEFORE, CUT_AFTER])
+def test_a_client_loses_its_connection_when_upstream_hangs_up_on_records_without_answers(
+    world: World, fate: str
+) -> None:
+    world.request(1, ApiVersionsRequest(), 3)
+    world.upstream.fate = lambda request: fate
+    world.produce(1, {("plain", 0): batch([(b"k", b"1")])}, acks=0)
     assert "cut" in world.closed[1]
 
 
