@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 import trio
@@ -141,6 +142,20 @@ async def test_no_more_requests_are_read_than_the_pipeline_holds(clock: MockCloc
         assert len(desk.asked) == LIMITS.pipeline, "the place in front is not filled yet"
         desk.places[frames[0]].send(framed(b"first"))
         await until(lambda: len(desk.asked) == LIMITS.pipeline + 2)
+
+
+async def test_a_peer_whose_answers_take_up_too_many_bytes_is_read_no_further(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk, replace(LIMITS, unsent=4)) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b"))
+        await until(lambda: len(desk.asked) == 2)
+        desk.places[b"b"].send(framed(b"B"))  # five bytes, behind an answer that is not there yet
+        await stream.send_all(framed(b"c"))
+        await trio.sleep(1)
+        assert desk.asked == [b"a", b"b"]
+        desk.places[b"a"].nothing()
+        assert await received(stream, 5) == framed(b"B")
+        await until(lambda: len(desk.asked) == 3)
 
 
 async def test_a_frame_may_come_byte_by_byte(clock: MockClock) -> None:

@@ -6,7 +6,8 @@ writer sends them in the order of the requests, as Kafka's protocol demands. The
 that must not block.
 
 Rules:
-- At most `Limits.pipeline` requests of a connection are unanswered; then the reader waits, and TCP pushes back.
+- With `Limits.pipeline` requests of a connection unanswered, or more than `Limits.unsent` bytes of answers not taken by
+  its peer, the reader waits, and TCP pushes back.
 - Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
   nobody else notices.
 - An exception out of the service is a bug: it is logged with its traceback and closes that connection only.
@@ -40,6 +41,8 @@ class Limits:
     max_connections: int = 2000
     pipeline: int = 64
     """Unanswered requests of one connection before it is no longer read."""
+    unsent: int = 64 * 2**20
+    """Bytes of answers not taken by one connection's peer beyond which it is no longer read; the last may exceed it."""
     idle: float = 600.0
     """Kafka's `connections.max.idle.ms`."""
     write: float = 30.0
@@ -160,7 +163,7 @@ class Connection:
             while data := await self._receive():
                 try:
                     for frame in reader.feed(data):
-                        while self._held or len(self._answers) >= self._limits.pipeline:
+                        while self._held or self._full:
                             await self._waiting.park()
                         answer = Answer(self)
                         self._answers.append(answer)
@@ -170,6 +173,10 @@ class Connection:
                     self.close(str(error))
                     return
             self._scope.cancel()
+
+    @property
+    def _full(self) -> bool:
+        return len(self._answers) >= self._limits.pipeline or self.unsent > self._limits.unsent
 
     async def _receive(self) -> bytes:
         """What the peer sent; nothing where it, or our patience, came to an end."""
