@@ -32,8 +32,8 @@ _LISTEN = 1.5
 """Seconds that a search for any name listens at least: who just told others answers a second later (RFC 6762, 6)."""
 _SETTLE = 0.5
 """Seconds of silence after the last answer until such a search believes that it has heard all."""
-_PROBE = 0.5
-"""Seconds to wait for somebody who has our name already; it answers a direct question within 0.01 s."""
+_PROBE = 1.5
+"""Seconds to wait for somebody who has our name already: as `_LISTEN`, if the quick answer by unicast misses us."""
 _RESOLVE = 2.0
 """Seconds that an announced name has to tell its addresses."""
 
@@ -136,7 +136,7 @@ def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[A
 def announced(
     name: str, port: int, *, properties: Mapping[str, str] | None = None, interfaces: Sequence[str] | None = None
 ) -> Iterator[Announcement]:
-    """Announce a service under a name for as long as the block runs; it takes a second to begin.
+    """Announce a service under a name for as long as the block runs; it takes two seconds to begin.
 
     Args:
         name: at most 63 bytes, without a dot at its end; ``zeroconf://name`` finds it.
@@ -171,7 +171,7 @@ def announced(
             raise ConfigurationError(
                 f"{name!r} is announced already, by {', '.join(other.addresses)}: name it otherwise"
             )
-        # zeroconf's own way to ask whether a name is free takes 1.6 s, and it was seen to overlook the other one.
+        # zeroconf's own way to ask whether a name is free takes as long, and was seen to overlook the other one.
         zeroconf.register_service(info, cooperating_responders=True)
         try:
             yield _announcement(info)

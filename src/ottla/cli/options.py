@@ -1,10 +1,31 @@
 """Options that several commands share."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from ottla.cli.logs import LogFormat, LogLevel
+
+
+class Partitioner(StrEnum):
+    """The codec's partitioners, which are not imported before a command runs."""
+
+    MURMUR2 = "murmur2"
+    CRC32 = "crc32"
+    FNV1A = "fnv1a"
+    FNV1A_REFERENCE = "fnv1a_reference"
+
+
+class Compression(StrEnum):
+    """The codec's compressions."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
 
 Bootstrap = Annotated[
     str,

@@ -1,7 +1,6 @@
 """`ottla produce`: lines in, records out."""
 
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -17,9 +16,11 @@ from ottla.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_CONNECT_TIMEOUT,
     Bootstrap,
+    Compression,
     ConnectTimeout,
     Format,
     Level,
+    Partitioner,
 )
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ def produce(
         bool, typer.Option("--receipts", help="Wait for each record, and print where it is stored as a line of JSON.")
     ] = False,
     partitioner: Annotated[
-        str, typer.Option(help="Where a key goes: murmur2 as Java does, crc32 as librdkafka does, fnv1a.")
-    ] = "murmur2",
-    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
+        Partitioner, typer.Option(help="Where a key goes: murmur2 as with Java, crc32 as with librdkafka.")
+    ] = Partitioner.MURMUR2,
+    compression: Annotated[Compression, typer.Option(help="Of records, on their way and on disk.")] = Compression.NONE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
     log_format: Format = LogFormat.TEXT,
@@ -63,10 +64,11 @@ def produce(
         raise typer.BadParameter("is empty", param_hint="--key-separator")
     parse = parse_json if as_json_ else lambda line: parse_text(line, separator)
 
+    source = _open(file)
+
     async def run() -> None:
         import ottla
 
-        source = _open(file)
         try:
             async with (
                 ottla.connect(bootstrap, connect_timeout=connect_timeout) as client,
@@ -86,8 +88,9 @@ def produce(
 
 
 def _open(file: Path | None) -> int:
+    """A file descriptor to read from: the file's, or stdin's."""
     if file is None:
-        return sys.stdin.fileno()
+        return 0
     try:
         return os.open(file, os.O_RDONLY)
     except OSError as error:

@@ -73,7 +73,7 @@ def broker(
     from ottla.brokerlite.serve import run_broker
 
     with exits.reported():
-        host, port = split_address(listen, 9092)
+        host, port = split_address(listen, None)
         config = BrokerConfig(
             host=host,
             port=port,
