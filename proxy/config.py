@@ -35,16 +35,18 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRule:
-    """``'GLOB=MODE[:PARTITIONER]'``: how the topics whose names match are treated.
+    """``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``: how the topics whose names match are treated.
 
     Raises:
-        ConfigurationError: the glob is empty, or the partitioner unknown.
+        ConfigurationError: the glob is empty, the partitioner unknown, or the partitions are less than one.
     """
 
     glob: str
     """As the shell matches: ``*``, ``?``, ``[a-z]``; the case counts."""
     mode: Mode
     partitioner: str = DEFAULT_PARTITIONER
+    partitions: int | None = None
+    """How many the keys go to; ``None``: as many as the topic has when the proxy first sees it."""
 
     def __post_init__(self) -> None:
         if not self.glob:
@@ -52,10 +54,14 @@ class TopicRule:
         if self.partitioner not in PARTITIONERS:
             known = ", ".join(PARTITIONERS)
             raise ConfigurationError(f"partitioner {self.partitioner!r} of topic {self.glob!r} is not one of {known}")
+        if self.partitions is not None and self.partitions < 1:
+            raise ConfigurationError(f"topic {self.glob!r} must have at least 1 partition, not {self.partitions}")
 
 
 def parse_rule(text: str) -> TopicRule:
-    """The rule ``'GLOB=MODE[:PARTITIONER]'``, such as ``'flights=rewrite'`` or ``'audit-*=observe:crc32'``.
+    """The rule ``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``.
+
+    So ``'flights=rewrite'``, ``'audit-*=observe:crc32'`` or, with the usual partitioner, ``'flights=rewrite::6'``.
 
     Raises:
         ConfigurationError: it is none; the message says what would do.
@@ -63,19 +69,24 @@ def parse_rule(text: str) -> TopicRule:
     glob, equals, treatment = text.rpartition("=")
     if not equals:
         raise ConfigurationError(
-            f"{text!r} is not a topic rule: write GLOB=MODE[:PARTITIONER], as in 'flights=rewrite'"
+            f"{text!r} is not a topic rule: write GLOB=MODE[:PARTITIONER[:PARTITIONS]], as in 'flights=rewrite'"
         )
     return _rule(glob.strip(), treatment)
 
 
 def _rule(glob: str, treatment: str) -> TopicRule:
-    mode, colon, partitioner = treatment.strip().partition(":")
+    mode, *rest = treatment.strip().split(":", 2)
     try:
         chosen = Mode(mode)
     except ValueError:
         known = " or ".join(each.value for each in Mode)
         raise ConfigurationError(f"mode {mode!r} of topic {glob!r} is not {known}") from None
-    return TopicRule(glob=glob, mode=chosen, partitioner=partitioner if colon else DEFAULT_PARTITIONER)
+    if len(rest) < 2:
+        return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER)
+    partitioner, partitions = rest
+    if not (partitions.isascii() and partitions.isdigit()):
+        raise ConfigurationError(f"{partitions!r} is not a number of partitions of topic {glob!r}, as in 'rewrite::6'")
+    return TopicRule(glob=glob, mode=chosen, partitioner=partitioner or DEFAULT_PARTITIONER, partitions=int(partitions))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,14 @@ class Rewriter:
         try:
             batch = _checked(data, transactional)
             ways = self._routes_of(topic)
-            if partition not in self._cluster.topics[topic].leaders:
+            partitions = self._cluster.topics[topic].leaders
+            if len(partitions) < ways.partitions:
+                self._control.want_topics(topic)  # it may have grown, or been made anew
+                raise PolicyViolation(
+                    f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
+                    f"{ways.partitions}: give the topic that many, or state another number in the proxy's topic rule"
+                )
+            if partition not in partitions:
                 raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
             window = None
             if batch.producer_id != NO_PRODUCER_ID:
@@ -321,13 +328,15 @@ class Rewriter:
             rule = self._rules.of(topic)
             assert rule is not None, "only topics with a rule come here"
             ways = self._routes[topic] = routes(rule, known.topic_id, count)
-            log.info("partitions pinned", extra={"topic": topic, "partitions": count})
+            log.info("partitions pinned", extra={"topic": topic, "partitions": ways.partitions})
             if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
                 self._control.want_topics(topic)
-        elif count != ways.partitions and (topic, count) not in self._alerted:
+        if count != ways.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
+            what = "its keys go to the pinned number of them" if count > ways.partitions else "its records are refused"
             log.error(
-                "a rewritten topic has changed its number of partitions; keys go on to the pinned number of them",
+                "a rewritten topic has another number of partitions than is pinned; %s",
+                what,
                 extra={"topic": topic, "pinned": ways.partitions, "partitions": count},
             )
         return ways
@@ -348,7 +357,7 @@ class Rewriter:
         except DecodeError:
             return
         ways = self._routes.get(topic)
-        if ways is None or ways.partitions != len(known.leaders):
+        if ways is None or ways.partitions != (rule.partitions or len(known.leaders)):
             ways = self._routes[topic] = routes(rule, known.topic_id, len(known.leaders))
         tally = self._tally(topic)
         tally.records += len(keys)

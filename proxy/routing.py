@@ -3,7 +3,8 @@
 Rules:
 - The first rule whose glob matches counts; topics whose names begin with ``__`` are Kafka's own and match none.
 - The number of partitions is pinned when a rewritten topic is first seen: were it to follow a growing topic, every key
-  would move. Only a topic that was deleted and made anew (another topic id) gets a new pin.
+  would move. Only a topic that was deleted and made anew (another topic id) gets a new pin. A restart forgets the pin,
+  so a rule may state the number. Records of a topic that has fewer partitions than that are refused.
 - A record without a key stays where its client put it; an empty key is a key.
 """
 
@@ -53,7 +54,7 @@ class Routes:
 
 
 def routes(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
-    """The routes of a topic with so many partitions."""
-    partitioner = PARTITIONERS[rule.partitioner]
+    """The routes of a topic with so many partitions, unless its rule states another number."""
+    partitioner, partitions = PARTITIONERS[rule.partitioner], rule.partitions or partitions
     # Keys repeat, and a hash in Python takes ten times as long as looking it up.
     return Routes(topic_id, partitions, lru_cache(_REMEMBERED_KEYS)(lambda key: partitioner(key, partitions)))

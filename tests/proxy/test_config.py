@@ -11,6 +11,13 @@ def test_a_rule_names_a_glob_a_mode_and_a_partitioner() -> None:
     assert parse_rule("audit-*=observe:crc32") == TopicRule(glob="audit-*", mode=Mode.OBSERVE, partitioner="crc32")
 
 
+def test_a_rule_may_state_the_number_of_partitions() -> None:
+    assert parse_rule("flights=rewrite:crc32:6") == TopicRule(
+        glob="flights", mode=Mode.REWRITE, partitioner="crc32", partitions=6
+    )
+    assert parse_rule("flights=rewrite::6") == TopicRule(glob="flights", mode=Mode.REWRITE, partitions=6)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -19,6 +26,10 @@ def test_a_rule_names_a_glob_a_mode_and_a_partitioner() -> None:
         ("flights=move", "is not observe or rewrite"),
         ("flights=rewrite:md5", "is not one of murmur2, crc32"),
         ("flights=rewrite:", "is not one of murmur2"),
+        ("flights=rewrite::", "'' is not a number of partitions"),
+        ("flights=rewrite::six", "'six' is not a number of partitions"),
+        ("flights=rewrite::6:7", "'6:7' is not a number of partitions"),
+        ("flights=rewrite::0", "at least 1 partition"),
     ],
 )
 def test_a_rule_that_cannot_be_used_says_what_would_do(text: str, says: str) -> None:

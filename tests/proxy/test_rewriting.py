@@ -16,13 +16,17 @@ KEYS = [b"N%d" % n for n in range(40)]
 SIX = 6
 
 
-def world_of(nodes: int = 1, **options: object) -> World:
+def world_of(nodes: int = 1, rule: str = "flights=rewrite", **options: object) -> World:
     """A proxy that knows its topics, as it does after a client's first Metadata."""
-    world = World(Upstream({"flights": SIX, "plain": 2}, nodes), "flights=rewrite", "plain=observe", **options)
+    world = World(Upstream({"flights": SIX, "plain": 2}, nodes), rule, "plain=observe", **options)
+    make_known(world)
+    return world
+
+
+def make_known(world: World) -> None:
     topics = (MetadataRequestTopic(name="flights"), MetadataRequestTopic(name="plain"))
     assert world.request(0, MetadataRequest(topics=topics), 9).frame
     world.settle(1)
-    return world
 
 
 @pytest.fixture
@@ -464,7 +468,31 @@ def test_the_number_of_partitions_is_pinned(world: World, caplog: pytest.LogCapt
     reply = world.produce(1, {("flights", 3): batch(pairs()), ("flights", SIX): batch(pairs())})
     assert {each.error_code for each in reply.produced.values()} == {0}
     assert_every_key_at_its_place(world)
-    assert [record for record in caplog.records if "changed its number" in record.message]
+    assert [record for record in caplog.records if "keys go to the pinned" in record.getMessage()]
+
+
+def test_a_stated_number_of_partitions_outlives_the_proxy(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(rule="flights=rewrite::6")
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
+    world.upstream.leaders |= {("flights", SIX): 0, ("flights", SIX + 1): 0}
+    world.restart()
+    make_known(world)
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
+    assert len(world.upstream.values("flights")) == 80
+    assert_every_key_at_its_place(world)
+    assert len([record for record in caplog.records if "keys go to the pinned" in record.getMessage()]) == 1
+
+
+def test_a_topic_with_fewer_partitions_than_are_stated_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(rule="flights=rewrite:crc32:7")
+    refused = world.produce(1, {("flights", 3): batch(pairs())})
+    assert refused.code == 44
+    assert "flights has 6 partitions" in (refused.produced["flights", 3].error_message or "")
+    assert [record for record in caplog.records if "records are refused" in record.getMessage()]
+    world.upstream.leaders["flights", SIX] = 0
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 44
+    world.settle(1)
+    assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
 
 
 def test_a_topic_made_anew_is_pinned_anew(world: World) -> None:
