@@ -111,7 +111,7 @@ def proxy(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="GLOB=MODE[:PARTITIONER]",
+            metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
             help="How topics are treated: observe, or rewrite; murmur2 unless it says crc32 or fnv1a. The first that "
             "matches counts; may be repeated.",
         ),
