@@ -205,6 +205,11 @@ class Client:
         """
         if bool(topics) == bool(assign):
             raise LocalProtocolError("a consumer reads either topics or an assignment: give one of them")
+        for name in (*topics, *(place[0] if isinstance(place, tuple) else place for place in assign or ())):
+            if not isinstance(name, str):
+                raise LocalProtocolError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
+        if any(not isinstance(place, tuple) for place in assign or ()):
+            raise LocalProtocolError("an assignment is {(topic, partition): where}, as in {('events', 0): 'beginning'}")
         resets = {"error": None, "beginning": Time(EARLIEST), "end": Time(LATEST)}
         levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
         if reset not in resets or isolation not in levels:

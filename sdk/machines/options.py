@@ -46,6 +46,8 @@ def parse_bootstrap(bootstrap: str | list[str] | tuple[str, ...]) -> list[tuple[
     Raises:
         ConfigurationError: there is none, or a port is not a number.
     """
+    if not isinstance(bootstrap, str | list | tuple):
+        raise ConfigurationError(f"bootstrap is host:port, or a list of such, not {bootstrap!r}")
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = []
     for text in (each.strip() for each in texts):
@@ -54,7 +56,7 @@ def parse_bootstrap(bootstrap: str | list[str] | tuple[str, ...]) -> list[tuple[
         host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
         if not colon:
             host, port = text, "9092"
-        if not port.isdigit() or not 0 < int(port) < 65536 or not host:
+        if "/" in host or not port.isdigit() or not 0 < int(port) < 65536 or not host:
             raise ConfigurationError(f"bootstrap address {text!r} is not host:port")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:

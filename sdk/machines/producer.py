@@ -37,6 +37,7 @@ from ottla.errors import (
     DeliveryFailed,
     DeliveryTimeout,
     DuplicateSequenceNumber,
+    EncodeError,
     OttlaError,
     OutOfOrderSequenceNumber,
     RecordTooLarge,
@@ -140,6 +141,8 @@ class ProducerMachine:
         if self.fatal:
             raise self.fatal
         key, value = record.key, record.value
+        if not isinstance(record.topic, str) or not record.topic:
+            raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
         if record.headers or type(value) is not bytes or type(key) is not bytes:
             check_bytes(key, value, record.headers)
         size = _RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
@@ -255,6 +258,9 @@ class ProducerMachine:
             partition = record.partition
         elif record.key is not None and self._options.partitioner is not None:
             partition = self._options.partitioner(record.key, count)
+            if partition not in topic.partitions:
+                has = f"{record.topic!r} has partitions 0 to {count - 1}"
+                raise UnknownTopicOrPartition(f"the partitioner chose {partition!r}, but {has}")
         else:
             partition = self._stick(topic, record.size)
         place = (record.topic, partition)

@@ -4,6 +4,7 @@ import socket
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import trio
@@ -295,8 +296,8 @@ async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:
         await producer.send("t", b"")
 
 
-@pytest.mark.parametrize("bad", ["", "host:port", "host:0", ",", "host:99999"])
-def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: str) -> None:
+@pytest.mark.parametrize("bad", ["", "host:port", "host:0", ",", "host:99999", "kafka://host:9092", None])
+def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: Any) -> None:
     with pytest.raises(ConfigurationError, match="bootstrap"):
         ottla.connect(bad)
 
@@ -315,6 +316,19 @@ async def test_options_that_make_no_sense_are_refused_with_what_would(ottla_brok
             client.consumer()
         with pytest.raises(LocalProtocolError, match="no time zone"):
             client.consumer("t", start=datetime(2026, 1, 1))
+
+
+async def test_the_callers_mistakes_are_told_at_once(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer(partitioner=lambda key, count: count + 5) as producer:
+            with pytest.raises(EncodeError, match="a topic is named by a str, not b't'"):
+                await producer.send(b"t", b"")  # type: ignore[arg-type]
+            with pytest.raises(UnknownTopicOrPartition, match="the partitioner chose 6, but 't' has partitions 0 to 0"):
+                await producer.send("t", b"", key=b"k")
+        with pytest.raises(LocalProtocolError, match="named by strings"):
+            client.consumer(["t"])  # type: ignore[arg-type]
+        with pytest.raises(LocalProtocolError, match="an assignment is"):
+            client.consumer(assign={"t": 0})  # type: ignore[dict-item]
 
 
 async def test_several_topics_are_read_at_once(ottla_broker: Broker) -> None:

@@ -119,7 +119,7 @@ async def _print(
         try:
             await stdio.write(b"".join(form(batch, record) for record in records))
         except BrokenPipeError:
-            stdio.leave_broken_pipe()
+            exits.leave_broken_pipe()
             return
         printed += len(records)
 

@@ -9,8 +9,9 @@ Rules:
 
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -53,16 +54,44 @@ def fail(error: OttlaError) -> NoReturn:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """An error of ottla's that is raised in the block ends the command with one line; others are bugs, and pass."""
+    """Errors that the block is not to blame for end the command with one line; others are bugs, and pass."""
     try:
-        yield
+        with _ungrouped():
+            yield
     except OttlaError as error:
         fail(error)
+    except BrokenPipeError:
+        leave_broken_pipe()
+        raise typer.Exit(FAILED) from None
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        fail(BadInput(f"{what}{(error.strerror or str(error)).lower()}"))
+
+
+@contextmanager
+def _ungrouped() -> Iterator[None]:
+    """An error that comes out of a nursery alone, or with others of ottla's only, comes out as itself."""
+    try:
+        yield
     except BaseExceptionGroup as group:
-        ours, others = group.split(OttlaError)
-        if ours is None or others is not None:
+        leaves = _leaves(group)
+        if len(leaves) > 1 and not all(isinstance(leaf, OttlaError) for leaf in leaves):
             raise
-        fail(_first(ours))
+        raise leaves[0] from None
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [
+        leaf
+        for each in group.exceptions
+        for leaf in (_leaves(each) if isinstance(each, BaseExceptionGroup) else [each])
+    ]
+
+
+def leave_broken_pipe() -> None:
+    """Say nothing more to a reader that has gone, also not when the interpreter flushes at its end."""
+    with suppress(AttributeError, OSError):  # no stdout at all
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(command: Callable[[], Awaitable[None]]) -> None:
@@ -152,11 +181,3 @@ async def _heed(stop: Callable[[], None], told: list[int], *, task_status: "trio
                 os._exit(128 + number)
             told.append(number)
             stop()
-
-
-def _first(group: BaseExceptionGroup[OttlaError]) -> OttlaError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, OttlaError), "the group was split by this type"
-    return error

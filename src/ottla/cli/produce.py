@@ -1,6 +1,7 @@
 """`ottla produce`: lines in, records out."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -90,6 +91,8 @@ def produce(
 def _open(file: Path | None) -> int:
     """A file descriptor to read from: the file's, or stdin's."""
     if file is None:
+        if sys.stdin is None:
+            raise typer.BadParameter("stdin is closed: name a file", param_hint="--file")
         return 0
     try:
         return os.open(file, os.O_RDONLY)

@@ -9,7 +9,7 @@ from ottla.cli.exits import BadInput
 _CHUNK = 256 * 2**10
 _PIPE_BUF = 4096
 """Bytes that a pipe surely takes once it is writable."""
-_LONGEST_LINE = 64 * 2**20
+_LONGEST_LINE = 16 * 2**20
 
 
 async def lines(source: int) -> AsyncGenerator[bytes, None]:
@@ -20,7 +20,7 @@ async def lines(source: int) -> AsyncGenerator[bytes, None]:
     """
     import trio
 
-    rest = b""
+    rest = bytearray()
     while True:
         try:
             await trio.lowlevel.wait_readable(source)
@@ -29,13 +29,15 @@ async def lines(source: int) -> AsyncGenerator[bytes, None]:
         chunk = os.read(source, _CHUNK)
         if not chunk:
             break
-        *complete, rest = (rest + chunk).split(b"\n")
+        *complete, last = chunk.split(b"\n")
+        for line in complete:
+            yield bytes(rest) + line
+            rest.clear()
+        rest += last
         if len(rest) > _LONGEST_LINE:
             raise BadInput(f"a line is longer than {_LONGEST_LINE} bytes")
-        for line in complete:
-            yield line
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 async def write(data: bytes) -> None:
@@ -46,6 +48,8 @@ async def write(data: bytes) -> None:
     """
     import trio
 
+    if sys.stdout is None:
+        raise BadInput("stdout is closed")
     target, left = sys.stdout.fileno(), memoryview(data)
     while left:
         size = _PIPE_BUF
@@ -55,8 +59,3 @@ async def write(data: bytes) -> None:
             await trio.lowlevel.checkpoint()
             size = len(left)
         left = left[os.write(target, left[:size]) :]
-
-
-def leave_broken_pipe() -> None:
-    """Say nothing more to a reader that has gone, also not when the interpreter flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,42 @@
+"""Files, pipes and descriptors that cannot be used end a command with one line, never a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.testing import Broker
+
+
+def shell(line: str, broker: Broker) -> subprocess.CompletedProcess[str]:
+    """Run ``line`` in bash, with ``ottla`` as this Python's and the broker as its bootstrap."""
+    command = f'ottla() {{ {sys.executable} -m ottla "$@" --bootstrap {broker.bootstrap}; }}; set -o pipefail; {line}'
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("ottla produce t --file /nowhere", 2, "cannot read /nowhere"),
+        ("ottla produce t --file /", 1, "is a directory"),
+        ("ottla produce t <&-", 2, "stdin is closed"),
+        ("ottla topics list >/dev/full", 1, "no space left"),
+        ("ottla consume t --until-end >/dev/full", 1, "no space left"),
+        ("head -c 20000000 /dev/zero | ottla produce t", 1, "a line is longer than"),
+        ("ottla topics list | true", None, ""),
+        ("seq 1 20000 | ottla produce t --receipts | head -1", None, ""),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_said_in_a_line(
+    ottla_broker: Broker, line: str, code: int | None, says: str, tmp_path: Path
+) -> None:
+    ottla_broker.create_topic("t")
+    seeded = shell("seq 1 10 | ottla produce t", ottla_broker)
+    assert seeded.returncode == 0, seeded.stderr
+    done = shell(line, ottla_broker)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert says in done.stderr.lower()
+    if code is not None:
+        assert done.returncode == code, done.stderr
