@@ -243,15 +243,24 @@ class Delivery:
                     destination.busy = False
 
     def _give_back_the_expired(self, destination: _Destination, now: float) -> None:
+        """Give back what has waited too long, or what waits for a partition that is gone."""
         limit = self._config.delivery_timeout
-        while destination.queue and now >= destination.queue[0].since + limit:
-            code, doubtful = destination.last_error, destination.queue[0].uncertain
+        gone = self._is_gone(destination)
+        while destination.queue and (gone or now >= destination.queue[0].since + limit):
+            code = UnknownTopicOrPartition.code if gone else destination.last_error
+            doubtful = destination.queue[0].uncertain
+            reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
             if doubtful:
                 self._abandon_identity(destination)
-                message = f"{broker_error(code).name}: upstream did not say within {limit:g} s whether it stored it"
+                message = f"{broker_error(code).name}: upstream did not say whether it stored it ({reason})"
             else:
-                message = f"{broker_error(code).name}: upstream did not take it within {limit:g} s"
+                message = f"{broker_error(code).name}: upstream did not take it ({reason})"
             self._settle(destination, Result(code, message=message, doubtful=doubtful), now)
+
+    def _is_gone(self, destination: _Destination) -> bool:
+        """The topic was made anew with fewer partitions: they never become fewer otherwise."""
+        known = self._cluster.topics.get(destination.topic)
+        return known is not None and destination.partition not in known.leaders
 
     # -- the lanes
 

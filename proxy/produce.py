@@ -50,6 +50,8 @@ TRANSACTIONS_REFUSED = (
 _MAGIC = 16
 """Where the format of a record set stands."""
 _RECORD_OVERHEAD = 20
+MOST_FENCED = 10_000
+"""Producers to remember as told of."""
 METADATA_WAIT = 15.0
 """Seconds that records wait for the number of their topic's partitions."""
 
@@ -129,6 +131,8 @@ class Rewriter:
         self._config = config
         self._routes: dict[str, Routes] = {}
         self._alerted: set[tuple[str, int]] = set()
+        self._fenced: set[int] = set()
+        """Producers that the log has told of."""
         self._parked: deque[_Parked] = deque()
 
     # -- in
@@ -178,12 +182,25 @@ class Rewriter:
             client_batch = self._sorted(topic, partition, batch, ways, window)
         except BrokerError as error:
             self._tally(topic).refused += 1
+            if isinstance(error, ProducerFenced):
+                self._tell_of_fencing(batch.producer_id, topic, error)
             answered(Outcome(error.code, error_message=error.detail or None), now)
             return
         client_batch.waiting.append(answered)
         self.buffered += client_batch.size
         if window is None or window.begin(client_batch):
             self._deliver(client_batch, now)
+
+    def _tell_of_fencing(self, producer_id: int, topic: str, error: ProducerFenced) -> None:
+        """Once for each producer: some clients keep on sending, and hide why nothing arrives."""
+        if producer_id not in self._fenced:
+            if len(self._fenced) >= MOST_FENCED:
+                self._fenced.clear()
+            self._fenced.add(producer_id)
+            log.warning(
+                "a producer is fenced: its application must open a new one",
+                extra={"producer_id": producer_id, "topic": topic, "why": error.detail},
+            )
 
     def _check_room(self) -> None:
         """Raises `NotEnoughReplicas` when far too much is buffered.

@@ -86,6 +86,14 @@ def test_a_producer_that_the_proxy_does_not_know_is_fenced(world: World) -> None
     assert stored(world) == []
 
 
+def test_the_log_tells_once_of_each_producer_that_is_fenced(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for sequence in range(3):
+        world.produce(1, {("flights", 1): batch(pairs(2), 77, 0, sequence)})
+    assert [record.getMessage() for record in caplog.records if "fenced" in record.getMessage()] == [
+        "a producer is fenced: its application must open a new one"
+    ]
+
+
 def test_a_restart_of_the_proxy_fences_and_never_doubles(world: World) -> None:
     producer = world.producer_id(1)
     data = batch(pairs(10), producer, 0, 0)

@@ -334,7 +334,7 @@ def test_what_is_surely_not_stored_is_given_back_in_the_end() -> None:
     reply = world.produce(1, {("flights", 3): batch([(key_at(1), b"x")])})
     world.settle(30)
     assert reply.code == 19
-    assert "within 20 s" in (reply.produced["flights", 3].error_message or "")
+    assert "tried for 20 s" in (reply.produced["flights", 3].error_message or "")
 
 
 @pytest.mark.parametrize("code", [3, 7, 19])
@@ -350,7 +350,7 @@ def test_what_may_be_stored_is_given_back_as_doubtful_and_never_taken_for_the_ne
     assert doubtful.frame is None
     world.settle(5)
     assert doubtful.code == 90
-    assert "did not say within 20 s" in (doubtful.produced["flights", 3].error_message or "")
+    assert "did not say whether it stored it (tried for 20 s)" in (doubtful.produced["flights", 3].error_message or "")
     world.upstream.errors["flights", 1].clear()
     next_one = world.produce(2, {("flights", 3): batch([(target, b"next")])})
     world.settle(5)
@@ -382,6 +382,18 @@ def test_a_partition_without_a_leader_holds_the_others_up_for_a_time_only() -> N
     assert not world.held
     assert world.core.idle
     assert world.produce(1, {("flights", 2): batch([(key_at(2), b"x")])}).code == 0
+
+
+def test_records_for_partitions_that_the_topic_made_anew_lacks_are_given_back_at_once() -> None:
+    world = world_of()
+    world.produce(1, {("flights", 1): batch([(key_at(4), b"learn")])})
+    for partition in range(2, SIX):
+        del world.upstream.leaders["flights", partition]
+    reply = world.produce(1, {("flights", 0): batch([(key_at(4), b"lost"), (key_at(0), b"kept")])})
+    world.settle(5)
+    assert reply.code == 3
+    assert "no such partition any more" in (reply.produced["flights", 0].error_message or "")
+    assert world.core.idle
 
 
 def test_records_do_not_wait_for_a_producer_id_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
