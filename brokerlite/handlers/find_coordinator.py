@@ -2,19 +2,22 @@
 
 It is served although groups are not, because librdkafka takes a broker that does not advertise it for one too old for
 LZ4, and sends uncompressed without a word. A client that would join a group then reads from ApiVersions that it cannot
-(JoinGroup); one that assigns its partitions itself is content. Transactions and share groups are refused with
-INVALID_REQUEST and a message.
+(JoinGroup); one that assigns its partitions itself is content. Share groups are refused with INVALID_REQUEST, and
+transactions with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because librdkafka asks again for ever after other codes.
 
 v1+: key types and messages. v4+: many keys at once.
 """
 
+import logging
+
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest
+from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest, TransactionalIdAuthorizationFailed
+
+log = logging.getLogger("ottla.brokerlite")
 
 MANY_KEYS_SINCE = 4
-_GROUP = 0
-_REFUSED = {1: "this broker has no transactions yet", 2: "this broker has no share groups"}
+_GROUP, _TRANSACTION = 0, 1
 
 
 def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
@@ -36,8 +39,11 @@ def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
 def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinator:
     settings = broker.settings
     try:
+        if key_type == _TRANSACTION:
+            log.warning("transactional producer refused: this broker has no transactions yet")
+            raise TransactionalIdAuthorizationFailed("this broker has no transactions yet")
         if key_type != _GROUP:
-            raise InvalidRequest(_REFUSED.get(key_type, f"there are no coordinators of type {key_type}"))
+            raise InvalidRequest(f"this broker has no coordinators of type {key_type}")
         if not key:
             raise InvalidGroupId("a group's id is not empty")
     except BrokerError as error:

@@ -39,6 +39,7 @@ from ottla.errors import (
     InvalidTxnState,
     NotEnoughReplicas,
     TopicAlreadyExists,
+    TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -380,7 +381,7 @@ def test_the_coordinator_of_a_group_is_this_broker_and_others_there_are_not(mach
     assert (group.error_code, group.node_id, group.host, group.port) == (0, 1, "broker", 9092)
     assert found("", 0).error_code == InvalidGroupId.code
     if version >= 1:
-        assert (found("x", 1).error_code, found("x", 1).node_id) == (InvalidRequest.code, -1)
+        assert (found("x", 1).error_code, found("x", 1).node_id) == (TransactionalIdAuthorizationFailed.code, -1)
         assert "transactions" in found("x", 1).error_message
 
 
