@@ -112,79 +112,94 @@ class Call(Generic[T]):
         self._failures += 1
 
 
-def offsets(
-    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
-) -> Outcome[dict[TopicPartition, int]]:
-    """The offset at each timestamp (milliseconds, or a special one of ListOffsets); -1 where no record is so young."""
-    call: Call[dict[TopicPartition, int]] = Call(core, "ListOffsets", now)
-    found: dict[TopicPartition, int] = {}
-    topics = {name: core.topic(name, now) for name in dict.fromkeys(topic for topic, _ in wanted)}
-    for name in topics:
-        call.outcome.when_done(core.hold(name))
-    known = all_of(list(topics.values()))
+class OffsetsCall(Call[dict[TopicPartition, int]]):
+    """One ListOffsets to each leader, repeated for the partitions that are still wanting."""
 
-    def found_topics() -> None:
-        if known.error is not None:
-            call.outcome.fail(known.error)
+    def __init__(self, core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int) -> None:
+        super().__init__(core, "ListOffsets", now)
+        self._wanted, self._isolation = wanted, isolation
+        self._found: dict[TopicPartition, int] = {}
+        self._topics = {name: core.topic(name, now) for name in dict.fromkeys(topic for topic, _ in wanted)}
+        for name in self._topics:
+            self.outcome.when_done(core.hold(name))
+        self._known = all_of(list(self._topics.values()))
+        self._known.when_done(self._begin)
+
+    def _begin(self) -> None:
+        """Every topic is known, or one cannot be."""
+        if self._known.error is not None:
+            self.outcome.fail(self._known.error)
             return
-        for topic, partition in wanted:
-            partitions = topics[topic].result().partitions
+        for topic, partition in self._wanted:
+            partitions = self._topics[topic].result().partitions
             if partition not in partitions:
                 has = f"{topic!r} has partitions 0 to {len(partitions) - 1}"
-                call.outcome.fail(UnknownTopicOrPartition(f"{has}, not {partition}"))
+                self.outcome.fail(UnknownTopicOrPartition(f"{has}, not {partition}"))
                 return
-        core.soon(attempt)
+        self.core.soon(self._attempt)
 
-    def attempt(now: float) -> None:
+    def _attempt(self, now: float) -> None:
         groups: dict[Node, dict[str, list[ListOffsetsPartition]]] = {}
-        for place, timestamp in wanted.items():
-            if place in found:
+        for (topic, partition), timestamp in self._wanted.items():
+            if (topic, partition) in self._found:
                 continue
-            topic, partition = place
-            leader = core.cluster.leader(topic, partition)
+            leader = self.core.cluster.leader(topic, partition)
             if leader is None:
-                core.refresh(now)
-                call.retry(core.why_no_leader(topic, partition), attempt, now)
+                self.core.refresh(now)
+                self.retry(self.core.why_no_leader(topic, partition), self._attempt, now)
                 return
             asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
             groups.setdefault(leader, {}).setdefault(topic, []).append(asked)
         if not groups:
-            call.outcome.succeed({place: found[place] for place in wanted})
+            self.outcome.succeed({place: self._found[place] for place in self._wanted})
             return
-        left = [len(groups)]
-        errors: list[OttlaError] = []
+        left, errors = len(groups), list[OttlaError]()
 
         def ended(answer: ListOffsetsResponse | OttlaError, now: float) -> None:
-            left[0] -= 1
-            if isinstance(answer, OttlaError):
-                errors.append(answer)
-            else:
-                for topic in answer.topics:
-                    for each in topic.partitions:
-                        if each.error_code:
-                            errors.append(broker_error(each.error_code, f"{topic.name}-{each.partition_index}"))
-                        else:
-                            found[topic.name, each.partition_index] = each.offset
-            if left[0] == 0:
-                if errors:
-                    lasting = [e for e in errors if isinstance(e, BrokerError) and not e.retriable]
-                    core.refresh(now)
-                    call.retry((lasting or errors)[0], attempt, now)
-                else:
-                    attempt(now)
+            nonlocal left
+            left -= 1
+            errors.extend([answer] if isinstance(answer, OttlaError) else self._learn(answer))
+            if left == 0:
+                self._judge(errors, now)
 
-        until = min(now + core.options.request_timeout, call.deadline)
+        until = min(now + self.core.options.request_timeout, self.deadline)
         for node, by_topic in groups.items():
             request = ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=isolation,
+                isolation_level=self._isolation,
                 topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in by_topic.items()),
-                timeout_ms=int(core.options.request_timeout * 1000),
+                timeout_ms=int(self.core.options.request_timeout * 1000),
             )
-            core.submit(node, Exchange(request, ended, until), now)
+            self.core.submit(node, Exchange(request, ended, until), now)
 
-    known.when_done(found_topics)
-    return call.outcome
+    def _learn(self, answer: ListOffsetsResponse) -> list[OttlaError]:
+        """Keep what was found; return what was not."""
+        errors: list[OttlaError] = []
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code:
+                    errors.append(broker_error(each.error_code, f"{topic.name}-{each.partition_index}"))
+                else:
+                    self._found[topic.name, each.partition_index] = each.offset
+        return errors
+
+    def _judge(self, errors: list[OttlaError], now: float) -> None:
+        """Every node has answered: done, or once more."""
+        missing = [place for place in self._wanted if place not in self._found]
+        if not missing:
+            self._attempt(now)
+            return
+        lasting = [each for each in errors if isinstance(each, BrokerError) and not each.retriable]
+        left_out = RemoteProtocolError(f"{missing[0][0]}-{missing[0][1]} was left out of the answer")
+        self.core.refresh(now)
+        self.retry([*lasting, *errors, left_out][0], self._attempt, now)
+
+
+def offsets(
+    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
+) -> Outcome[dict[TopicPartition, int]]:
+    """The offset at each timestamp (milliseconds, or a special one of ListOffsets); -1 where no record is so young."""
+    return OffsetsCall(core, wanted, now, isolation).outcome
 
 
 def create_topic(

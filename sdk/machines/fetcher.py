@@ -386,6 +386,10 @@ class FetcherMachine:
                     self._trouble(position, error, now)
                 elif result := results.get(place):
                     self._read(position, result, now)
+                else:
+                    self._trouble(
+                        position, RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer"), now
+                    )
             self._offer(position)
 
     def _read(self, position: Position, result: PartitionData, now: float) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.apis.fetch import FetchRequest, FetchResponse
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest, ListOffsetsResponse
 from ottla.codec.records import Record, build_batch
 from ottla.errors import CorruptMessage, OffsetOutOfRange
 from ottla.sdk.machines.calls import offsets
@@ -133,22 +134,15 @@ def test_a_damaged_batch_is_an_error_that_names_the_partition() -> None:
         fetcher.take()
 
 
-def test_an_idle_reader_asks_twice_a_second() -> None:
+def test_a_reader_with_nothing_to_read_has_the_broker_hold_each_fetch_for_half_a_second() -> None:
     world = World(ModelBroker({"t": 2}))
-    handle = world.broker.handle
-    fetches: list[float] = []
+    reader(world, {("t", 0): Offset(0), ("t", 1): Offset(0)})
 
-    def slow(node: int, frame: bytes) -> bytes | None:
-        if frame[:2] == b"\0\1":
-            fetches.append(world.now)
-        return handle(node, frame)
+    def fetches() -> list[FetchRequest]:
+        return [message for _, message in world.broker.requests if isinstance(message, FetchRequest)]
 
-    world.broker.handle = slow  # type: ignore[method-assign] # counts fetches
-    fetcher = reader(world, {("t", 0): Offset(0), ("t", 1): Offset(0)})
-    world.run(lambda: len(fetches) >= 3)
-    waits = {message.max_wait_ms for _, message in world.broker.requests if type(message).__name__ == "FetchRequest"}
-    assert waits == {500}
-    fetcher.close()
+    world.run(lambda: len(fetches()) >= 3)
+    assert {each.max_wait_ms for each in fetches()} == {500}
 
 
 def test_offsets_survive_broken_wires() -> None:
@@ -167,3 +161,21 @@ def test_a_topic_that_vanishes_while_offsets_are_looked_up_is_an_error_and_no_cr
     looked_up = offsets(world.core, {("a", 0): LATEST, ("b", 0): LATEST}, world.now)
     world.run(looked_up)
     assert looked_up.error is not None and "a-0" in str(looked_up.error)
+
+
+def test_a_partition_that_answers_leave_out_is_asked_for_with_pauses_and_named() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(api_timeout=10.0))
+    fill(world, ("t", 0), 3)
+    world.broker._offsets = lambda message: ListOffsetsResponse(topics=())  # type: ignore[method-assign] # a bad broker
+    looked_up = offsets(world.core, {("t", 0): LATEST}, world.now)
+    world.run(looked_up)
+    assert "t-0 was left out" in str(looked_up.error)
+
+    world.broker._fetch = lambda node, message: FetchResponse(responses=())  # type: ignore[method-assign] # the same
+    fetcher = reader(world, {("t", 0): Offset(0)})
+    end = world.now + 5
+    world.core.later(end, lambda now: None)
+    world.run(lambda: world.now >= end)
+    assert sum(isinstance(message, ListOffsetsRequest) for _, message in world.broker.requests) < 30
+    assert 3 <= sum(isinstance(message, FetchRequest) for _, message in world.broker.requests) < 30
+    fetcher.close()
