@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ottla.codec import wire
+from ottla.codec import messages, wire
 from ottla.codec.apis import APIS
 from ottla.codec.wire import INT16, Buffer, Int16, Int32, Text, WireType, message
 from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
@@ -70,9 +70,9 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     Of an API or a version that is not known, the offset is that behind the client id: what follows there cannot be
     told, and a broker must be able to refuse an ApiVersions request of any version.
     """
-    header, offset = wire.parse(RequestHeader, 1, frame)
+    header, offset = messages.parse(RequestHeader, 1, frame)
     if _is_known(header) and header_version(header.api_key, header.api_version) == 2:
-        return wire.parse(RequestHeader, 2, frame)
+        return messages.parse(RequestHeader, 2, frame)
     return header, offset
 
 
@@ -91,7 +91,7 @@ def parse_request(frame: Buffer) -> Request:
     header, offset = parse_header(frame)
     if not _is_known(header):
         raise UnknownApi(header)
-    body, end = wire.parse(APIS[header.api_key].request, header.api_version, frame, offset)
+    body, end = messages.parse(APIS[header.api_key].request, header.api_version, frame, offset)
     return Request(header=header, message=body, leftover=len(frame) - end)
 
 
@@ -99,7 +99,7 @@ def build_request(body: Any, version: int, correlation_id: int, client_id: str |
     """A request frame, with its length."""
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    return framed(wire.build(header, header_version(key, version)) + wire.build(body, version))
+    return framed(messages.build(header, header_version(key, version)) + messages.build(body, version))
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
@@ -112,8 +112,8 @@ def parse_response(cls: type[T], version: int, frame: Buffer) -> tuple[int, T]:
     Raises:
         DecodeError: the bytes are not such a response, or some are left over.
     """
-    header, offset = wire.parse(ResponseHeader, response_header_version(wire.api(cls).key, version), frame)
-    body, end = wire.parse(cls, version, frame, offset)
+    header, offset = messages.parse(ResponseHeader, response_header_version(wire.api(cls).key, version), frame)
+    body, end = messages.parse(cls, version, frame, offset)
     if end != len(frame):
         raise DecodeError(f"{len(frame) - end} bytes left over", cls.__name__, end)
     return header.correlation_id, body
@@ -122,8 +122,8 @@ def parse_response(cls: type[T], version: int, frame: Buffer) -> tuple[int, T]:
 def build_response(body: Any, version: int, correlation_id: int) -> bytes:
     """A response frame, with its length."""
     header = ResponseHeader(correlation_id=correlation_id)
-    head = wire.build(header, response_header_version(wire.api(type(body)).key, version))
-    return framed(head + wire.build(body, version))
+    head = messages.build(header, response_header_version(wire.api(type(body)).key, version))
+    return framed(head + messages.build(body, version))
 
 
 def framed(payload: Buffer) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from ottla.brokerlite.machines.producers import BatchMetadata, Producer, Producers
-from ottla.codec import wire
+from ottla.codec import messages, wire
 from ottla.codec.wire import Array, Int16, Int32, Int64, UInt32
 from ottla.errors import DecodeError
 
@@ -51,7 +51,7 @@ def snapshot_path(folder: Path, offset: int) -> Path:
 def write_snapshot(folder: Path, offset: int, producers: Producers) -> None:
     """Keep ``producers``, which know every batch before ``offset``; of older snapshots keep one."""
     entries = tuple(_entry(producer_id, producer) for producer_id, producer in producers.entries.items())
-    data = bytearray(wire.build(ProducerSnapshot(version=VERSION, crc=0, producer_entries=entries), VERSION))
+    data = bytearray(messages.build(ProducerSnapshot(version=VERSION, crc=0, producer_entries=entries), VERSION))
     data[2:_ENTRIES] = crc32c(memoryview(data)[_ENTRIES:]).to_bytes(4, "big")
     snapshot_path(folder, offset).write_bytes(data)
     for old in sorted(folder.glob(f"*{SUFFIX}"))[:-2]:
@@ -75,7 +75,7 @@ def read_snapshot(path: Path) -> dict[int, Producer] | None:
     """The producers in the file; ``None`` if it is damaged."""
     data = path.read_bytes()
     try:
-        snapshot, _ = wire.parse(ProducerSnapshot, VERSION, data)
+        snapshot, _ = messages.parse(ProducerSnapshot, VERSION, data)
     except DecodeError as error:
         log.warning("producer snapshot is damaged: %s", error, extra={"file": str(path)})
         return None
