@@ -4,8 +4,8 @@ No I/O, no clock. Messages are declared in `ottla.codec.apis`, one file per API;
 """
 
 from ottla.codec.compression import Compression
+from ottla.codec.messages import build, parse
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, read_batches
-from ottla.codec.messages import build, parse
 
 __all__ = ["PARTITIONERS", "BatchBuilder", "Compression", "Record", "RecordBatch", "build", "parse", "read_batches"]
