@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench clean lint types arrows quick full
+.PHONY: help setup check test demo bench extension clean lint types arrows quick full
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,8 +26,12 @@ bench: setup ## measure; prints ratios against other clients in the same run
 	@$(BIN)/python -m tests.bench
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info codec/*.c codec/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+extension: $(BIN)/python ## build the C of codec/ again, after an edit of its .pyx files
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "setuptools>=80" "Cython>=3.1"
+	@$(BIN)/python -c "from setuptools import setup; setup()" --quiet build_ext --inplace
 
 # The gates: `check` and `test` run them one after the other and print how long each took.
 
