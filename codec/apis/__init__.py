@@ -1,18 +1,96 @@
-"""One file per API, each with its request and response; `APIS` finds them by key."""
+"""One file per API, each with its request and response; `APIS` finds them by key.
 
+A module is imported when its API is first asked for: nobody needs all of them, and declaring them takes a while.
+"""
+
+import functools
+import importlib
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.codec.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.codec.apis.fetch import FetchRequest, FetchResponse
-from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.codec.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
-from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
-from ottla.codec.wire import api
+NAMES = {
+    0: "Produce",
+    1: "Fetch",
+    2: "ListOffsets",
+    3: "Metadata",
+    8: "OffsetCommit",
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    11: "JoinGroup",
+    12: "Heartbeat",
+    13: "LeaveGroup",
+    14: "SyncGroup",
+    15: "DescribeGroups",
+    16: "ListGroups",
+    17: "SaslHandshake",
+    18: "ApiVersions",
+    19: "CreateTopics",
+    20: "DeleteTopics",
+    21: "DeleteRecords",
+    22: "InitProducerId",
+    23: "OffsetForLeaderEpoch",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    27: "WriteTxnMarkers",
+    28: "TxnOffsetCommit",
+    29: "DescribeAcls",
+    30: "CreateAcls",
+    31: "DeleteAcls",
+    32: "DescribeConfigs",
+    33: "AlterConfigs",
+    34: "AlterReplicaLogDirs",
+    35: "DescribeLogDirs",
+    36: "SaslAuthenticate",
+    37: "CreatePartitions",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    42: "DeleteGroups",
+    43: "ElectLeaders",
+    44: "IncrementalAlterConfigs",
+    45: "AlterPartitionReassignments",
+    46: "ListPartitionReassignments",
+    47: "OffsetDelete",
+    48: "DescribeClientQuotas",
+    49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials",
+    55: "DescribeQuorum",
+    57: "UpdateFeatures",
+    60: "DescribeCluster",
+    61: "DescribeProducers",
+    64: "UnregisterBroker",
+    65: "DescribeTransactions",
+    66: "ListTransactions",
+    68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    74: "ListConfigResources",
+    75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
+}
+"""Kafka's name of each API that a client may use, by key."""
 
 
 class ApiMessages(NamedTuple):
@@ -23,18 +101,25 @@ class ApiMessages(NamedTuple):
     response: type[Any]
 
 
-APIS: dict[int, ApiMessages] = {
-    api(request).key: ApiMessages(request.__name__.removesuffix("Request"), request, response)
-    for request, response in (
-        (ProduceRequest, ProduceResponse),
-        (FetchRequest, FetchResponse),
-        (ListOffsetsRequest, ListOffsetsResponse),
-        (MetadataRequest, MetadataResponse),
-        (FindCoordinatorRequest, FindCoordinatorResponse),
-        (ApiVersionsRequest, ApiVersionsResponse),
-        (CreateTopicsRequest, CreateTopicsResponse),
-        (DeleteTopicsRequest, DeleteTopicsResponse),
-        (InitProducerIdRequest, InitProducerIdResponse),
-        (DescribeConfigsRequest, DescribeConfigsResponse),
-    )
-}
+@functools.cache
+def _load(key: int) -> ApiMessages:
+    name = NAMES[key]
+    module = importlib.import_module(f"{__name__}.{re.sub('(?<=.)(?=[A-Z])', '_', name).lower()}")
+    return ApiMessages(name, getattr(module, f"{name}Request"), getattr(module, f"{name}Response"))
+
+
+class _Apis(Mapping[int, ApiMessages]):
+    def __getitem__(self, key: int) -> ApiMessages:
+        return _load(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in NAMES
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
+APIS: Mapping[int, ApiMessages] = _Apis()

@@ -11,10 +11,12 @@ Versions: 1: throttle time. 3: flexible; the client names its software (KIP-511)
 from ottla.codec.wire import Array, Boolean, Int16, Int32, Int64, String, message, struct, wire
 
 
-@message(key=18, versions="0-4", flexible="3+")
+@message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: str = wire(String, "3+", default="", ignorable=True)
     client_software_version: str = wire(String, "3+", default="", ignorable=True)
+    cluster_id: str | None = wire(String, "5+", null="5+", default=None, ignorable=True)
+    node_id: int = wire(Int32, "5+", default=-1, ignorable=True)
 
 
 @struct
@@ -40,7 +42,7 @@ class FinalizedFeatureKey:
     min_version_level: int = wire(Int16)
 
 
-@message(key=18, versions="0-4", flexible="3+")
+@message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     error_code: int = wire(Int16)
     """0, or a code of `ottla.errors`."""

@@ -14,6 +14,7 @@ import uuid
 from ottla.codec.wire import (
     NO_UUID,
     Array,
+    Buffer,
     Int8,
     Int16,
     Int32,
@@ -128,7 +129,7 @@ class PartitionData:
     """For read_committed: whose records to drop, from which offset on."""
     preferred_read_replica: int = wire(Int32, "11+", default=-1)
     """-1, or the node to read from instead."""
-    records: bytes | None = wire(Records, null="0+")
+    records: Buffer | None = wire(Records, null="0+")
     """Record batches, the last one possibly torn; ``None`` or empty where there is nothing."""
 
 

@@ -10,13 +10,27 @@ bytes; 12 tells the broker that partitions join the transaction implicitly (KIP-
 
 import uuid
 
-from ottla.codec.wire import NO_UUID, Array, Int16, Int32, Int64, Nested, Records, String, Uuid, message, struct, wire
+from ottla.codec.wire import (
+    NO_UUID,
+    Array,
+    Buffer,
+    Int16,
+    Int32,
+    Int64,
+    Nested,
+    Records,
+    String,
+    Uuid,
+    message,
+    struct,
+    wire,
+)
 
 
 @struct
 class PartitionProduceData:
     index: int = wire(Int32)
-    records: bytes | None = wire(Records, null="0+")
+    records: Buffer | None = wire(Records, null="0+")
     """One record batch."""
 
 

@@ -1,0 +1,40 @@
+"""DeleteShareGroupState (key 86)."""
+
+import uuid
+
+from ottla.codec.wire import Array, Int16, Int32, String, Uuid, message, struct, wire
+
+
+@struct
+class PartitionData:
+    partition: int = wire(Int32)
+
+
+@struct
+class DeleteStateData:
+    topic_id: uuid.UUID = wire(Uuid)
+    partitions: tuple[PartitionData, ...] = wire(Array(PartitionData))
+
+
+@message(key=86, versions="0", flexible="0+")
+class DeleteShareGroupStateRequest:
+    group_id: str = wire(String)
+    topics: tuple[DeleteStateData, ...] = wire(Array(DeleteStateData))
+
+
+@struct
+class PartitionResult:
+    partition: int = wire(Int32)
+    error_code: int = wire(Int16)
+    error_message: str | None = wire(String, null="0+", default=None)
+
+
+@struct
+class DeleteStateResult:
+    topic_id: uuid.UUID = wire(Uuid)
+    partitions: tuple[PartitionResult, ...] = wire(Array(PartitionResult))
+
+
+@message(key=86, versions="0", flexible="0+")
+class DeleteShareGroupStateResponse:
+    results: tuple[DeleteStateResult, ...] = wire(Array(DeleteStateResult))

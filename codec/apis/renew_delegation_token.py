@@ -1,0 +1,16 @@
+"""RenewDelegationToken (key 39)."""
+
+from ottla.codec.wire import Bytes, Int16, Int32, Int64, message, wire
+
+
+@message(key=39, versions="0-2", flexible="2+")
+class RenewDelegationTokenRequest:
+    hmac: bytes = wire(Bytes)
+    renew_period_ms: int = wire(Int64)
+
+
+@message(key=39, versions="0-2", flexible="2+")
+class RenewDelegationTokenResponse:
+    error_code: int = wire(Int16)
+    expiry_timestamp_ms: int = wire(Int64)
+    throttle_time_ms: int = wire(Int32, default=0)
