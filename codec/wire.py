@@ -7,14 +7,16 @@
 
 The Python type stands left, the wire type right. One class serves all versions of a message:
 `tree(cls, version)` resolves the versions first, so that each (class, version) has one plain construct
-tree without conditions. `parse` and `build` at the end of the file are the only door to whatever
-executes the trees; today that is construct itself.
+tree without conditions. `parse` and `build` at the end of the file let construct itself interpret the
+trees: slow, and the reference that the machines of `program.py` are proven equal to. The door for
+everybody else is `ottla.codec.messages`.
 
 Rules:
 - A field that a version lacks reads as its default, and must equal its default to be built, unless it is `ignorable`.
 - In flexible versions strings, bytes and arrays are compact and every struct ends in tagged fields; unknown tags
   are kept in `unknown_tags` and written back.
 - Only `DecodeError` leaves `parse`, only `EncodeError` leaves `build`, each with the path of the field.
+- An integer is what `operator.index` takes, a string a `str`, bytes what is a `Buffer`, an array a tuple or a list.
 
 Source: Apache Kafka's message definitions, and KIP-482 for flexible versions.
 """
@@ -22,8 +24,11 @@ Source: Apache Kafka's message definitions, and KIP-482 for flexible versions.
 import dataclasses
 import functools
 import io
+import operator
+import struct as packed
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
 
 from construct import Construct, FormatField, Struct
@@ -36,7 +41,8 @@ Buffer = bytes | bytearray | memoryview
 NO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
 UNKNOWN_TAGS = "unknown_tags"
-"""The attribute of every struct that keeps the tagged fields its class does not know: ``{tag: bytes}``."""
+"""The attribute of every struct that keeps the tagged fields its class does not know, as ``{tag: bytes}``."""
+NO_TAGS: Mapping[int, bytes] = MappingProxyType({})
 _REQUIRED: Any = object()
 
 
@@ -77,17 +83,45 @@ class Integer(FormatField):  # type: ignore[misc]  # construct is untyped
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
         return int.from_bytes(_read(stream, self.length), "big", signed=self.signed)
 
-    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
-        if not isinstance(obj, int):
-            raise EncodeError(f"int wanted, not {type(obj).__name__}")
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
+        value = _index(obj)
         try:
-            stream.write(obj.to_bytes(self.length, "big", signed=self.signed))
+            stream.write(value.to_bytes(self.length, "big", signed=self.signed))
         except OverflowError:
             kind = "a signed" if self.signed else "an unsigned"
-            raise EncodeError(f"{obj} does not fit {kind} integer of {8 * self.length} bits") from None
+            raise EncodeError(f"{_shown(value)} does not fit {kind} integer of {8 * self.length} bits") from None
+
+
+def _index(obj: Any) -> int:
+    try:
+        return operator.index(obj)
+    except Exception:  # whatever the `__index__` of a stranger raises
+        raise EncodeError(f"int wanted, not {type(obj).__name__}") from None
+
+
+def _shown(value: int) -> str:
+    return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
 
 
 INT8, INT16, INT32, INT64 = (Integer(letter) for letter in "bhlq")
+
+
+class Float(FormatField):  # type: ignore[misc]
+    """A big-endian IEEE 754 number of 64 bits."""
+
+    def __init__(self) -> None:
+        super().__init__(">", "d")
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> float:
+        return float(packed.unpack(">d", _read(stream, 8))[0])
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
+        if not isinstance(obj, int | float):
+            raise EncodeError(f"float wanted, not {type(obj).__name__}")
+        try:
+            stream.write(packed.pack(">d", obj))
+        except OverflowError:
+            raise EncodeError("this int is too large for a float of 64 bits") from None
 
 
 class Unsigned(Construct):  # type: ignore[misc]
@@ -133,11 +167,10 @@ class ZigZag(Construct):  # type: ignore[misc]
         raise DecodeError(f"varint of more than {self.bits} bits", offset=stream.tell() - shift // 7 - 1)
 
     def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> None:
-        if not isinstance(obj, int):
-            raise EncodeError(f"int wanted, not {type(obj).__name__}")
-        if not -1 << (self.bits - 1) <= obj < 1 << (self.bits - 1):
-            raise EncodeError(f"{obj} does not fit a signed integer of {self.bits} bits")
-        UNSIGNED._build((obj << 1) ^ (obj >> (self.bits - 1)), stream, context, path)
+        value = _index(obj)
+        if not -1 << (self.bits - 1) <= value < 1 << (self.bits - 1):
+            raise EncodeError(f"{_shown(value)} does not fit a signed integer of {self.bits} bits")
+        UNSIGNED._build((value << 1) ^ (value >> (self.bits - 1)), stream, context, path)
 
 
 class Bool(Construct):  # type: ignore[misc]
@@ -212,7 +245,7 @@ class Text(Sized):
         if not isinstance(obj, str):
             raise EncodeError(f"str wanted, not {type(obj).__name__}")
         try:
-            data = obj.encode()
+            data = str.encode(obj)
         except UnicodeEncodeError as error:
             raise EncodeError(f"not encodable as UTF-8: {error.reason}") from None
         self._build_length(len(data), stream)
@@ -220,7 +253,7 @@ class Text(Sized):
 
 
 class Blob(Sized):
-    """Bytes; also the opaque form of a record set."""
+    """Bytes."""
 
     unit = "bytes"
 
@@ -240,6 +273,14 @@ class Blob(Sized):
             stream.write(view)
         except (BufferError, ValueError) as error:  # a memoryview with gaps, or a released one
             raise EncodeError(f"bytes wanted, and these cannot be read: {error}") from None
+
+
+class Window(Blob):
+    """Bytes that are not copied out: they parse to a view of what was parsed."""
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
+        data = super()._parse(stream, context, path)
+        return None if data is None else memoryview(data)
 
 
 class Sequence(Sized):
@@ -375,7 +416,7 @@ class Structure(Struct):  # type: ignore[misc]
             for name, node in self.members:
                 node._build(getattr(obj, name), stream, context, path)
             name = UNKNOWN_TAGS
-            present = self._unknown_tags(obj.unknown_tags)
+            present = self._unknown_tags(getattr(obj, name))
             for tag, name, node, default in self.tagged or ():
                 if _differs(value := getattr(obj, name), default):
                     node._build(value, out := io.BytesIO(), context, path)
@@ -392,25 +433,31 @@ class Structure(Struct):  # type: ignore[misc]
                 UNSIGNED._build(len(present[tag]), stream, context, path)
                 stream.write(present[tag])
 
-    def _unknown_tags(self, tags: dict[int, bytes]) -> dict[int, bytes]:
+    def _unknown_tags(self, tags: Any) -> dict[int, bytes]:
         """A copy of ``tags``, found fit to be built."""
-        if not isinstance(tags, dict):
+        if not isinstance(tags, dict | MappingProxyType):
             raise EncodeError(f"dict wanted, not {type(tags).__name__}")
-        if tags and self.tagged is None:
+        found: dict[int, bytes] = dict(tags)
+        if found and self.tagged is None:
             raise EncodeError("this version has no tagged fields")
-        for tag, data in tags.items():
+        for tag, data in found.items():
             if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
                 raise EncodeError(f"{tag!r} is no tag: an int of 32 bits is")
             if tag in self.known:
                 raise EncodeError(f"tag {tag} is not unknown: it is {self.known[tag].name}")
             if not isinstance(data, bytes):
                 raise EncodeError(f"tag {tag} has {type(data).__name__}, not bytes")
-        return dict(tags)
+        return found
 
 
 def _differs(value: Any, default: Any) -> bool:
     """Whether a field has a value to be sent; lists stand for tuples everywhere."""
-    return bool((tuple(value) if type(value) is list else value) != default)
+    if value is default:
+        return False
+    try:
+        return bool((tuple(value) if type(value) is list else value) != default)
+    except Exception:  # whatever the `__eq__` of a stranger raises
+        raise EncodeError(f"{type(value).__name__} cannot be compared with the default") from None
 
 
 def least_size(node: Construct) -> int:
@@ -456,6 +503,7 @@ UInt16 = _fixed(Integer("H"), 0)
 Int32 = _fixed(INT32, 0)
 UInt32 = _fixed(Integer("L"), 0)
 Int64 = _fixed(INT64, 0)
+Float64 = _fixed(Float(), 0.0)
 VarInt = _fixed(ZigZag(32), 0)
 VarLong = _fixed(ZigZag(64), 0)
 Uuid = _fixed(Id(), NO_UUID)
@@ -463,8 +511,8 @@ String = _sized(Text, INT16, "")
 Bytes = _sized(Blob, INT32, b"")
 VarString = WireType(lambda version, flexible, null: Text(ZigZag(32), null), "")
 VarBytes = WireType(lambda version, flexible, null: Blob(ZigZag(32), null), b"")
-Records = WireType(Bytes.make, None)
-"""A record set, kept as opaque bytes: `ottla.codec.records` reads and writes it."""
+Records = _sized(Window, INT32, None)
+"""A record set, kept opaque as a view of the parsed bytes: `ottla.codec.records` reads and writes it."""
 
 
 def Array(item: Any) -> WireType:  # reads as a type in declarations
@@ -483,8 +531,9 @@ def VarArray(item: Any) -> WireType:  # reads as a type in declarations
 
 
 def Nested(item: Any) -> WireType:  # reads as a type in declarations
-    """A declared struct as a field of another; the default is the struct with all its defaults."""
-    return WireType(lambda version, flexible, null: tree(item, version, flexible, null), item())
+    """A declared struct as a field of another; in versions that lack it, it is the struct with all its defaults."""
+    zero = item(**{field.name: field.fresh_default() for field in item.__wire__})
+    return WireType(lambda version, flexible, null: tree(item, version, flexible, null), zero)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -556,8 +605,8 @@ def struct(cls: type[T]) -> type[T]:
             setattr(cls, name, dataclasses.field(default_factory=functools.partial(_copy, spec.default)))
         else:
             setattr(cls, name, spec.default)
-    cls.__annotations__[UNKNOWN_TAGS] = dict[int, bytes]
-    setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=dict, repr=False))  # new to the type
+    cls.__annotations__[UNKNOWN_TAGS] = Mapping[int, bytes]
+    setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=lambda: NO_TAGS, repr=False))  # new to the type
     made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
     made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
     return made
@@ -573,8 +622,8 @@ class Api:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
-def message(*, key: int, versions: str, flexible: str = "") -> Callable[[type[T]], type[T]]:
-    """A top-level struct: the body of a request or a response of API ``key``."""
+def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[type[T]], type[T]]:
+    """A top-level struct: the body of a request or a response of API ``key`` (-1: it is neither)."""
 
     def decorate(cls: type[T]) -> type[T]:
         made = struct(cls)

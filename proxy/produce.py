@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.compression import Compression
 from ottla.codec.records import MAGIC, NO_PRODUCER_ID, Columns, RecordBatch, parse_batch
-from ottla.codec.wire import NO_UUID
+from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BrokerError,
     CorruptMessage,
@@ -111,7 +111,7 @@ class _Parked:
 
     topic: str
     partition: int
-    data: bytes
+    data: Buffer
     transactional: bool
     answered: Answered
     deadline: float
@@ -138,7 +138,7 @@ class Rewriter:
     # -- in
 
     def offer(
-        self, topic: str, partition: int, data: bytes | None, transactional: bool, answered: Answered, now: float
+        self, topic: str, partition: int, data: Buffer | None, transactional: bool, answered: Answered, now: float
     ) -> None:
         """Deliver the record set ``data`` that a client sent for a partition; ``answered`` hears what became of it."""
         if topic in self._cluster.topics and not any(each.topic == topic for each in self._parked):
@@ -154,7 +154,7 @@ class Rewriter:
         self.buffered += len(data or b"")
 
     def _accept(
-        self, topic: str, partition: int, data: bytes, transactional: bool, answered: Answered, now: float
+        self, topic: str, partition: int, data: Buffer, transactional: bool, answered: Answered, now: float
     ) -> None:
         try:
             batch = _checked(data, transactional)
@@ -360,7 +360,7 @@ class Rewriter:
 
     # -- observed topics
 
-    def observe(self, topic: str, partition: int, data: bytes | None) -> None:
+    def observe(self, topic: str, partition: int, data: Buffer | None) -> None:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
         known = self._cluster.topics.get(topic)
         rule = self._rules.of(topic)
@@ -385,7 +385,7 @@ class Rewriter:
         return self.tallies.setdefault(topic, Tally())
 
 
-def _checked(data: bytes, transactional: bool) -> RecordBatch:
+def _checked(data: Buffer, transactional: bool) -> RecordBatch:
     """The one batch in a record set, judged as a broker would.
 
     Raises:

@@ -21,6 +21,7 @@ from crc32c import crc32c
 from ottla.brokerlite.machines.producers import Producers
 from ottla.codec.compression import Compression, decompress
 from ottla.codec.records import HEADER_SIZE, LENGTH_END, MAGIC, NO_TIMESTAMP, Record, RecordBatch, parse_batch, rebased
+from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
     DecodeError,
@@ -154,7 +155,7 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         return self._segments.end_offset
 
-    def append(self, records: bytes | None, *, version: int, timestamp: int) -> Appended:
+    def append(self, records: Buffer | None, *, version: int, timestamp: int) -> Appended:
         """Store a produced record set, and return where.
 
         Args:
@@ -216,7 +217,7 @@ class PartitionLog:
             return None
         return next((record for record in batch.records() if record.timestamp == batch.max_timestamp), None)
 
-    def _only_batch(self, records: bytes | None, version: int) -> RecordBatch:
+    def _only_batch(self, records: Buffer | None, version: int) -> RecordBatch:
         batches = list(_whole_batches(records or b""))
         if len(batches) != 1:
             raise InvalidRecord(f"the record set of {self.name} has {len(batches)} batches instead of one")
@@ -280,7 +281,7 @@ class PartitionLog:
             segments.roll(self.producers)
 
 
-def _whole_batches(records: bytes) -> Iterator[RecordBatch]:
+def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
     """The batches of a produced record set; bytes that are no whole batch at its end are left out, as Kafka does."""
     position = 0
     while len(records) - position >= HEADER_SIZE:

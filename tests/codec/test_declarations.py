@@ -160,7 +160,7 @@ def test_defaults_are_shared_with_nobody() -> None:
 
     for inner in inner_of_each():
         inner.id = 99
-        tags_of(inner)[1] = b"x"
+        inner.note = "changed"
     assert all(inner == Leaf(id=1) for inner in inner_of_each())
 
 

@@ -31,6 +31,7 @@ from ottla.codec.apis.produce import (
 from ottla.codec.compression import Compression
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
 from ottla.codec.records import BatchBuilder, Record, parse_batch
+from ottla.codec.wire import Buffer
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
@@ -161,7 +162,7 @@ class Upstream:
             throttle_time_ms=self.throttle_ms,
         )
 
-    def _store(self, node: int, topic: str, index: int, data: bytes) -> PartitionProduceResponse:
+    def _store(self, node: int, topic: str, index: int, data: Buffer) -> PartitionProduceResponse:
         place = topic, index
         code, offset = 0, -1
         if self.errors[place]:
@@ -174,7 +175,7 @@ class Upstream:
             code, offset = self._append(place, data)
         return PartitionProduceResponse(index=index, error_code=code, base_offset=offset)
 
-    def _append(self, place: tuple[str, int], data: bytes) -> tuple[int, int]:
+    def _append(self, place: tuple[str, int], data: Buffer) -> tuple[int, int]:
         batch, log = parse_batch(data), self.logs[place]
         assert batch.crc_matches
         if batch.producer_id >= 0:

@@ -32,6 +32,7 @@ from ottla.codec.apis.metadata import (
 )
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.codec.records import Record, RecordBatch, parse_batch, rebased
+from ottla.codec.wire import Buffer
 from ottla.errors import (
     InvalidProducerEpoch,
     NotLeaderOrFollower,
@@ -60,7 +61,7 @@ class Partition:
     recent: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
 
-    def append(self, data: bytes) -> tuple[int, int]:
+    def append(self, data: Buffer) -> tuple[int, int]:
         """(error code, base offset)."""
         batch = parse_batch(data)
         pid = batch.producer_id
