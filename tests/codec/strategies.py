@@ -1,19 +1,47 @@
 """Hypothesis strategies, and whole examples, for any declared message: made of its tree, so no API needs its own."""
 
 import functools
+import importlib
+import pkgutil
 import uuid
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from construct import Construct
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from ottla import codec
 from ottla.codec import wire
-from ottla.codec.apis import APIS
 
-MESSAGES: list[type[Any]] = [cls for each in APIS.values() for cls in (each.request, each.response)]
+
+def _declared() -> list[type[Any]]:
+    """Every message class of the codec, in the order of modules and of lines: APIs, headers, records of topics."""
+    names = (each.name for each in pkgutil.walk_packages(codec.__path__, "ottla.codec."))
+    members = (
+        member
+        for name in names
+        if not name.rpartition(".")[2].startswith("_")
+        for member in vars(importlib.import_module(name)).values()
+    )
+    found = dict.fromkeys(each for each in members if isinstance(each, type) and hasattr(each, "__api__"))
+    return sorted(found, key=lambda cls: cls.__module__)
+
+
+MESSAGES = _declared()
 VERSIONS = {cls: range(wire.api(cls).versions.low, wire.api(cls).versions.high + 1) for cls in MESSAGES}
 EVERY_VERSION = [(cls, version) for cls, versions in VERSIONS.items() for version in versions]
-ENDS = [(cls, version) for cls, versions in VERSIONS.items() for version in (versions[0], versions[-1])]
+ENDS = [(cls, version) for cls, versions in VERSIONS.items() for version in dict.fromkeys((versions[0], versions[-1]))]
+EACH = [pytest.param(*case, marks=[] if case in ENDS[::3] else [pytest.mark.slow]) for case in EVERY_VERSION]
+"""Every version of every message, most of them marked slow: together they take minutes."""
+
+
+def examples(count: int) -> Callable[[Any], Any]:
+    """The settings of a test on generated values that runs for many messages: few examples, the same in every run."""
+    return settings(
+        max_examples=count, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
 
 
 def named(case: object) -> str:
@@ -39,12 +67,16 @@ def values(node: Construct) -> st.SearchStrategy[Any]:
             return integers(8 * length, signed)
         case wire.ZigZag(bits=bits):
             return integers(bits, True)
+        case wire.Float():
+            return st.floats(allow_nan=False)  # not even equal to itself
         case wire.Bool():
             return st.booleans()
         case wire.Id():
             return st.uuids()
         case wire.Text():
             return _or_null(node, st.text("aé漢", max_size=5))
+        case wire.Window():
+            return _or_null(node, st.binary(max_size=5).map(memoryview))
         case wire.Blob():
             return _or_null(node, st.binary(max_size=5))
         case wire.Sequence(item=item):
@@ -73,12 +105,16 @@ def example(node: Construct) -> Any:
     match node:
         case wire.Integer() | wire.ZigZag():
             return 7
+        case wire.Float():
+            return 7.5
         case wire.Bool():
             return True
         case wire.Id():
             return uuid.UUID(int=7)
         case wire.Text():
             return "seven"
+        case wire.Window():
+            return memoryview(b"seven")
         case wire.Blob():
             return b"seven"
         case wire.Sequence(item=item):
@@ -99,12 +135,16 @@ def least(node: Construct) -> Any:
             return None
         case wire.Integer() | wire.ZigZag():
             return 0
+        case wire.Float():
+            return 0.0
         case wire.Bool():
             return False
         case wire.Id():
             return wire.NO_UUID
         case wire.Text():
             return ""
+        case wire.Window():
+            return memoryview(b"")
         case wire.Blob():
             return b""
         case wire.Sequence():

@@ -1,0 +1,21 @@
+"""The engines that can run behind the codec's door, for tests that hold for each of them.
+
+"construct" interprets the trees and is the reference; the others are machines, which must agree with each other to
+the last word of an error.
+"""
+
+from typing import Any, Protocol
+
+from ottla.codec import wire
+from ottla.codec.wire import Buffer
+
+
+class Engine(Protocol):
+    """A module with the two functions of the door."""
+
+    def parse(self, cls: type[Any], version: int, data: Buffer, offset: int = 0) -> tuple[Any, int]: ...
+
+    def build(self, value: Any, version: int) -> bytes: ...
+
+
+ENGINES: dict[str, Engine] = {"construct": wire}
