@@ -403,7 +403,7 @@ class Meddler:
 
 
 def meddled(meddle: Callable[[list[Any]], object]) -> Iterator[tuple[Branch, str]]:
-    """Messages with a list, one element of which calls ``meddle`` with it when it is built; and the path of the list."""
+    """Messages with a list, one element of which calls ``meddle`` with it when built; and the path of the list."""
     for at in range(3):
         leaves: list[Any] = [Leaf(id=1), Leaf(id=2), Leaf(id=3)]
         leaves[at].note = Meddler(functools.partial(meddle, leaves))  # which version 0 only compares
