@@ -1,20 +1,26 @@
 """The four compressions: what they make, what they read, and what they refuse before it costs memory."""
 
 import gzip
+import sys
+import threading
 import tracemalloc
 import zlib
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import cramjam
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec.compression import Compression, compress, decompress
-from ottla.errors import DecodeError
+from ottla.codec.compression import DEFAULT_LEVELS, LEVELS, Compression, compress, decompress, lz4_rechecked
+from ottla.errors import DecodeError, EncodeError
 
 REAL = [each for each in Compression if each is not Compression.NONE]
 TEXT = b"Kafka's little sister. " * 5000
+PROSE = b" ".join(b"%x" % (number * number % 65_521) for number in range(30_000))
+"""Something that compresses as well as records do."""
 
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
@@ -30,10 +36,84 @@ def test_repetition_shrinks(compression: Compression) -> None:
     assert len(compress(compression, TEXT)) < len(TEXT) / 10
 
 
-@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.LZ4, Compression.ZSTD], ids=lambda c: c.name)
-def test_a_level_is_taken(compression: Compression) -> None:
-    assert decompress(compression, compress(compression, TEXT, level=1)) == TEXT
-    assert decompress(compression, compress(compression, TEXT, level=9)) == TEXT
+@pytest.mark.parametrize("compression", LEVELS, ids=lambda each: each.name)
+def test_every_level_is_taken_and_a_higher_one_makes_it_smaller(compression: Compression) -> None:
+    lowest, highest = LEVELS[compression]
+    sizes = []
+    for level in (lowest, DEFAULT_LEVELS[compression], highest):
+        data = compress(compression, PROSE, level)
+        assert decompress(compression, data) == PROSE
+        sizes.append(len(data))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+    assert compress(compression, PROSE) == compress(compression, PROSE, DEFAULT_LEVELS[compression])
+
+
+@pytest.mark.parametrize(
+    ("compression", "level", "complaint"),
+    [
+        (Compression.GZIP, -1, "gzip has the levels 0 to 9, and not -1"),
+        (Compression.GZIP, 10, "gzip has the levels 0 to 9, and not 10"),
+        (Compression.LZ4, 13, "lz4 has the levels 0 to 12, and not 13"),
+        (Compression.LZ4, -(2**40), f"lz4 has the levels 0 to 12, and not {-(2**40)}"),
+        (Compression.ZSTD, -131073, "zstd has the levels -131072 to 22, and not -131073"),
+        (Compression.ZSTD, 2**40, f"zstd has the levels -131072 to 22, and not {2**40}"),
+        (Compression.ZSTD, "3", "zstd has the levels -131072 to 22, and not '3'"),
+        (Compression.GZIP, 1.5, "gzip has the levels 0 to 9, and not 1.5"),
+        (Compression.SNAPPY, 1, "compression snappy has no levels: leave out 1"),
+        (Compression.NONE, 0, "compression none has no levels: leave out 0"),
+    ],
+)
+def test_a_level_that_does_not_exist_is_refused_with_those_that_do(
+    compression: Compression, level: int, complaint: str
+) -> None:
+    with pytest.raises(EncodeError) as caught:
+        compress(compression, TEXT, level)
+    assert str(caught.value) == complaint
+
+
+def work() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Everything that takes long: a name, and a call of some milliseconds."""
+    data = PROSE * 16
+    for each in REAL:
+        made = compress(each, data)
+        yield f"compress {each.name}", lambda each=each: compress(each, data)  # type: ignore[misc]
+        yield f"decompress {each.name}", lambda each=each, made=made: decompress(each, made)  # type: ignore[misc]
+    yield "compress LZ4, level 9", lambda: compress(Compression.LZ4, data, 9)
+
+
+@pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in work()])
+def test_another_thread_runs_meanwhile(call: Callable[[], object]) -> None:
+    assert any(lets_go(call) for _ in range(20)), "the GIL was held, or no core was free twenty times"
+
+
+def lets_go(call: Callable[[], object]) -> bool:
+    """Whether another thread got its turn within ``call``, although nobody is ever asked to give it up."""
+    turn, taken = threading.Lock(), threading.Event()
+    turn.acquire()
+
+    def take() -> None:
+        turn.acquire()
+        taken.set()
+
+    with turn_taking_off():
+        other = threading.Thread(target=take)
+        other.start()
+        turn.release()
+        call()
+        result = taken.is_set()
+    other.join()
+    return result
+
+
+@contextmanager
+def turn_taking_off() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("compression", REAL, ids=lambda each: each.name)
@@ -90,8 +170,23 @@ def test_raw_snappy_is_read_as_librdkafka_writes_it() -> None:
 def test_snappy_is_written_in_the_framing_of_xerial() -> None:
     data = compress(Compression.SNAPPY, TEXT)
     assert data[:16] == b"\x82SNAPPY\0" + bytes((0, 0, 0, 1)) * 2
-    first = int.from_bytes(data[16:20], "big")
-    assert bytes(cramjam.snappy.decompress_raw(data[20 : 20 + first])) == TEXT[: 32 * 1024]
+    assert int.from_bytes(data[16:20], "big") == len(data) - 20
+    assert bytes(cramjam.snappy.decompress_raw(data[20:])) == TEXT
+
+
+def test_snappy_as_java_writes_it_is_read() -> None:
+    data = b"\x82SNAPPY\0" + bytes((0, 0, 0, 1)) * 2
+    for start in range(0, len(TEXT), 32 * 1024):
+        block = bytes(cramjam.snappy.compress_raw(TEXT[start : start + 32 * 1024]))
+        data += len(block).to_bytes(4, "big") + block
+    assert decompress(Compression.SNAPPY, data) == TEXT
+    with pytest.raises(DecodeError, match="over the limit"):
+        decompress(Compression.SNAPPY, data, limit=len(TEXT) - 1)
+
+
+def test_large_data_takes_several_blocks_of_snappy() -> None:
+    data = TEXT * 30
+    assert decompress(Compression.SNAPPY, compress(Compression.SNAPPY, data)) == data
 
 
 @pytest.mark.parametrize(
@@ -131,6 +226,31 @@ def test_gzip_is_written_for_other_libraries() -> None:
 
 def test_lz4_blocks_are_independent_because_java_refuses_linked_ones() -> None:
     assert compress(Compression.LZ4, TEXT * 10)[4] & 0x20, "the flag of independent blocks"
+
+
+@pytest.mark.parametrize("store_size", [False, True])
+def test_the_header_checksum_of_lz4_is_made_wrong_and_right(store_size: bool) -> None:
+    frame = lz4.frame.compress(TEXT, store_size=store_size)
+    old = lz4_rechecked(frame, old=True)
+    assert sum(a != b for a, b in zip(frame, old, strict=True)) == 1, "only the checksum differs"
+    with pytest.raises(DecodeError, match="lz4 data is damaged"):
+        decompress(Compression.LZ4, old)
+    assert lz4_rechecked(old, old=False) == lz4_rechecked(frame, old=False) == frame
+
+
+def test_the_old_header_checksum_is_that_of_kafkas_first_format() -> None:
+    # The header of every frame that Kafka 0.8.2 and 0.9 wrote: independent blocks of 64 kB.
+    frame = bytes.fromhex("04224d18 6040 82") + b"\0\0\0\0"
+    assert lz4_rechecked(frame, old=True)[6] == 0x1A
+    assert lz4_rechecked(lz4_rechecked(frame, old=True), old=False) == frame
+
+
+@pytest.mark.parametrize("size", range(7))
+def test_what_is_no_lz4_header_stays_as_it_is(size: int) -> None:
+    header = lz4.frame.compress(TEXT)[:6]
+    assert lz4_rechecked(header[:size], old=False) == header[:size]
+    with pytest.raises(DecodeError):
+        decompress(Compression.LZ4, lz4_rechecked(header[:size], old=False))
 
 
 def test_compressions_have_names() -> None:
