@@ -59,7 +59,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    topic: str = wire(String, "0-12", default="", ignorable=True)
+    topic: str = wire(String, "7-12", default="", ignorable=True)
     topic_id: uuid.UUID = wire(Uuid, "13+", default=NO_UUID, ignorable=True)
     partitions: tuple[int, ...] = wire(Array(Int32))
 

@@ -1,9 +1,9 @@
 """Heartbeat (key 12): a member of a classic group says that it lives, and hears whether the group rebalances.
 
 Sent by each member to the group's coordinator every `heartbeat.interval.ms` (3 s), from the answer to JoinGroup on. The
-coordinator that hears nothing for the session timeout that the member named in JoinGroup removes it, and the others
-rebalance. Polling for records keeps nobody alive here, and heartbeats say nothing about progress: a member that is stuck
-must stop them itself (`max.poll.interval.ms`).
+coordinator that hears nothing for the session timeout named in JoinGroup removes the member, and the others rebalance.
+Heartbeats say nothing about progress: a member that is stuck must stop them itself, as Java's consumer does after
+`max.poll.interval.ms`.
 
 The answer is only a code. A rebalance is announced here and nowhere else, so the interval bounds how long one takes to
 begin. Members of the new groups (KIP-848) use ConsumerGroupHeartbeat instead.
@@ -34,9 +34,9 @@ from ottla.codec.wire import Int16, Int32, String, message, wire
 class HeartbeatRequest:
     group_id: str = wire(String)
     generation_id: int = wire(Int32)
-    """As JoinGroup's answer gave it."""
+    """As JoinGroup gave it."""
     member_id: str = wire(String)
-    """As JoinGroup's answer gave it."""
+    """As JoinGroup gave it."""
     group_instance_id: str | None = wire(String, "3+", null="3+", default=None)
     """The `group.instance.id` of a static member; ``None``: the member is dynamic."""
 
