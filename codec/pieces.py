@@ -1,0 +1,36 @@
+"""Bytes that come in pieces, of which only what is being looked at is held."""
+
+from collections.abc import Iterable
+
+from ottla.codec.wire import Buffer
+
+
+class Pieces:
+    """A file or a stream, read from its beginning to its end.
+
+    Attributes:
+        position: bytes that have been taken.
+    """
+
+    def __init__(self, pieces: Iterable[Buffer]) -> None:
+        self._pieces = iter(pieces)
+        self._held = b""
+        self._at = 0
+        self.position = 0
+
+    def peek(self, size: int) -> bytes:
+        """The next ``size`` bytes; fewer only where the end is nearer."""
+        while len(self._held) - self._at < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._held = self._held[self._at :] + bytes(piece)
+            self._at = 0
+        return self._held[self._at : self._at + size]
+
+    def take(self, size: int) -> bytes:
+        """The same, and go on behind them."""
+        data = self.peek(size)
+        self._at += len(data)
+        self.position += len(data)
+        return data

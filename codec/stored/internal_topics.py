@@ -1,0 +1,112 @@
+"""The records of Kafka's internal topics: what a key and a value are, told by the topic and the key.
+
+Rules:
+- A key begins with two bytes that tell the record's type (Kafka calls them the key's version), a value with two that
+  tell its version. A null value takes back what stands under its key.
+- Types and versions that are not known, and keys that are not of this kind at all, stay bytes: newer brokers have them.
+
+Source: GroupCoordinatorRecordSerde.java, TransactionLog.java, ShareCoordinatorRecordSerde.java.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ottla.codec import messages, prefixed
+from ottla.codec.stored import (
+    classic_groups,
+    consumer_groups,
+    share_group_state,
+    share_groups,
+    streams_groups,
+    transaction_state,
+)
+from ottla.codec.wire import Buffer, api
+from ottla.errors import DecodeError
+
+
+class RecordType(NamedTuple):
+    """One type of record: Kafka's name for it, and the messages that its key and value are."""
+
+    name: str
+    key: type[Any]
+    value: type[Any]
+
+
+def _types(*modules: Any) -> Mapping[int, RecordType]:
+    """Each pair of classes ``<Name>Key`` and ``<Name>Value`` in the modules, by the type that they declare."""
+    return {
+        api(key).key: RecordType(name.removesuffix("Key"), key, getattr(module, f"{name.removesuffix('Key')}Value"))
+        for module in modules
+        for name, key in vars(module).items()
+        if name.endswith("Key") and key.__module__ == module.__name__
+    }
+
+
+INTERNAL_TOPICS: Mapping[str, Mapping[int, RecordType]] = {
+    "__consumer_offsets": _types(classic_groups, consumer_groups, share_groups, streams_groups),
+    "__transaction_state": _types(transaction_state),
+    "__share_group_state": _types(share_group_state),
+}
+"""Topic -> type -> what it is."""
+
+
+@dataclass(slots=True)
+class InternalRecord:
+    """A record of an internal topic.
+
+    Attributes:
+        type: the first two bytes of the key.
+        name: Kafka's, such as ``"OffsetCommit"``.
+        key: a message of the type's key class.
+        version: of the value; -1 where that is null.
+        value: a message of the type's value class, ``None``, or all of its bytes where the version is not known.
+    """
+
+    type: int
+    name: str
+    key: Any
+    version: int
+    value: Any
+
+
+def parse_internal(topic: str, key: Buffer | None, value: Buffer | None) -> InternalRecord | None:
+    """What a record of ``topic`` is; ``None`` if that is no internal topic, or the type of the key is not known.
+
+    Raises:
+        DecodeError: key or value is not what its type and version promise; the path begins with their class.
+    """
+    types = INTERNAL_TOPICS.get(topic)
+    if types is None or key is None or len(key) < prefixed.SIZE:
+        return None
+    number = prefixed.version_of(key)
+    if number not in types:
+        return None
+    name, key_class, value_class = types[number]
+    parsed_key = _whole(key_class, 0, key)
+    if value is None:
+        return InternalRecord(number, name, parsed_key, -1, None)
+    version = prefixed.version_of(value)
+    if version not in api(value_class).versions:
+        return InternalRecord(number, name, parsed_key, version, bytes(value))
+    return InternalRecord(number, name, parsed_key, version, _whole(value_class, version, value))
+
+
+def _whole(cls: type[Any], version: int, data: Buffer) -> Any:
+    """The message behind the first two bytes, with nothing behind it."""
+    message, end = messages.parse(cls, version, data, prefixed.SIZE)
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes left over", cls.__name__, end)
+    return message
+
+
+def build_internal(record: InternalRecord) -> tuple[bytes, bytes | None]:
+    """The key and the value.
+
+    Raises:
+        EncodeError: a message does not fit.
+    """
+    key = record.type.to_bytes(prefixed.SIZE, "big", signed=True) + messages.build(record.key, 0)
+    if record.value is None or isinstance(record.value, bytes):
+        return key, record.value
+    return key, prefixed.build_prefixed(record.value, record.version)
