@@ -4,7 +4,7 @@ import functools
 import importlib
 import pkgutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,21 +12,23 @@ from construct import Construct
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from ottla import codec
-from ottla.codec import wire
+from ottla.codec import frames, wire
+
+PACKAGES = ("ottla.codec.apis", "ottla.codec.stored")
 
 
 def _declared() -> list[type[Any]]:
-    """Every message class of the codec, in the order of modules and of lines: APIs, headers, records of topics."""
-    names = (each.name for each in pkgutil.walk_packages(codec.__path__, "ottla.codec."))
-    members = (
-        member
-        for name in names
-        if not name.rpartition(".")[2].startswith("_")
-        for member in vars(importlib.import_module(name)).values()
-    )
-    found = dict.fromkeys(each for each in members if isinstance(each, type) and hasattr(each, "__api__"))
-    return sorted(found, key=lambda cls: cls.__module__)
+    """Every message class of the codec: of APIs, headers, and what is stored."""
+    modules = [
+        frames,
+        *(importlib.import_module(f"{name}.{found.name}") for name in PACKAGES for found in _found(name)),
+    ]
+    members = (member for module in modules for member in vars(module).values())
+    return list(dict.fromkeys(each for each in members if isinstance(each, type) and hasattr(each, "__api__")))
+
+
+def _found(package: str) -> Iterator[pkgutil.ModuleInfo]:
+    return pkgutil.iter_modules(importlib.import_module(package).__path__)
 
 
 MESSAGES = _declared()
