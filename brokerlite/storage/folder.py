@@ -26,6 +26,7 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Stored
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.partition import Chore, PartitionSegments
+from ottla.codec.stored.checkpoints import Properties, build_properties, parse_properties, short_id
 from ottla.errors import ConfigurationError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -114,7 +115,7 @@ class DataFolder:
             for segments, partition in zip(topic.partitions, topic.stored.partitions, strict=True):
                 segments.close(partition.producers, sync=self._sync)
         self._write_recovery_points()
-        checkpoints.replace(self.path / CLEAN_SHUTDOWN, '{"version":0,"brokerEpoch":-1}')
+        checkpoints.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         if self._sync:
             for name in (STATE, RECOVERY_POINTS, CLEAN_SHUTDOWN, "."):
                 checkpoints.sync(self.path / name)
@@ -213,21 +214,21 @@ class DataFolder:
         """Say whose folder it is, or see whose; whether it is a new one."""
         meta = self.path / META
         if not meta.exists():
-            self.cluster_id = cluster_id or checkpoints.short_id(uuid.uuid4())
+            self.cluster_id = cluster_id or short_id(uuid.uuid4())
             properties = {
                 "version": "1",
                 "cluster.id": self.cluster_id,
                 "node.id": str(node_id),
-                "directory.id": checkpoints.short_id(uuid.uuid4()),
+                "directory.id": short_id(uuid.uuid4()),
             }
             self._write_state()
-            checkpoints.replace(meta, checkpoints.properties_text(properties))
+            checkpoints.replace(meta, build_properties(Properties(properties)))
             return True
-        properties = checkpoints.parse_properties(meta.read_text())
-        self.cluster_id = properties.get("cluster.id", "")
-        if properties.get("node.id") != str(node_id):
+        known = parse_properties(meta.read_bytes()).entries
+        self.cluster_id = known.get("cluster.id", "")
+        if known.get("node.id") != str(node_id):
             raise ConfigurationError(
-                f"the data folder {self.path} belongs to node {properties.get('node.id')}, and this is node {node_id}; "
+                f"the data folder {self.path} belongs to node {known.get('node.id')}, and this is node {node_id}; "
                 "give the node's own id or another folder"
             )
         if cluster_id not in (None, self.cluster_id):
@@ -326,15 +327,12 @@ class DataFolder:
             },
         }
         path = self.path / STATE
-        checkpoints.replace(path, json.dumps(state, indent=1))
+        checkpoints.replace(path, json.dumps(state, indent=1).encode())
         if self._sync:
             self._chore(lambda: checkpoints.sync(path))
 
     def _read_recovery_points(self) -> dict[tuple[str, int], int]:
-        try:
-            return checkpoints.parse_offsets((self.path / RECOVERY_POINTS).read_text())
-        except FileNotFoundError:
-            return {}
+        return checkpoints.read_offsets(self.path / RECOVERY_POINTS)
 
     def _write_recovery_points(self) -> None:
         points = {
@@ -342,7 +340,7 @@ class DataFolder:
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
         }
-        checkpoints.replace(self.path / RECOVERY_POINTS, checkpoints.offsets_text(points))
+        checkpoints.write_offsets(self.path / RECOVERY_POINTS, points)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

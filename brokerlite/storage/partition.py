@@ -23,6 +23,7 @@ from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.snapshot import SUFFIX, read_snapshot, snapshot_path, write_snapshot
 from ottla.codec.records import RecordBatch
+from ottla.codec.stored.checkpoints import LeaderEpoch, build_leader_epochs, build_partition_metadata
 from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -121,8 +122,8 @@ class PartitionSegments:
 
     def complete(self, topic_id: uuid.UUID) -> None:
         """Write the small files that say whose folder it is."""
-        (self.folder / "partition.metadata").write_text(checkpoints.partition_metadata_text(topic_id))
-        (self.folder / "leader-epoch-checkpoint").write_text(checkpoints.leader_epoch_text(LEADER_EPOCH, 0))
+        (self.folder / "partition.metadata").write_bytes(build_partition_metadata(topic_id))
+        (self.folder / "leader-epoch-checkpoint").write_bytes(build_leader_epochs([LeaderEpoch(LEADER_EPOCH, 0)]))
 
     def open(self, *, clean: bool, recovery_point: int) -> Producers:
         """Find everything again after a start.

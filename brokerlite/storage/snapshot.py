@@ -1,47 +1,21 @@
-"""`.snapshot` files: the producers of a partition as they were at an offset.
+"""`.snapshot` files on disk: the producers of a partition as they were at an offset.
 
-Rules:
-- Version 1 of Kafka's format: of each producer only its last batch, which is why recovery also reads the log's tail.
-- A file that does not parse, or whose CRC is wrong, is as good as none.
+A file that does not parse, or whose CRC is wrong, is as good as none. The format is that of
+`ottla.codec.stored.snapshots`: of each producer only its last batch, which is why recovery also reads the log's tail.
 
-Source: ProducerStateManager.java (readSnapshot, writeSnapshot), ProducerSnapshot.json.
+Source: ProducerStateManager.java.
 """
 
 import logging
 from pathlib import Path
 
-from crc32c import crc32c
-
 from ottla.brokerlite.machines.producers import BatchMetadata, Producer, Producers
-from ottla.codec import messages, wire
-from ottla.codec.wire import Array, Int16, Int32, Int64, UInt32
+from ottla.codec.stored.snapshots import ProducerEntry, build_snapshot, parse_snapshot
 from ottla.errors import DecodeError
 
 log = logging.getLogger("ottla.brokerlite")
 
-VERSION = 1
 SUFFIX = ".snapshot"
-_ENTRIES = 6
-"""Where the CRC begins to count: behind the version and itself."""
-
-
-@wire.struct
-class ProducerEntry:
-    producer_id: int = wire.wire(Int64)
-    epoch: int = wire.wire(Int16)
-    last_sequence: int = wire.wire(Int32)
-    last_offset: int = wire.wire(Int64)
-    offset_delta: int = wire.wire(Int32)
-    timestamp: int = wire.wire(Int64)
-    coordinator_epoch: int = wire.wire(Int32)
-    current_txn_first_offset: int = wire.wire(Int64, default=-1)
-
-
-@wire.message(key=-1, versions="1")
-class ProducerSnapshot:
-    version: int = wire.wire(Int16)
-    crc: int = wire.wire(UInt32)
-    producer_entries: tuple[ProducerEntry, ...] = wire.wire(Array(ProducerEntry))
 
 
 def snapshot_path(folder: Path, offset: int) -> Path:
@@ -50,10 +24,8 @@ def snapshot_path(folder: Path, offset: int) -> Path:
 
 def write_snapshot(folder: Path, offset: int, producers: Producers) -> None:
     """Keep ``producers``, which know every batch before ``offset``; of older snapshots keep one."""
-    entries = tuple(_entry(producer_id, producer) for producer_id, producer in producers.entries.items())
-    data = bytearray(messages.build(ProducerSnapshot(version=VERSION, crc=0, producer_entries=entries), VERSION))
-    data[2:_ENTRIES] = crc32c(memoryview(data)[_ENTRIES:]).to_bytes(4, "big")
-    snapshot_path(folder, offset).write_bytes(data)
+    entries = [_entry(producer_id, producer) for producer_id, producer in producers.entries.items()]
+    snapshot_path(folder, offset).write_bytes(build_snapshot(entries))
     for old in sorted(folder.glob(f"*{SUFFIX}"))[:-2]:
         old.unlink()
 
@@ -68,22 +40,19 @@ def _entry(producer_id: int, producer: Producer) -> ProducerEntry:
         offset_delta=last.offset_delta,
         timestamp=producer.last_timestamp,
         coordinator_epoch=producer.coordinator_epoch,
+        current_txn_first_offset=-1,
     )
 
 
 def read_snapshot(path: Path) -> dict[int, Producer] | None:
     """The producers in the file; ``None`` if it is damaged."""
-    data = path.read_bytes()
     try:
-        snapshot, _ = messages.parse(ProducerSnapshot, VERSION, data)
+        entries = parse_snapshot(path.read_bytes())
     except DecodeError as error:
         log.warning("producer snapshot is damaged: %s", error, extra={"file": str(path)})
         return None
-    if snapshot.version != VERSION or snapshot.crc != crc32c(data[_ENTRIES:]):
-        log.warning("producer snapshot is damaged: wrong version or CRC", extra={"file": str(path)})
-        return None
     producers = {}
-    for entry in snapshot.producer_entries:
+    for entry in entries:
         producer = Producer(entry.epoch, entry.timestamp, entry.coordinator_epoch)
         if entry.last_offset >= 0:
             producer.batches.append(

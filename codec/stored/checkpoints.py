@@ -174,19 +174,13 @@ class Properties(NamedTuple):
 
 
 def parse_properties(data: Buffer) -> Properties:
-    """What java.util.Properties writes.
-
-    Raises:
-        DecodeError: a line is neither a comment nor ``key=value``.
-    """
+    """What java.util.Properties writes; as there, any bytes are such a file."""
     entries, comments = {}, []
-    for index, (start, text) in enumerate(_lines(data)):
-        if text.startswith("#"):
-            comments.append(text[1:])
-        elif text.strip():
-            key, equals, value = text.partition("=")
-            if not equals:
-                raise DecodeError(f"{text!r:.80} is neither a comment nor key=value", f"line[{index}]", start)
+    for line in bytes(data).decode("latin-1").splitlines():
+        if line.startswith("#"):
+            comments.append(line[1:])
+        elif line.strip():
+            key, _, value = line.partition("=")
             entries[key.strip()] = re.sub(r"\\(.)", r"\1", value.strip())
     return Properties(entries, tuple(comments))
 
@@ -195,4 +189,4 @@ def build_properties(properties: Properties) -> bytes:
     """The opposite."""
     comments = [f"#{comment}" for comment in properties.comments]
     entries = ["=".join((key, re.sub(r"([\\=:#!])", r"\\\1", value))) for key, value in properties.entries.items()]
-    return "".join(f"{line}\n" for line in (*comments, *entries)).encode()
+    return "".join(f"{line}\n" for line in (*comments, *entries)).encode("latin-1")

@@ -127,7 +127,7 @@ class AssignedTaskIds:
     subtopology_id: str = wire(String)
     partitions: tuple[int, ...] = wire(Array(Int32))
     assignment_epochs: tuple[int, ...] | None = wire(Array(Int32), null="0+", default=(), tag=0)
-    """One for each of `partitions`: a commit from before it is refused. ``()``, ``None``: for tasks that are not active."""
+    """One for each of `partitions`: a commit from before it is refused. ``()``, ``None``: tasks that are not active."""
 
 
 @message(key=22, versions="0", flexible="0+")

@@ -14,6 +14,7 @@ from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, Dat
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.stored.checkpoints import parse_properties, parse_short_id
 from ottla.codec.wire import NO_UUID
 from ottla.errors import ConfigurationError, KafkaStorageError, OutOfOrderSequenceNumber
 from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, producing, values_of
@@ -353,12 +354,12 @@ def test_the_small_files_are_kafkas(machine: Machine) -> None:
     machine.folder.close()
     assert (data / "t-0" / "partition.metadata").read_text().startswith("version: 0\ntopic_id: ")
     assert (data / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
-    meta = checkpoints.parse_properties((data / "meta.properties").read_text())
+    meta = parse_properties((data / "meta.properties").read_bytes()).entries
     assert (meta["version"], meta["node.id"]) == ("1", "1") and len(meta["cluster.id"]) == 22
     assert (data / RECOVERY_POINTS).read_text().splitlines()[:2] == ["0", "3"]
     assert (data / CLEAN_SHUTDOWN).exists()
     text = (data / "t-0" / "partition.metadata").read_text().split()[-1]
-    assert checkpoints.parse_short_id(text) == machine.core.topics.by_name["t"].topic_id
+    assert parse_short_id(text) == machine.core.topics.by_name["t"].topic_id
 
 
 def test_a_deleted_topic_is_gone_for_good_and_its_name_is_free(machine: Machine) -> None:
@@ -417,7 +418,7 @@ def test_a_producer_id_that_cannot_be_kept_is_not_given(machine: Machine, monkey
 
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(Path, "write_bytes", full)
         assert machine.ask(request).error_code == KafkaStorageError.code
     assert machine.ask(request).producer_id == 0
 
@@ -507,8 +508,8 @@ def test_a_synced_folder_notes_how_far_the_disk_has_it(tmp_path: Path) -> None:
     log = PartitionLog("t-0", stored.partitions[0].segments, stored.partitions[0].producers, SMALL)
     for i in range(100):
         log.append(idempotent(i), version=NEWEST, timestamp=TODAY)
-    points = checkpoints.parse_offsets((tmp_path / "data" / RECOVERY_POINTS).read_text())
+    points = checkpoints.read_offsets(tmp_path / "data" / RECOVERY_POINTS)
     assert 0 < points["t", 0] < 100, "up to the last full segment"
     folder.close()
-    points = checkpoints.parse_offsets((tmp_path / "data" / RECOVERY_POINTS).read_text())
+    points = checkpoints.read_offsets(tmp_path / "data" / RECOVERY_POINTS)
     assert points["t", 0] == 100
