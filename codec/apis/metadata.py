@@ -1,9 +1,47 @@
-"""Metadata (key 3): brokers, and for topics their partitions with leaders and replicas.
+"""Metadata (key 3): who the brokers are, and which of them leads each partition.
 
-Versions: 0: an empty list asks for every topic; from 1 on ``None`` does and an empty list asks for none. 1:
-`controller_id`, racks, internal topics. 2: `cluster_id`. 4: `allow_auto_topic_creation`. 5: offline replicas. 7:
-leader epochs. 8: authorized operations. 9: flexible. 10: topic ids. 12: topics asked for by id. 13: a top-level
-error.
+Sent by every client to any broker: first to a bootstrap server, then every `metadata.max.age.ms` (five minutes) and
+whenever a leader turns out to have moved. Each broker answers from its own copy, which may lag a little: a lower
+`leader_epoch` than one has seen already is old news, to be ignored.
+
+`host` and `port` are what brokers advertise on the listener that the request came in by (`advertised.listeners`), so a
+client that reaches one broker from outside may still be told addresses that exist only inside.
+
+Naming a topic that does not exist creates it if both the request (`allow_auto_topic_creation`) and the broker
+(`auto.create.topics.enable`) allow it. The answer that does so has UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE;
+ask again.
+
+Errors:
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: of a topic: gone, or so new that this broker has not heard of it.
+    LEADER_NOT_AVAILABLE: of a partition without a leader, or a topic being created: ask again after a pause. The rest
+        of the entry is valid.
+    LISTENER_NOT_FOUND: of a partition (v6+): its leader does not listen where the client came in. Before version 6:
+        LEADER_NOT_AVAILABLE.
+    REPLICA_NOT_AVAILABLE: of a partition (v0): a replica is down; later versions tell in `offline_replicas`. No
+        obstacle.
+    INVALID_TOPIC_EXCEPTION: of a topic: no name that a topic can have.
+    TOPIC_AUTHORIZATION_FAILED: of a topic that was named: one may not describe it, or not create it. Topics that one
+        may not describe are left out when all are asked for.
+    REBOOTSTRAP_REQUIRED (v13+): at the top: what the client knows of the cluster is worthless: begin again with the
+        bootstrap servers.
+
+Versions:
+    0 (0.8.2): an empty list of topics asks for all.
+    1 (0.10.0): ``None`` asks for all topics, an empty list for none; `controller_id`, `rack`, `is_internal`.
+    2 (0.10.1): `cluster_id` (KIP-78).
+    3 (0.11.0): `throttle_time_ms`.
+    4 (0.11.0): `allow_auto_topic_creation`; before, naming a topic always allowed it.
+    5 (1.0): `offline_replicas` (KIP-112).
+    6 (2.0): throttled after the answer (KIP-219); LISTENER_NOT_FOUND.
+    7 (2.1): `leader_epoch` (KIP-320).
+    8 (2.3): authorized operations (KIP-430).
+    9 (2.4): flexible.
+    10 (2.8): the answer tells topic ids; the request has a place for them that brokers refuse (KIP-516).
+    11 (2.8): without the authorized operations of the cluster, see DescribeCluster (KIP-700).
+    12 (3.1): topics by id (KIP-516).
+    13 (4.0): an error at the top, REBOOTSTRAP_REQUIRED (KIP-1102).
+
+Source: KafkaApis.scala, handleTopicMetadataRequest; KRaftMetadataCache.scala, getPartitionMetadata.
 """
 
 import uuid
@@ -14,8 +52,9 @@ from ottla.codec.wire import NO_UUID, Array, Boolean, Int16, Int32, String, Uuid
 @struct
 class MetadataRequestTopic:
     topic_id: uuid.UUID = wire(Uuid, "10+", default=NO_UUID, ignorable=True)
+    """v12+, and then for all topics of the request."""
     name: str | None = wire(String, null="10+")
-    """``None`` where the topic is asked for by id."""
+    """``None`` where the topic is asked for by id (v12+)."""
 
 
 @message(key=3, versions="0-13", flexible="9+")
@@ -33,43 +72,46 @@ class MetadataResponseBroker:
     host: str = wire(String)
     port: int = wire(Int32)
     rack: str | None = wire(String, "1+", null="1+", default=None, ignorable=True)
+    """`broker.rack`, the part of the data centre; ``None``: not set."""
 
 
 @struct
 class MetadataResponsePartition:
     error_code: int = wire(Int16)
-    """0, or a code of `ottla.errors`."""
     partition_index: int = wire(Int32)
     leader_id: int = wire(Int32)
-    """-1 while there is no leader."""
+    """-1: there is none now."""
     leader_epoch: int = wire(Int32, "7+", default=-1, ignorable=True)
+    """One more with each change of the leader; -1: unknown."""
     replica_nodes: tuple[int, ...] = wire(Array(Int32))
+    """In the order of preference: the first should lead."""
     isr_nodes: tuple[int, ...] = wire(Array(Int32))
+    """Replicas in sync, which may be elected; the leader among them."""
     offline_replicas: tuple[int, ...] = wire(Array(Int32), "5+", default=(), ignorable=True)
+    """Replicas whose broker or log directory is down."""
 
 
 @struct
 class MetadataResponseTopic:
     error_code: int = wire(Int16)
-    """0, or a code of `ottla.errors`."""
     name: str | None = wire(String, null="12+")
+    """``None`` with UNKNOWN_TOPIC_ID."""
     topic_id: uuid.UUID = wire(Uuid, "10+", default=NO_UUID, ignorable=True)
     is_internal: bool = wire(Boolean, "1+", default=False, ignorable=True)
+    """Kafka's own, such as `__consumer_offsets`."""
     partitions: tuple[MetadataResponsePartition, ...] = wire(Array(MetadataResponsePartition))
     topic_authorized_operations: int = wire(Int32, "8+", default=-(2**31))
-    """A bit field; -2147483648 where it was not asked for."""
 
 
 @message(key=3, versions="0-13", flexible="9+")
 class MetadataResponse:
     throttle_time_ms: int = wire(Int32, "3+", default=0, ignorable=True)
-    """How long the broker held the answer back because of a quota, in milliseconds."""
     brokers: tuple[MetadataResponseBroker, ...] = wire(Array(MetadataResponseBroker))
+    """Those alive, with the listener that the client came in by."""
     cluster_id: str | None = wire(String, "2+", null="2+", default=None, ignorable=True)
+    """Made when the cluster was set up: 16 random bytes in base64, usually."""
     controller_id: int = wire(Int32, "1+", default=-1, ignorable=True)
-    """In KRaft clusters any broker: it forwards what the controller must do."""
+    """In KRaft clusters any broker: it forwards to the controller what only that can do. -1: none."""
     topics: tuple[MetadataResponseTopic, ...] = wire(Array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(Int32, "8-10", default=-(2**31))
-    """A bit field; -2147483648 where it was not asked for."""
     error_code: int = wire(Int16, "13+", default=0, ignorable=True)
-    """0, or a code of `ottla.errors`."""
