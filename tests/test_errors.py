@@ -30,7 +30,7 @@ def test_everything_is_an_ottla_error() -> None:
 
 
 def test_every_code_has_one_class_of_its_name() -> None:
-    assert set(BY_CODE) == {-1, *range(1, 134)}
+    assert set(BY_CODE) == {-1, *range(1, 137)}
     for code, each in BY_CODE.items():
         assert each.__dict__["code"] == code
         words = each.__dict__["name"].removesuffix("_EXCEPTION").split("_")
@@ -42,6 +42,14 @@ def test_every_error_says_what_it_means() -> None:
     for each in CLASSES:
         assert each.__doc__, each
         assert each.__dict__.get("__doc__"), f"{each} inherits its meaning"
+
+
+def test_every_error_of_a_broker_says_in_a_line_what_to_do() -> None:
+    for each in (*BY_CODE.values(), UnknownErrorCode):
+        advice = each.__dict__["advice"]
+        assert re.fullmatch(r"[A-Z][^.].*[^.]\.", advice), each
+        assert len(advice) < 120, each
+    assert str(broker_error(6)).endswith(f" {NotLeaderOrFollower.advice}")
 
 
 def test_the_tree_drawn_at_the_top_is_the_tree() -> None:
@@ -74,7 +82,7 @@ def test_a_code_of_the_future_keeps_its_number() -> None:
     error = broker_error(999, "what")
     assert isinstance(error, UnknownErrorCode)
     assert error.number == 999
-    assert str(error) == "error code 999, unknown to this version of ottla [what]"
+    assert str(error) == f"error code 999, unknown to this version of ottla. {error.advice} [what]"
     assert not error.retriable
 
 

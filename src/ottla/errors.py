@@ -15,7 +15,7 @@
     ├── RecordTooLarge           one record is larger than a request may be
     ├── DeliveryFailed           records that nobody awaited have failed: how many, which partitions, the first cause
     ├── DataLoss                 records that were asked for are not in the log any more
-    └── BrokerError              the broker answered with an error code: .code .name .retriable
+    └── BrokerError              the broker answered with an error code: .code .name .retriable .advice
         └── NotLeaderOrFollower, OffsetOutOfRange, …  one class per code, named as Kafka names it
 
 Rule: the lowest module. It imports nothing of ours, everything may import it.
@@ -135,6 +135,7 @@ class BrokerError(OttlaError):
     Attributes:
         code: Kafka's number.
         name: Kafka's name.
+        advice: what to do about it, for people; part of ``str(error)``.
         retriable: the same request may succeed later.
         stale_metadata: whoever sent it should refresh its metadata first.
         abortable: the transaction must be aborted, the producer may go on.
@@ -143,6 +144,7 @@ class BrokerError(OttlaError):
 
     code: ClassVar[int] = -1
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    advice: ClassVar[str] = ""
     retriable: ClassVar[bool] = False
     stale_metadata: ClassVar[bool] = False
     abortable: ClassVar[bool] = False
@@ -154,20 +156,21 @@ class BrokerError(OttlaError):
 
     def __str__(self) -> str:
         meaning = (type(self).__doc__ or "").strip()
-        return f"{self.name} ({self.code}): {meaning}" + (f" [{self.detail}]" if self.detail else "")
+        return f"{self.name} ({self.code}): {meaning} {self.advice}" + (f" [{self.detail}]" if self.detail else "")
 
 
 class UnknownErrorCode(BrokerError):
     """The broker answered with a code that this version of ottla does not know."""
+
+    advice = "Look the number up in Kafka's documentation, or use a newer ottla."
 
     def __init__(self, number: int, detail: str = "") -> None:
         super().__init__(detail)
         self.number = number
 
     def __str__(self) -> str:
-        return f"error code {self.number}, unknown to this version of ottla" + (
-            f" [{self.detail}]" if self.detail else ""
-        )
+        what = f"error code {self.number}, unknown to this version of ottla. {self.advice}"
+        return what + (f" [{self.detail}]" if self.detail else "")
 
 
 class UnknownServerError(BrokerError):
@@ -175,6 +178,7 @@ class UnknownServerError(BrokerError):
 
     code = -1
     name = "UNKNOWN_SERVER_ERROR"
+    advice = "Read the broker's log at this time: the cause stands there."
 
 
 class OffsetOutOfRange(BrokerError):
@@ -182,6 +186,7 @@ class OffsetOutOfRange(BrokerError):
 
     code = 1
     name = "OFFSET_OUT_OF_RANGE"
+    advice = "Start from the log's beginning or end; if records are missing, look at the topic's retention."
 
 
 class CorruptMessage(BrokerError):
@@ -189,6 +194,7 @@ class CorruptMessage(BrokerError):
 
     code = 2
     name = "CORRUPT_MESSAGE"
+    advice = "Retry; if it comes back, look for a bad disk or network card, or a null key in a compacted topic."
     retriable = True
 
 
@@ -197,6 +203,7 @@ class UnknownTopicOrPartition(BrokerError):
 
     code = 3
     name = "UNKNOWN_TOPIC_OR_PARTITION"
+    advice = "Check the topic's name and that it exists; just after its creation, wait a few seconds."
     retriable = True
     stale_metadata = True
 
@@ -206,6 +213,7 @@ class InvalidFetchSize(BrokerError):
 
     code = 4
     name = "INVALID_FETCH_SIZE"
+    advice = "Ask for a positive number of bytes."
 
 
 class LeaderNotAvailable(BrokerError):
@@ -213,6 +221,7 @@ class LeaderNotAvailable(BrokerError):
 
     code = 5
     name = "LEADER_NOT_AVAILABLE"
+    advice = "Wait for the election; if it lasts, see which of the partition's brokers are down."
     retriable = True
     stale_metadata = True
 
@@ -222,6 +231,7 @@ class NotLeaderOrFollower(BrokerError):
 
     code = 6
     name = "NOT_LEADER_OR_FOLLOWER"
+    advice = "Refresh the metadata and retry; if it lasts, the brokers disagree: look at the controller's log."
     retriable = True
     stale_metadata = True
 
@@ -231,6 +241,7 @@ class RequestTimedOut(BrokerError):
 
     code = 7
     name = "REQUEST_TIMED_OUT"
+    advice = "Retry; if it lasts, look for overloaded or unreachable brokers, or allow the request more time."
     retriable = True
 
 
@@ -239,6 +250,7 @@ class BrokerNotAvailable(BrokerError):
 
     code = 8
     name = "BROKER_NOT_AVAILABLE"
+    advice = "See whether the broker runs, and start it."
 
 
 class ReplicaNotAvailable(BrokerError):
@@ -246,6 +258,7 @@ class ReplicaNotAvailable(BrokerError):
 
     code = 9
     name = "REPLICA_NOT_AVAILABLE"
+    advice = "Wait for the replica, or read from the leader."
     retriable = True
     stale_metadata = True
 
@@ -255,6 +268,7 @@ class MessageTooLarge(BrokerError):
 
     code = 10
     name = "MESSAGE_TOO_LARGE"
+    advice = "Send smaller batches, or raise `max.message.bytes` of the topic."
 
 
 class StaleControllerEpoch(BrokerError):
@@ -262,6 +276,7 @@ class StaleControllerEpoch(BrokerError):
 
     code = 11
     name = "STALE_CONTROLLER_EPOCH"
+    advice = "Do nothing: the brokers settle this among themselves; if it lasts, look at the controller's log."
 
 
 class OffsetMetadataTooLarge(BrokerError):
@@ -269,6 +284,7 @@ class OffsetMetadataTooLarge(BrokerError):
 
     code = 12
     name = "OFFSET_METADATA_TOO_LARGE"
+    advice = "Commit less metadata, or raise the broker's `offset.metadata.max.bytes`."
 
 
 class Network(BrokerError):
@@ -276,6 +292,7 @@ class Network(BrokerError):
 
     code = 13
     name = "NETWORK_EXCEPTION"
+    advice = "Retry; if it lasts, look at the network and at the broker's log."
     retriable = True
     stale_metadata = True
 
@@ -285,6 +302,7 @@ class CoordinatorLoadInProgress(BrokerError):
 
     code = 14
     name = "COORDINATOR_LOAD_IN_PROGRESS"
+    advice = "Wait: loading takes seconds, with large internal topics minutes."
     retriable = True
 
 
@@ -293,6 +311,7 @@ class CoordinatorNotAvailable(BrokerError):
 
     code = 15
     name = "COORDINATOR_NOT_AVAILABLE"
+    advice = "Wait; if it lasts, see whether `__consumer_offsets` and `__transaction_state` have leaders."
     retriable = True
 
 
@@ -301,6 +320,7 @@ class NotCoordinator(BrokerError):
 
     code = 16
     name = "NOT_COORDINATOR"
+    advice = "Look the coordinator up again and retry."
     retriable = True
 
 
@@ -309,6 +329,7 @@ class InvalidTopic(BrokerError):
 
     code = 17
     name = "INVALID_TOPIC_EXCEPTION"
+    advice = "Use another name: 1 to 249 letters, digits, `.`, `_` and `-`; leave internal topics alone."
 
 
 class RecordListTooLarge(BrokerError):
@@ -316,6 +337,7 @@ class RecordListTooLarge(BrokerError):
 
     code = 18
     name = "RECORD_LIST_TOO_LARGE"
+    advice = "Send smaller batches, or raise `segment.bytes` of the topic."
 
 
 class NotEnoughReplicas(BrokerError):
@@ -323,6 +345,7 @@ class NotEnoughReplicas(BrokerError):
 
     code = 19
     name = "NOT_ENOUGH_REPLICAS"
+    advice = "Bring the missing replicas back; until then only `acks` below all can write."
     retriable = True
 
 
@@ -331,6 +354,7 @@ class NotEnoughReplicasAfterAppend(BrokerError):
 
     code = 20
     name = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    advice = "Bring the missing replicas back; a retry may store the records twice unless the producer is idempotent."
     retriable = True
 
 
@@ -339,6 +363,7 @@ class InvalidRequiredAcks(BrokerError):
 
     code = 21
     name = "INVALID_REQUIRED_ACKS"
+    advice = "Set `acks` to 0, 1 or all (-1)."
 
 
 class IllegalGeneration(BrokerError):
@@ -346,6 +371,7 @@ class IllegalGeneration(BrokerError):
 
     code = 22
     name = "ILLEGAL_GENERATION"
+    advice = "Rejoin the group; if it happens often, the member takes too long between polls."
 
 
 class InconsistentGroupProtocol(BrokerError):
@@ -353,6 +379,7 @@ class InconsistentGroupProtocol(BrokerError):
 
     code = 23
     name = "INCONSISTENT_GROUP_PROTOCOL"
+    advice = "Give every member of the group a common assignor and the same protocol type."
 
 
 class InvalidGroupId(BrokerError):
@@ -360,6 +387,7 @@ class InvalidGroupId(BrokerError):
 
     code = 24
     name = "INVALID_GROUP_ID"
+    advice = "Give the group a name that is not empty."
 
 
 class UnknownMemberId(BrokerError):
@@ -367,6 +395,7 @@ class UnknownMemberId(BrokerError):
 
     code = 25
     name = "UNKNOWN_MEMBER_ID"
+    advice = "Rejoin the group; if it happens often, the member's session times out: look for long pauses."
 
 
 class InvalidSessionTimeout(BrokerError):
@@ -374,6 +403,7 @@ class InvalidSessionTimeout(BrokerError):
 
     code = 26
     name = "INVALID_SESSION_TIMEOUT"
+    advice = "Choose a time-out between the broker's `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."
 
 
 class RebalanceInProgress(BrokerError):
@@ -381,6 +411,7 @@ class RebalanceInProgress(BrokerError):
 
     code = 27
     name = "REBALANCE_IN_PROGRESS"
+    advice = "Rejoin the group; commit what is done when it has settled."
 
 
 class InvalidCommitOffsetSize(BrokerError):
@@ -388,6 +419,7 @@ class InvalidCommitOffsetSize(BrokerError):
 
     code = 28
     name = "INVALID_COMMIT_OFFSET_SIZE"
+    advice = "Commit fewer partitions at a time, or less metadata with each."
 
 
 class TopicAuthorizationFailed(BrokerError):
@@ -395,6 +427,7 @@ class TopicAuthorizationFailed(BrokerError):
 
     code = 29
     name = "TOPIC_AUTHORIZATION_FAILED"
+    advice = "Grant the principal the right on this topic: kafka-acls shows what it has."
 
 
 class GroupAuthorizationFailed(BrokerError):
@@ -402,6 +435,7 @@ class GroupAuthorizationFailed(BrokerError):
 
     code = 30
     name = "GROUP_AUTHORIZATION_FAILED"
+    advice = "Grant the principal the right on this group: kafka-acls shows what it has."
 
 
 class ClusterAuthorizationFailed(BrokerError):
@@ -409,6 +443,7 @@ class ClusterAuthorizationFailed(BrokerError):
 
     code = 31
     name = "CLUSTER_AUTHORIZATION_FAILED"
+    advice = "Grant the principal the right on the cluster: kafka-acls shows what it has."
 
 
 class InvalidTimestamp(BrokerError):
@@ -416,6 +451,7 @@ class InvalidTimestamp(BrokerError):
 
     code = 32
     name = "INVALID_TIMESTAMP"
+    advice = "Set the clock right, or widen the topic's `message.timestamp.before.max.ms` and `.after.max.ms`."
 
 
 class UnsupportedSaslMechanism(BrokerError):
@@ -423,6 +459,7 @@ class UnsupportedSaslMechanism(BrokerError):
 
     code = 33
     name = "UNSUPPORTED_SASL_MECHANISM"
+    advice = "Choose a mechanism that the broker's `sasl.enabled.mechanisms` has."
 
 
 class IllegalSaslState(BrokerError):
@@ -430,6 +467,7 @@ class IllegalSaslState(BrokerError):
 
     code = 34
     name = "ILLEGAL_SASL_STATE"
+    advice = "Authenticate first, and only once; check that client and listener agree on using SASL."
 
 
 class UnsupportedVersion(BrokerError):
@@ -437,6 +475,7 @@ class UnsupportedVersion(BrokerError):
 
     code = 35
     name = "UNSUPPORTED_VERSION"
+    advice = "Upgrade the older side, or ask for the versions of the API before using it."
 
 
 class TopicAlreadyExists(BrokerError):
@@ -444,6 +483,7 @@ class TopicAlreadyExists(BrokerError):
 
     code = 36
     name = "TOPIC_ALREADY_EXISTS"
+    advice = "Use the topic that is there, or choose another name."
 
 
 class InvalidPartitions(BrokerError):
@@ -451,6 +491,7 @@ class InvalidPartitions(BrokerError):
 
     code = 37
     name = "INVALID_PARTITIONS"
+    advice = "Ask for at least one partition, and never for fewer than the topic has."
 
 
 class InvalidReplicationFactor(BrokerError):
@@ -458,6 +499,7 @@ class InvalidReplicationFactor(BrokerError):
 
     code = 38
     name = "INVALID_REPLICATION_FACTOR"
+    advice = "Ask for at least one replica and for no more than there are brokers."
 
 
 class InvalidReplicaAssignment(BrokerError):
@@ -465,6 +507,7 @@ class InvalidReplicaAssignment(BrokerError):
 
     code = 39
     name = "INVALID_REPLICA_ASSIGNMENT"
+    advice = "Name brokers that exist, each once, and as many for each partition."
 
 
 class InvalidConfig(BrokerError):
@@ -472,6 +515,7 @@ class InvalidConfig(BrokerError):
 
     code = 40
     name = "INVALID_CONFIG"
+    advice = "Correct the setting that the broker's message names."
 
 
 class NotController(BrokerError):
@@ -479,6 +523,7 @@ class NotController(BrokerError):
 
     code = 41
     name = "NOT_CONTROLLER"
+    advice = "Refresh the metadata and send it to the controller."
     retriable = True
 
 
@@ -487,6 +532,7 @@ class InvalidRequest(BrokerError):
 
     code = 42
     name = "INVALID_REQUEST"
+    advice = "Read the broker's log: it says what is wrong with the request, and an upgrade of the client may cure it."
 
 
 class UnsupportedForMessageFormat(BrokerError):
@@ -494,6 +540,7 @@ class UnsupportedForMessageFormat(BrokerError):
 
     code = 43
     name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+    advice = "Raise the topic's message format, or do without the feature."
 
 
 class PolicyViolation(BrokerError):
@@ -501,6 +548,7 @@ class PolicyViolation(BrokerError):
 
     code = 44
     name = "POLICY_VIOLATION"
+    advice = "Ask whoever runs the cluster what its policy allows."
 
 
 class OutOfOrderSequenceNumber(BrokerError):
@@ -508,6 +556,7 @@ class OutOfOrderSequenceNumber(BrokerError):
 
     code = 45
     name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    advice = "Abort the transaction, or close the producer: records before these may be lost."
 
 
 class DuplicateSequenceNumber(BrokerError):
@@ -515,6 +564,7 @@ class DuplicateSequenceNumber(BrokerError):
 
     code = 46
     name = "DUPLICATE_SEQUENCE_NUMBER"
+    advice = "Do nothing: the records are in the log, only their offset is not known."
 
 
 class InvalidProducerEpoch(BrokerError):
@@ -522,6 +572,7 @@ class InvalidProducerEpoch(BrokerError):
 
     code = 47
     name = "INVALID_PRODUCER_EPOCH"
+    advice = "Close this producer, or abort its transaction: a newer one has its id, or the transaction timed out."
     fatal = True
 
 
@@ -530,6 +581,7 @@ class InvalidTxnState(BrokerError):
 
     code = 48
     name = "INVALID_TXN_STATE"
+    advice = "Abort the transaction; if it comes back, the program commits or sends in the wrong order."
 
 
 class InvalidProducerIdMapping(BrokerError):
@@ -537,6 +589,7 @@ class InvalidProducerIdMapping(BrokerError):
 
     code = 49
     name = "INVALID_PRODUCER_ID_MAPPING"
+    advice = "Close the producer and open a new one: the id has expired (`transactional.id.expiration.ms`)."
     fatal = True
 
 
@@ -545,6 +598,7 @@ class InvalidTransactionTimeout(BrokerError):
 
     code = 50
     name = "INVALID_TRANSACTION_TIMEOUT"
+    advice = "Choose a time-out of at most the broker's `transaction.max.timeout.ms`."
 
 
 class ConcurrentTransactions(BrokerError):
@@ -552,6 +606,7 @@ class ConcurrentTransactions(BrokerError):
 
     code = 51
     name = "CONCURRENT_TRANSACTIONS"
+    advice = "Wait and retry: the transaction before this one is being finished."
     retriable = True
 
 
@@ -560,6 +615,7 @@ class TransactionCoordinatorFenced(BrokerError):
 
     code = 52
     name = "TRANSACTION_COORDINATOR_FENCED"
+    advice = "Do nothing: the new coordinator takes over; if it lasts, look at the brokers' logs."
     fatal = True
 
 
@@ -568,6 +624,7 @@ class TransactionalIdAuthorizationFailed(BrokerError):
 
     code = 53
     name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    advice = "Grant the principal the right on this transactional id: kafka-acls shows what it has."
 
 
 class SecurityDisabled(BrokerError):
@@ -575,6 +632,7 @@ class SecurityDisabled(BrokerError):
 
     code = 54
     name = "SECURITY_DISABLED"
+    advice = "Configure an authorizer on the brokers, or do without ACLs."
 
 
 class OperationNotAttempted(BrokerError):
@@ -582,6 +640,7 @@ class OperationNotAttempted(BrokerError):
 
     code = 55
     name = "OPERATION_NOT_ATTEMPTED"
+    advice = "Correct the part of the request that failed, and send this again."
 
 
 class KafkaStorageError(BrokerError):
@@ -589,6 +648,7 @@ class KafkaStorageError(BrokerError):
 
     code = 56
     name = "KAFKA_STORAGE_ERROR"
+    advice = "Replace the disk; the partition moves to another replica meanwhile, if there is one."
     retriable = True
     stale_metadata = True
 
@@ -598,6 +658,7 @@ class LogDirNotFound(BrokerError):
 
     code = 57
     name = "LOG_DIR_NOT_FOUND"
+    advice = "Name a folder of the broker's `log.dirs`."
 
 
 class SaslAuthenticationFailed(BrokerError):
@@ -605,6 +666,7 @@ class SaslAuthenticationFailed(BrokerError):
 
     code = 58
     name = "SASL_AUTHENTICATION_FAILED"
+    advice = "Check user, password or token, and the mechanism."
 
 
 class UnknownProducerId(BrokerError):
@@ -612,6 +674,7 @@ class UnknownProducerId(BrokerError):
 
     code = 59
     name = "UNKNOWN_PRODUCER_ID"
+    advice = "Close the producer and open a new one: its records were deleted, and its state with them."
 
 
 class ReassignmentInProgress(BrokerError):
@@ -619,6 +682,7 @@ class ReassignmentInProgress(BrokerError):
 
     code = 60
     name = "REASSIGNMENT_IN_PROGRESS"
+    advice = "Wait until the reassignment is done, or cancel it."
 
 
 class DelegationTokenAuthDisabled(BrokerError):
@@ -626,6 +690,7 @@ class DelegationTokenAuthDisabled(BrokerError):
 
     code = 61
     name = "DELEGATION_TOKEN_AUTH_DISABLED"
+    advice = "Set `delegation.token.secret.key` on every broker, or use other credentials."
 
 
 class DelegationTokenNotFound(BrokerError):
@@ -633,6 +698,7 @@ class DelegationTokenNotFound(BrokerError):
 
     code = 62
     name = "DELEGATION_TOKEN_NOT_FOUND"
+    advice = "Get a new token: this one was never given or has been removed."
 
 
 class DelegationTokenOwnerMismatch(BrokerError):
@@ -640,6 +706,7 @@ class DelegationTokenOwnerMismatch(BrokerError):
 
     code = 63
     name = "DELEGATION_TOKEN_OWNER_MISMATCH"
+    advice = "Use the principal that owns the token, or one of its renewers."
 
 
 class DelegationTokenRequestNotAllowed(BrokerError):
@@ -647,6 +714,7 @@ class DelegationTokenRequestNotAllowed(BrokerError):
 
     code = 64
     name = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
+    advice = "Connect by TLS with a certificate or by SASL, and not by a delegation token."
 
 
 class DelegationTokenAuthorizationFailed(BrokerError):
@@ -654,6 +722,7 @@ class DelegationTokenAuthorizationFailed(BrokerError):
 
     code = 65
     name = "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
+    advice = "Grant the principal the right on this token: kafka-acls shows what it has."
 
 
 class DelegationTokenExpired(BrokerError):
@@ -661,6 +730,7 @@ class DelegationTokenExpired(BrokerError):
 
     code = 66
     name = "DELEGATION_TOKEN_EXPIRED"
+    advice = "Get a new token, and renew it in time."
 
 
 class InvalidPrincipalType(BrokerError):
@@ -668,6 +738,7 @@ class InvalidPrincipalType(BrokerError):
 
     code = 67
     name = "INVALID_PRINCIPAL_TYPE"
+    advice = "Use principals of type `User`."
 
 
 class NonEmptyGroup(BrokerError):
@@ -675,6 +746,7 @@ class NonEmptyGroup(BrokerError):
 
     code = 68
     name = "NON_EMPTY_GROUP"
+    advice = "Stop the group's members first."
 
 
 class GroupIdNotFound(BrokerError):
@@ -682,6 +754,7 @@ class GroupIdNotFound(BrokerError):
 
     code = 69
     name = "GROUP_ID_NOT_FOUND"
+    advice = "Check the group's name; groups without members and offsets are removed after a while."
 
 
 class FetchSessionIdNotFound(BrokerError):
@@ -689,6 +762,7 @@ class FetchSessionIdNotFound(BrokerError):
 
     code = 70
     name = "FETCH_SESSION_ID_NOT_FOUND"
+    advice = "Open a new session; if often, raise the brokers' `max.incremental.fetch.session.cache.slots`."
     retriable = True
 
 
@@ -697,6 +771,7 @@ class InvalidFetchSessionEpoch(BrokerError):
 
     code = 71
     name = "INVALID_FETCH_SESSION_EPOCH"
+    advice = "Open a new fetch session."
     retriable = True
 
 
@@ -705,6 +780,7 @@ class ListenerNotFound(BrokerError):
 
     code = 72
     name = "LISTENER_NOT_FOUND"
+    advice = "Give every broker the same listeners."
     retriable = True
     stale_metadata = True
 
@@ -714,6 +790,7 @@ class TopicDeletionDisabled(BrokerError):
 
     code = 73
     name = "TOPIC_DELETION_DISABLED"
+    advice = "Set `delete.topic.enable` on the brokers."
 
 
 class FencedLeaderEpoch(BrokerError):
@@ -721,6 +798,7 @@ class FencedLeaderEpoch(BrokerError):
 
     code = 74
     name = "FENCED_LEADER_EPOCH"
+    advice = "Refresh the metadata and retry."
     retriable = True
     stale_metadata = True
 
@@ -730,6 +808,7 @@ class UnknownLeaderEpoch(BrokerError):
 
     code = 75
     name = "UNKNOWN_LEADER_EPOCH"
+    advice = "Retry: the broker learns of the new leader in a moment."
     retriable = True
 
 
@@ -738,6 +817,7 @@ class UnsupportedCompressionType(BrokerError):
 
     code = 76
     name = "UNSUPPORTED_COMPRESSION_TYPE"
+    advice = "Use a compression that both sides know: zstd needs Kafka 2.1 or newer."
 
 
 class StaleBrokerEpoch(BrokerError):
@@ -745,6 +825,7 @@ class StaleBrokerEpoch(BrokerError):
 
     code = 77
     name = "STALE_BROKER_EPOCH"
+    advice = "Do nothing: the broker registers again; if it lasts, look at its log."
 
 
 class OffsetNotAvailable(BrokerError):
@@ -752,6 +833,7 @@ class OffsetNotAvailable(BrokerError):
 
     code = 78
     name = "OFFSET_NOT_AVAILABLE"
+    advice = "Retry: it takes moments after an election."
     retriable = True
 
 
@@ -760,6 +842,7 @@ class MemberIdRequired(BrokerError):
 
     code = 79
     name = "MEMBER_ID_REQUIRED"
+    advice = "Join again with the member id of the answer."
 
 
 class PreferredLeaderNotAvailable(BrokerError):
@@ -767,6 +850,7 @@ class PreferredLeaderNotAvailable(BrokerError):
 
     code = 80
     name = "PREFERRED_LEADER_NOT_AVAILABLE"
+    advice = "Wait for the preferred leader to come back in sync, then elect again."
     retriable = True
     stale_metadata = True
 
@@ -776,6 +860,7 @@ class GroupMaxSizeReached(BrokerError):
 
     code = 81
     name = "GROUP_MAX_SIZE_REACHED"
+    advice = "Run fewer members, or raise the broker's `group.max.size`."
 
 
 class FencedInstanceId(BrokerError):
@@ -783,6 +868,7 @@ class FencedInstanceId(BrokerError):
 
     code = 82
     name = "FENCED_INSTANCE_ID"
+    advice = "Give every member its own `group.instance.id`; this one must stop."
     fatal = True
 
 
@@ -791,6 +877,7 @@ class EligibleLeadersNotAvailable(BrokerError):
 
     code = 83
     name = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+    advice = "Bring a replica back that was in sync; an unclean election loses records."
     retriable = True
     stale_metadata = True
 
@@ -800,6 +887,7 @@ class ElectionNotNeeded(BrokerError):
 
     code = 84
     name = "ELECTION_NOT_NEEDED"
+    advice = "Do nothing: the partition is as it should be."
     retriable = True
     stale_metadata = True
 
@@ -809,6 +897,7 @@ class NoReassignmentInProgress(BrokerError):
 
     code = 85
     name = "NO_REASSIGNMENT_IN_PROGRESS"
+    advice = "Do nothing: there is nothing to cancel or to list."
 
 
 class GroupSubscribedToTopic(BrokerError):
@@ -816,6 +905,7 @@ class GroupSubscribedToTopic(BrokerError):
 
     code = 86
     name = "GROUP_SUBSCRIBED_TO_TOPIC"
+    advice = "Stop the members that subscribe to the topic first."
 
 
 class InvalidRecord(BrokerError):
@@ -823,6 +913,7 @@ class InvalidRecord(BrokerError):
 
     code = 87
     name = "INVALID_RECORD"
+    advice = "Correct the record that the broker's message names: a compacted topic needs keys, for example."
 
 
 class UnstableOffsetCommit(BrokerError):
@@ -830,6 +921,7 @@ class UnstableOffsetCommit(BrokerError):
 
     code = 88
     name = "UNSTABLE_OFFSET_COMMIT"
+    advice = "Retry: the transaction that has the offsets is about to end."
     retriable = True
 
 
@@ -838,6 +930,7 @@ class ThrottlingQuotaExceeded(BrokerError):
 
     code = 89
     name = "THROTTLING_QUOTA_EXCEEDED"
+    advice = "Wait as long as the answer says, or raise the quota."
     retriable = True
 
 
@@ -846,6 +939,7 @@ class ProducerFenced(BrokerError):
 
     code = 90
     name = "PRODUCER_FENCED"
+    advice = "Stop this producer: another one with its id goes on."
     fatal = True
 
 
@@ -854,6 +948,7 @@ class ResourceNotFound(BrokerError):
 
     code = 91
     name = "RESOURCE_NOT_FOUND"
+    advice = "Check the name of what was asked for."
 
 
 class DuplicateResource(BrokerError):
@@ -861,6 +956,7 @@ class DuplicateResource(BrokerError):
 
     code = 92
     name = "DUPLICATE_RESOURCE"
+    advice = "Name each thing once in a request."
 
 
 class UnacceptableCredential(BrokerError):
@@ -868,6 +964,7 @@ class UnacceptableCredential(BrokerError):
 
     code = 93
     name = "UNACCEPTABLE_CREDENTIAL"
+    advice = "Choose a stronger password, or more iterations."
 
 
 class InconsistentVoterSet(BrokerError):
@@ -875,6 +972,7 @@ class InconsistentVoterSet(BrokerError):
 
     code = 94
     name = "INCONSISTENT_VOTER_SET"
+    advice = "Give every controller the same list of voters."
 
 
 class InvalidUpdateVersion(BrokerError):
@@ -882,6 +980,7 @@ class InvalidUpdateVersion(BrokerError):
 
     code = 95
     name = "INVALID_UPDATE_VERSION"
+    advice = "Use the version that the broker knows; try again if another update came first."
 
 
 class FeatureUpdateFailed(BrokerError):
@@ -889,6 +988,7 @@ class FeatureUpdateFailed(BrokerError):
 
     code = 96
     name = "FEATURE_UPDATE_FAILED"
+    advice = "Read the active controller's log, then try again."
 
 
 class PrincipalDeserializationFailure(BrokerError):
@@ -896,6 +996,7 @@ class PrincipalDeserializationFailure(BrokerError):
 
     code = 97
     name = "PRINCIPAL_DESERIALIZATION_FAILURE"
+    advice = "Give every broker the same principal builder: a forwarded request could not be read."
 
 
 class SnapshotNotFound(BrokerError):
@@ -903,6 +1004,7 @@ class SnapshotNotFound(BrokerError):
 
     code = 98
     name = "SNAPSHOT_NOT_FOUND"
+    advice = "Ask for the newest snapshot: this one was removed."
 
 
 class PositionOutOfRange(BrokerError):
@@ -910,6 +1012,7 @@ class PositionOutOfRange(BrokerError):
 
     code = 99
     name = "POSITION_OUT_OF_RANGE"
+    advice = "Ask within the snapshot's size."
 
 
 class UnknownTopicId(BrokerError):
@@ -917,6 +1020,7 @@ class UnknownTopicId(BrokerError):
 
     code = 100
     name = "UNKNOWN_TOPIC_ID"
+    advice = "Refresh the metadata and retry: the topic is new, or it was deleted."
     retriable = True
     stale_metadata = True
 
@@ -926,6 +1030,7 @@ class DuplicateBrokerRegistration(BrokerError):
 
     code = 101
     name = "DUPLICATE_BROKER_REGISTRATION"
+    advice = "Give each broker its own `node.id`, or wait until the old process has gone."
 
 
 class BrokerIdNotRegistered(BrokerError):
@@ -933,6 +1038,7 @@ class BrokerIdNotRegistered(BrokerError):
 
     code = 102
     name = "BROKER_ID_NOT_REGISTERED"
+    advice = "Check the broker's id: none of it is registered."
 
 
 class InconsistentTopicId(BrokerError):
@@ -940,6 +1046,7 @@ class InconsistentTopicId(BrokerError):
 
     code = 103
     name = "INCONSISTENT_TOPIC_ID"
+    advice = "Refresh the metadata: the topic was deleted and made again."
     retriable = True
     stale_metadata = True
 
@@ -949,6 +1056,7 @@ class InconsistentClusterId(BrokerError):
 
     code = 104
     name = "INCONSISTENT_CLUSTER_ID"
+    advice = "Check the addresses: these brokers belong to another cluster than before."
 
 
 class TransactionalIdNotFound(BrokerError):
@@ -956,6 +1064,7 @@ class TransactionalIdNotFound(BrokerError):
 
     code = 105
     name = "TRANSACTIONAL_ID_NOT_FOUND"
+    advice = "Check the transactional id; idle ones are forgotten after a while."
 
 
 class FetchSessionTopicIdError(BrokerError):
@@ -963,6 +1072,7 @@ class FetchSessionTopicIdError(BrokerError):
 
     code = 106
     name = "FETCH_SESSION_TOPIC_ID_ERROR"
+    advice = "Open a new fetch session."
     retriable = True
 
 
@@ -971,6 +1081,7 @@ class IneligibleReplica(BrokerError):
 
     code = 107
     name = "INELIGIBLE_REPLICA"
+    advice = "Do nothing: the replica is tried again when it is fit."
 
 
 class NewLeaderElected(BrokerError):
@@ -978,6 +1089,7 @@ class NewLeaderElected(BrokerError):
 
     code = 108
     name = "NEW_LEADER_ELECTED"
+    advice = "Do nothing: the brokers refresh what they know."
 
 
 class OffsetMovedToTieredStorage(BrokerError):
@@ -985,6 +1097,7 @@ class OffsetMovedToTieredStorage(BrokerError):
 
     code = 109
     name = "OFFSET_MOVED_TO_TIERED_STORAGE"
+    advice = "Fetch the records from remote storage, or start behind them."
 
 
 class FencedMemberEpoch(BrokerError):
@@ -992,6 +1105,7 @@ class FencedMemberEpoch(BrokerError):
 
     code = 110
     name = "FENCED_MEMBER_EPOCH"
+    advice = "Give up all partitions and join again."
 
 
 class UnreleasedInstanceId(BrokerError):
@@ -999,6 +1113,7 @@ class UnreleasedInstanceId(BrokerError):
 
     code = 111
     name = "UNRELEASED_INSTANCE_ID"
+    advice = "Stop the other member with this instance id, or wait for its session to end."
 
 
 class UnsupportedAssignor(BrokerError):
@@ -1006,6 +1121,7 @@ class UnsupportedAssignor(BrokerError):
 
     code = 112
     name = "UNSUPPORTED_ASSIGNOR"
+    advice = "Choose an assignor that the group's coordinator has."
 
 
 class StaleMemberEpoch(BrokerError):
@@ -1013,6 +1129,7 @@ class StaleMemberEpoch(BrokerError):
 
     code = 113
     name = "STALE_MEMBER_EPOCH"
+    advice = "Wait for the next heartbeat, and retry with the epoch that it brings."
 
 
 class MismatchedEndpointType(BrokerError):
@@ -1020,6 +1137,7 @@ class MismatchedEndpointType(BrokerError):
 
     code = 114
     name = "MISMATCHED_ENDPOINT_TYPE"
+    advice = "Send it to the controllers' listener if it is meant for them, to the brokers' otherwise."
 
 
 class UnsupportedEndpointType(BrokerError):
@@ -1027,6 +1145,7 @@ class UnsupportedEndpointType(BrokerError):
 
     code = 115
     name = "UNSUPPORTED_ENDPOINT_TYPE"
+    advice = "Ask for brokers or controllers: no other kind of endpoint is known."
 
 
 class UnknownControllerId(BrokerError):
@@ -1034,6 +1153,7 @@ class UnknownControllerId(BrokerError):
 
     code = 116
     name = "UNKNOWN_CONTROLLER_ID"
+    advice = "Check the controller's id."
 
 
 class UnknownSubscriptionId(BrokerError):
@@ -1041,6 +1161,7 @@ class UnknownSubscriptionId(BrokerError):
 
     code = 117
     name = "UNKNOWN_SUBSCRIPTION_ID"
+    advice = "Ask for the telemetry subscription again, and push under its new id."
 
 
 class TelemetryTooLarge(BrokerError):
@@ -1048,6 +1169,7 @@ class TelemetryTooLarge(BrokerError):
 
     code = 118
     name = "TELEMETRY_TOO_LARGE"
+    advice = "Push fewer metrics at a time, or raise the broker's `telemetry.max.bytes`."
 
 
 class InvalidRegistration(BrokerError):
@@ -1055,6 +1177,7 @@ class InvalidRegistration(BrokerError):
 
     code = 119
     name = "INVALID_REGISTRATION"
+    advice = "Read the controller's log: it says what is wrong with the broker's registration."
 
 
 class TransactionAbortable(BrokerError):
@@ -1062,6 +1185,7 @@ class TransactionAbortable(BrokerError):
 
     code = 120
     name = "TRANSACTION_ABORTABLE"
+    advice = "Abort the transaction and begin it again."
     abortable = True
 
 
@@ -1070,6 +1194,7 @@ class InvalidRecordState(BrokerError):
 
     code = 121
     name = "INVALID_RECORD_STATE"
+    advice = "Do nothing: the lock on the record ran out, and somebody else gets it."
 
 
 class ShareSessionNotFound(BrokerError):
@@ -1077,6 +1202,7 @@ class ShareSessionNotFound(BrokerError):
 
     code = 122
     name = "SHARE_SESSION_NOT_FOUND"
+    advice = "Open a new share session."
     retriable = True
 
 
@@ -1085,6 +1211,7 @@ class InvalidShareSessionEpoch(BrokerError):
 
     code = 123
     name = "INVALID_SHARE_SESSION_EPOCH"
+    advice = "Open a new share session."
     retriable = True
 
 
@@ -1093,6 +1220,7 @@ class FencedStateEpoch(BrokerError):
 
     code = 124
     name = "FENCED_STATE_EPOCH"
+    advice = "Do nothing: a newer leader of the share partition goes on."
 
 
 class InvalidVoterKey(BrokerError):
@@ -1100,6 +1228,7 @@ class InvalidVoterKey(BrokerError):
 
     code = 125
     name = "INVALID_VOTER_KEY"
+    advice = "Name the directory id that the voter really has."
 
 
 class DuplicateVoter(BrokerError):
@@ -1107,6 +1236,7 @@ class DuplicateVoter(BrokerError):
 
     code = 126
     name = "DUPLICATE_VOTER"
+    advice = "Do nothing: it votes already."
 
 
 class VoterNotFound(BrokerError):
@@ -1114,6 +1244,7 @@ class VoterNotFound(BrokerError):
 
     code = 127
     name = "VOTER_NOT_FOUND"
+    advice = "Check the voter's id and directory id."
 
 
 class InvalidRegularExpression(BrokerError):
@@ -1121,6 +1252,7 @@ class InvalidRegularExpression(BrokerError):
 
     code = 128
     name = "INVALID_REGULAR_EXPRESSION"
+    advice = "Correct the expression: brokers use the syntax of RE2J."
 
 
 class RebootstrapRequired(BrokerError):
@@ -1128,6 +1260,7 @@ class RebootstrapRequired(BrokerError):
 
     code = 129
     name = "REBOOTSTRAP_REQUIRED"
+    advice = "Connect again through the bootstrap addresses."
 
 
 class StreamsInvalidTopology(BrokerError):
@@ -1135,6 +1268,7 @@ class StreamsInvalidTopology(BrokerError):
 
     code = 130
     name = "STREAMS_INVALID_TOPOLOGY"
+    advice = "Correct the topology: the broker's message says what is wrong with it."
 
 
 class StreamsInvalidTopologyEpoch(BrokerError):
@@ -1142,6 +1276,7 @@ class StreamsInvalidTopologyEpoch(BrokerError):
 
     code = 131
     name = "STREAMS_INVALID_TOPOLOGY_EPOCH"
+    advice = "Begin topology epochs at 0, and raise them with each change."
 
 
 class StreamsTopologyFenced(BrokerError):
@@ -1149,6 +1284,7 @@ class StreamsTopologyFenced(BrokerError):
 
     code = 132
     name = "STREAMS_TOPOLOGY_FENCED"
+    advice = "Restart the member with the newest topology."
 
 
 class ShareSessionLimitReached(BrokerError):
@@ -1156,7 +1292,32 @@ class ShareSessionLimitReached(BrokerError):
 
     code = 133
     name = "SHARE_SESSION_LIMIT_REACHED"
+    advice = "Wait until a session ends, or raise the broker's `group.share.max.share.sessions`."
     retriable = True
+
+
+class GroupDeletionFailed(BrokerError):
+    """The group could not be deleted, or not all of it."""
+
+    code = 134
+    name = "GROUP_DELETION_FAILED"
+    advice = "Read the message beside the group, and try again."
+
+
+class StreamsTopologyDescriptionUpdateFailed(BrokerError):
+    """The coordinator could not take the description of the streams topology."""
+
+    code = 135
+    name = "STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED"
+    advice = "Read the broker's message, then try again."
+
+
+class ControllerIdNotRegistered(BrokerError):
+    """No controller of this id is registered."""
+
+    code = 136
+    name = "CONTROLLER_ID_NOT_REGISTERED"
+    advice = "Check the controller's id: none of it is registered."
 
 
 BY_CODE: dict[int, type[BrokerError]] = {
