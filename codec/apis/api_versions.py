@@ -1,11 +1,33 @@
-"""ApiVersions (key 18): what the broker can do; the first request on a connection.
+"""ApiVersions (key 18): which APIs in which versions a broker knows; the first request on a connection.
 
-The response header is always v0, so that a client can read an answer of any version. A broker that does not know the
-version of the request answers in v0 with UNSUPPORTED_VERSION (35), and the client asks again with a version from
-that.
+Sent by every client to every broker it connects to, after the TLS handshake and before SASL. For each API the client
+then uses the highest version that both know.
 
-Versions: 1: throttle time. 3: flexible; the client names its software (KIP-511), the broker its features (KIP-584).
-4: feature ranges may begin at 0.
+The client cannot know which version of this request itself the broker understands, so two rules apply here only. The
+header of the response is always v0. And a broker that does not know the version of the request answers it in version 0,
+with UNSUPPORTED_VERSION and, since Kafka 2.4, the versions of ApiVersions in `api_keys`; older ones give no hint there,
+and the client asks again with version 0. Brokers before 0.10 know nothing of this and close the connection.
+
+Features are versions of the cluster as a whole (`metadata.version`, `transaction.version`, `group.version`,
+`share.version`, …): each node says what it could do, and what an operator has switched on with UpdateFeatures.
+
+Errors:
+    UNSUPPORTED_VERSION: ask again in a version that `api_keys` allows, or in version 0.
+    INVALID_REQUEST: the name or version of the client's software is empty, or holds more than letters, digits, hyphens
+        and dots.
+    REBOOTSTRAP_REQUIRED (v5+): the client has come to another node or cluster than it meant: begin again with the
+        bootstrap servers.
+
+Versions:
+    0 (0.10.0): (KIP-35)
+    1 (0.11.0): `throttle_time_ms`.
+    2 (2.0): throttled after the answer (KIP-219).
+    3 (2.4): flexible, but for the header of the response; the client names its software (KIP-511), brokers from 2.7 on
+        their features (KIP-584).
+    4 (3.9): the same bytes; features that begin at version 0 are told too.
+    5 (4.4): the client says whom it means to reach (KIP-1242).
+
+Source: KafkaApis.scala, handleApiVersionsRequest; ApiVersionsRequest.java.
 """
 
 from ottla.codec.wire import Array, Boolean, Int16, Int32, Int64, String, message, struct, wire
@@ -14,15 +36,17 @@ from ottla.codec.wire import Array, Boolean, Int16, Int32, Int64, String, messag
 @message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: str = wire(String, "3+", default="", ignorable=True)
+    """Such as ``apache-kafka-java``: letters, digits, hyphens and dots. For metrics."""
     client_software_version: str = wire(String, "3+", default="", ignorable=True)
     cluster_id: str | None = wire(String, "5+", null="5+", default=None, ignorable=True)
+    """The cluster that the client means to reach; ``None``: unknown. Together with `node_id` or not at all."""
     node_id: int = wire(Int32, "5+", default=-1, ignorable=True)
+    """The node that the client means to reach; -1: unknown."""
 
 
 @struct
 class ApiVersion:
     api_key: int = wire(Int16)
-    """The API."""
     min_version: int = wire(Int16)
     max_version: int = wire(Int16)
     """Inclusive."""
@@ -32,6 +56,7 @@ class ApiVersion:
 class SupportedFeatureKey:
     name: str = wire(String)
     min_version: int = wire(Int16)
+    """0: the feature can be off."""
     max_version: int = wire(Int16)
 
 
@@ -39,22 +64,25 @@ class SupportedFeatureKey:
 class FinalizedFeatureKey:
     name: str = wire(String)
     max_version_level: int = wire(Int16)
+    """The version in force."""
     min_version_level: int = wire(Int16)
+    """The same as `max_version_level` in KRaft clusters."""
 
 
 @message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     error_code: int = wire(Int16)
-    """0, or a code of `ottla.errors`."""
     api_keys: tuple[ApiVersion, ...] = wire(Array(ApiVersion))
     throttle_time_ms: int = wire(Int32, "1+", default=0, ignorable=True)
-    """How long the broker held the answer back because of a quota, in milliseconds."""
     supported_features: tuple[SupportedFeatureKey, ...] = wire(
         Array(SupportedFeatureKey), "3+", default=(), tag=0, ignorable=True
     )
+    """What the node could do."""
     finalized_features_epoch: int = wire(Int64, "3+", default=-1, tag=1, ignorable=True)
-    """-1 where it is unknown."""
+    """Grows with each change, so that the newest of several answers can be told; -1: unknown."""
     finalized_features: tuple[FinalizedFeatureKey, ...] = wire(
         Array(FinalizedFeatureKey), "3+", default=(), tag=2, ignorable=True
     )
+    """What is switched on in the whole cluster; void if the epoch is -1."""
     zk_migration_ready: bool = wire(Boolean, "3+", default=False, tag=3, ignorable=True)
+    """Only told by KRaft controllers of Kafka 3.x that take over from ZooKeeper."""

@@ -1,7 +1,33 @@
-"""CreateTopics (key 19): make topics.
+"""CreateTopics (key 19): make topics, each with its number of partitions, replicas and configuration.
 
-Versions: 1: `validate_only`. 2: throttle time. 4: -1 asks for the broker's default of partitions and replicas. 5:
-flexible; the answer tells the configuration. 7: the answer tells the topic's id.
+Sent by tools and administrative clients (Admin.createTopics, kafka-topics.sh) to any broker, which forwards it to the
+controller; in ZooKeeper clusters to the broker that is the controller. Each topic succeeds or fails alone. When the
+answer comes, the topic exists for the controller; a broker may still say UNKNOWN_TOPIC_OR_PARTITION for a moment.
+
+Errors:
+    TOPIC_ALREADY_EXISTS: with the partitions and settings it has, which need not be those of the request.
+    INVALID_TOPIC_EXCEPTION: empty, ``.``, ``..``, longer than 249, more than letters, digits, dots, underscores and
+        hyphens; or like an existing name but for dots in place of underscores (their metrics would collide).
+    INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG: `error_message` says
+        what; more replicas than brokers is the usual case.
+    POLICY_VIOLATION: the broker's `create.topic.policy.class.name` forbids it.
+    INVALID_REQUEST: a name is in the request twice, or counts and `assignments` are both given.
+    NOT_CONTROLLER: in ZooKeeper clusters: ask Metadata for the controller.
+    REQUEST_TIMED_OUT: the topic may come into being all the same.
+    THROTTLING_QUOTA_EXCEEDED (v6+): repeat after `throttle_time_ms`. Older versions are delayed instead.
+    TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED: the principal may not create it.
+
+Versions:
+    0 (0.10.1): (KIP-4)
+    1 (0.10.2): `validate_only`, `error_message` (KIP-108).
+    2 (0.11.0): `throttle_time_ms`.
+    3 (2.0): throttled after the answer (KIP-219).
+    4 (2.4): -1 asks for the broker's default of partitions and replicas (KIP-464).
+    5 (2.4): flexible; the answer tells what was made (KIP-525).
+    6 (2.7): the same bytes; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599).
+    7 (2.8): the answer tells the topic's id (KIP-516).
+
+Source: ReplicationControlManager.java, createTopic.
 """
 
 import uuid
@@ -13,23 +39,25 @@ from ottla.codec.wire import NO_UUID, Array, Boolean, Int8, Int16, Int32, String
 class CreatableReplicaAssignment:
     partition_index: int = wire(Int32)
     broker_ids: tuple[int, ...] = wire(Array(Int32))
+    """In the order of preference: the first will lead."""
 
 
 @struct
 class CreatableTopicConfig:
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
+    """``None`` is refused."""
 
 
 @struct
 class CreatableTopic:
     name: str = wire(String)
     num_partitions: int = wire(Int32)
-    """-1: the broker's default (v4+), or as `assignments` say."""
+    """-1: the broker's `num.partitions` (v4+), or as `assignments` say."""
     replication_factor: int = wire(Int16)
-    """-1: the broker's default (v4+), or as `assignments` say."""
+    """-1: the broker's `default.replication.factor` (v4+), or as `assignments` say."""
     assignments: tuple[CreatableReplicaAssignment, ...] = wire(Array(CreatableReplicaAssignment))
-    """Partitions and their replicas by hand; empty lets the broker choose."""
+    """The replicas of each partition by hand, from partition 0 without gaps; ``()``: the controller chooses."""
     configs: tuple[CreatableTopicConfig, ...] = wire(Array(CreatableTopicConfig))
 
 
@@ -37,7 +65,7 @@ class CreatableTopic:
 class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...] = wire(Array(CreatableTopic))
     timeout_ms: int = wire(Int32, default=60000)
-    """How long the broker may take until the topics exist, in milliseconds."""
+    """How long to wait until the topics exist."""
     validate_only: bool = wire(Boolean, "1+", default=False)
     """Check, and make nothing."""
 
@@ -46,9 +74,11 @@ class CreateTopicsRequest:
 class CreatableTopicConfigs:
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
+    """``None`` where it is sensitive."""
     read_only: bool = wire(Boolean)
     config_source: int = wire(Int8, default=-1, ignorable=True)
-    """As in DescribeConfigs."""
+    """1: the topic. 2: this broker, 3: all brokers, set at run time. 4: the file of the broker. 5: the default. -1:
+    unknown."""
     is_sensitive: bool = wire(Boolean)
 
 
@@ -57,18 +87,22 @@ class CreatableTopicResult:
     name: str = wire(String)
     topic_id: uuid.UUID = wire(Uuid, "7+", default=NO_UUID, ignorable=True)
     error_code: int = wire(Int16)
-    """0, or a code of `ottla.errors`."""
     error_message: str | None = wire(String, "1+", null="0+", default="", ignorable=True)
+    """``None`` where there is no error."""
     topic_config_error_code: int = wire(Int16, "5+", default=0, tag=0, ignorable=True)
+    """Why `configs` and the counts are not told: TOPIC_AUTHORIZATION_FAILED where one may not describe the
+    configuration."""
     num_partitions: int = wire(Int32, "5+", default=-1, ignorable=True)
+    """-1: unknown."""
     replication_factor: int = wire(Int16, "5+", default=-1, ignorable=True)
+    """-1: unknown."""
     configs: tuple[CreatableTopicConfigs, ...] | None = wire(
         Array(CreatableTopicConfigs), "5+", null="5+", default=(), ignorable=True
     )
+    """All settings in force, also those by default; ``None``: unknown."""
 
 
 @message(key=19, versions="0-7", flexible="5+")
 class CreateTopicsResponse:
     throttle_time_ms: int = wire(Int32, "2+", default=0, ignorable=True)
-    """How long the broker held the answer back because of a quota, in milliseconds."""
     topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))

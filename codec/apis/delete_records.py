@@ -1,4 +1,25 @@
-"""DeleteRecords (key 21)."""
+"""DeleteRecords (key 21): forget all records of a partition before an offset.
+
+Sent by tools and administrative clients (Admin.deleteRecords, kafka-delete-records.sh) to the leader of each partition.
+The leader moves the start of its log up to the offset, and answers when all live replicas have followed. From then on
+no consumer sees the records; the files go segment by segment, later. There is no way back.
+
+An offset before the start of the log changes nothing and is no error.
+
+Errors:
+    OFFSET_OUT_OF_RANGE: beyond the high watermark, or negative.
+    POLICY_VIOLATION: the topic does not delete (`cleanup.policy` lacks ``delete``).
+    REQUEST_TIMED_OUT: the leader has deleted, not all replicas have followed in time.
+    NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR: look up the leader, repeat.
+    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED: no such partition, or no right to delete from it.
+
+Versions:
+    0 (0.11.0): (KIP-107)
+    1 (2.0): throttled after the answer (KIP-219).
+    2 (2.6): flexible.
+
+Source: Partition.scala, deleteRecordsOnLeader.
+"""
 
 from ottla.codec.wire import Array, Int16, Int32, Int64, String, message, struct, wire
 
@@ -7,6 +28,7 @@ from ottla.codec.wire import Array, Int16, Int32, Int64, String, message, struct
 class DeleteRecordsPartition:
     partition_index: int = wire(Int32)
     offset: int = wire(Int64)
+    """The first to be kept; -1: the high watermark, that is, delete everything."""
 
 
 @struct
@@ -19,12 +41,14 @@ class DeleteRecordsTopic:
 class DeleteRecordsRequest:
     topics: tuple[DeleteRecordsTopic, ...] = wire(Array(DeleteRecordsTopic))
     timeout_ms: int = wire(Int32)
+    """How long to wait for the replicas."""
 
 
 @struct
 class DeleteRecordsPartitionResult:
     partition_index: int = wire(Int32)
     low_watermark: int = wire(Int64)
+    """The first offset that all live replicas have now; -1 where there is an error."""
     error_code: int = wire(Int16)
 
 

@@ -1,7 +1,31 @@
-"""DeleteTopics (key 20): remove topics and all their records.
+"""DeleteTopics (key 20): remove topics with all their records.
 
-Versions: 1: throttle time. 4: flexible. 5: error messages. 6: topics by name or id (`topics`), before that by name
-only (`topic_names`).
+Sent by tools and administrative clients (Admin.deleteTopics, kafka-topics.sh) to any broker, which forwards it to the
+controller; in ZooKeeper clusters to the broker that is the controller. Each topic succeeds or fails alone. The answer
+comes when the controller has dropped the topic; brokers hear of it a moment later, and remove the files when
+`file.delete.delay.ms` (one minute) have passed.
+
+Deleting by id (v6+) is safe against deleting a topic that was made anew under the same name meanwhile.
+
+Errors:
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (v6+): there is no such topic, or one may not know of it.
+    TOPIC_DELETION_DISABLED (v3+): `delete.topic.enable` is false. Before version 3: INVALID_REQUEST.
+    INVALID_REQUEST: the topic is in the request twice, or with name and id, or with neither.
+    NOT_CONTROLLER: in ZooKeeper clusters: ask Metadata for the controller.
+    REQUEST_TIMED_OUT: the topic may be deleted all the same.
+    THROTTLING_QUOTA_EXCEEDED (v5+): repeat after `throttle_time_ms`. Older versions are delayed instead.
+    TOPIC_AUTHORIZATION_FAILED: the principal may not delete it.
+
+Versions:
+    0 (0.10.1): (KIP-4)
+    1 (0.11.0): `throttle_time_ms`.
+    2 (2.0): throttled after the answer (KIP-219).
+    3 (2.1): the same bytes; TOPIC_DELETION_DISABLED may come back (KIP-322).
+    4 (2.4): flexible.
+    5 (2.7): `error_message`; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599).
+    6 (2.8): topics by name or id, in `topics` (KIP-516).
+
+Source: ControllerApis.scala, deleteTopics.
 """
 
 import uuid
@@ -11,9 +35,12 @@ from ottla.codec.wire import NO_UUID, Array, Int16, Int32, String, Uuid, message
 
 @struct
 class DeleteTopicState:
+    """Either the name or the id is given."""
+
     name: str | None = wire(String, null="0+", default=None)
-    """``None`` where the topic is named by id."""
+    """``None``: the topic is named by its id."""
     topic_id: uuid.UUID = wire(Uuid)
+    """`NO_UUID`: the topic is named by its name."""
 
 
 @message(key=20, versions="0-6", flexible="4+")
@@ -21,20 +48,19 @@ class DeleteTopicsRequest:
     topics: tuple[DeleteTopicState, ...] = wire(Array(DeleteTopicState), "6+", default=())
     topic_names: tuple[str, ...] = wire(Array(String), "0-5", default=(), ignorable=True)
     timeout_ms: int = wire(Int32)
-    """How long the broker may take until the topics are gone, in milliseconds."""
+    """How long to wait until the topics are gone."""
 
 
 @struct
 class DeletableTopicResult:
     name: str | None = wire(String, null="6+")
+    """``None`` where there is no topic with this id, or one may not know its name."""
     topic_id: uuid.UUID = wire(Uuid, "6+", default=NO_UUID, ignorable=True)
     error_code: int = wire(Int16)
-    """0, or a code of `ottla.errors`."""
     error_message: str | None = wire(String, "5+", null="5+", default=None, ignorable=True)
 
 
 @message(key=20, versions="0-6", flexible="4+")
 class DeleteTopicsResponse:
     throttle_time_ms: int = wire(Int32, "1+", default=0, ignorable=True)
-    """How long the broker held the answer back because of a quota, in milliseconds."""
     responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))
