@@ -1,5 +1,16 @@
-"""The door: `parse` and `build` messages with whichever engine runs."""
+"""The door: `parse` and `build` messages with whichever engine runs.
 
-from ottla.codec.wire import build, parse
+Both take and give the same as `wire.parse` and `wire.build`, which are the reference that either engine is tested
+against.
+"""
+
+from typing import TYPE_CHECKING
+
+from ottla.codec._engine import ENGINE
+
+if TYPE_CHECKING or ENGINE == "python":
+    from ottla.codec.machine import build, parse
+else:
+    from ottla.codec._machine import build, parse
 
 __all__ = ["build", "parse"]

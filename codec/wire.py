@@ -27,7 +27,7 @@ import io
 import operator
 import struct as packed
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
 
@@ -99,8 +99,13 @@ def _index(obj: Any) -> int:
         raise EncodeError(f"int wanted, not {type(obj).__name__}") from None
 
 
-def _shown(value: int) -> str:
-    return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
+def _shown(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an int of {value.bit_length()} bits"
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # whatever the `__repr__` of a stranger raises
+        return f"such a {type(value).__name__}"
 
 
 INT8, INT16, INT32, INT64 = (Integer(letter) for letter in "bhlq")
@@ -194,7 +199,7 @@ class Id(Construct):  # type: ignore[misc]
     def _build(self, obj: uuid.UUID, stream: io.BytesIO, context: Any, path: str) -> None:
         if not isinstance(obj, uuid.UUID):
             raise EncodeError(f"uuid.UUID wanted, not {type(obj).__name__}")
-        stream.write(obj.bytes)
+        stream.write(obj.int.to_bytes(16, "big"))
 
 
 class Sized(Construct):  # type: ignore[misc]
@@ -314,7 +319,7 @@ class Sequence(Sized):
             raise
         return tuple(values)
 
-    def _build(self, obj: Iterable[Any] | None, stream: io.BytesIO, context: Any, path: str) -> None:
+    def _build(self, obj: tuple[Any, ...] | list[Any] | None, stream: io.BytesIO, context: Any, path: str) -> None:
         if obj is None:
             self._build_length(-1, stream)
             return
@@ -330,6 +335,8 @@ class Sequence(Sized):
         except EncodeError as error:
             error.path = f"[{done}]{error.path}"
             raise
+        if len(obj) != len(values):
+            raise EncodeError("the list was changed while it was built")
 
 
 class Tagged(NamedTuple):
@@ -412,7 +419,7 @@ class Structure(Struct):  # type: ignore[misc]
                 name = field.name
                 value = getattr(obj, name)
                 if not field.ignorable and _differs(value, field.absent_value):
-                    raise EncodeError(f"this version has no such field, so it cannot carry {value!r:.80}")
+                    raise EncodeError(f"this version has no such field, so it cannot carry {_shown(value)}")
             for name, node in self.members:
                 node._build(getattr(obj, name), stream, context, path)
             name = UNKNOWN_TAGS
@@ -635,7 +642,10 @@ def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[ty
 
 def api(cls: Any) -> Api:
     """The `Api` of a message class."""
-    return cast(Api, cls.__api__)
+    try:
+        return cast(Api, cls.__api__)
+    except AttributeError:
+        raise TypeError(f"{cls.__name__} is not a message: the classes of ottla.codec.apis are") from None
 
 
 @functools.cache
@@ -657,7 +667,7 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
 
 
 @functools.cache
-def _tree_of(cls: Any, version: int) -> Structure:
+def message_tree(cls: Any, version: int) -> Structure:
     declared = api(cls)
     if version not in declared.versions:
         raise KeyError(f"{cls.__name__} has versions {declared.versions.text}, not {version}")
@@ -677,8 +687,10 @@ def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T,
         DecodeError: the bytes are not a message of this class and version.
         KeyError: the class has no such version.
     """
-    node = _tree_of(cast(Any, cls), version)
+    node = message_tree(cast(Any, cls), version)
     stream = io.BytesIO(data)
+    if not 0 <= offset <= memoryview(data).nbytes:
+        raise ValueError(f"offset {offset} lies outside of the {memoryview(data).nbytes} bytes")
     stream.seek(offset)
     try:
         value = node._parse(stream, None, "")
@@ -695,7 +707,7 @@ def build(value: Any, version: int) -> bytes:
         EncodeError: a field does not fit; ``.path`` says which.
         KeyError: the class has no such version.
     """
-    node = _tree_of(cast(Any, type(value)), version)
+    node = message_tree(cast(Any, type(value)), version)
     stream = io.BytesIO()
     try:
         node._build(value, stream, None, "")
@@ -703,3 +715,12 @@ def build(value: Any, version: int) -> bytes:
         error.path = type(value).__name__ + error.path
         raise
     return stream.getvalue()
+
+
+def misfit(value: Any, version: int) -> EncodeError:
+    """Why ``value``, which a machine has refused to build, does not fit."""
+    try:
+        build(value, version)
+    except EncodeError as error:
+        return error
+    return EncodeError("it was changed while it was built", type(value).__name__)

@@ -4,9 +4,11 @@
 the last word of an error.
 """
 
+import importlib
+import importlib.util
 from typing import Any, Protocol
 
-from ottla.codec import wire
+from ottla.codec import machine, wire
 from ottla.codec.wire import Buffer
 
 
@@ -18,4 +20,6 @@ class Engine(Protocol):
     def build(self, value: Any, version: int) -> bytes: ...
 
 
-ENGINES: dict[str, Engine] = {"construct": wire}
+ENGINES: dict[str, Engine] = {"construct": wire, "python": machine}
+if importlib.util.find_spec("ottla.codec._machine"):
+    ENGINES["c"] = importlib.import_module("ottla.codec._machine")

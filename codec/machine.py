@@ -1,0 +1,556 @@
+"""Runs the programs of `program.py` in Python, where the extension is not built: by writing them out as source.
+
+Theory of operation. `_Reader` and `_Writer` walk a program once and write a function that does what its ops say, with
+all that is known beforehand settled: neighbouring numbers are one `struct.unpack_from`, arrays of structs are loops
+written in place, defaults are constants. The functions are compiled when a message is first used.
+
+Rules:
+- The written code trusts the bytes as far as Python itself notices that something is wrong: an index past the end
+  (`IndexError`), numbers cut short (`struct.error`), bad UTF-8. A slice past the end is short without a word, so each
+  function looks once, at its end, whether it went too far. Counts are held against what is left before they are used.
+- Whatever is raised, the reference parses or builds the same again and says what is wrong, and where. So the two agree
+  in every word, and the written code keeps no paths. (Bad bytes therefore cost what the reference costs, which is
+  some ten times more, and still linear.)
+"""
+
+import contextlib
+import functools
+import struct
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from ottla.codec import wire
+from ottla.codec.program import Code, Op, Program, Tagged, program, program_of_default
+from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer
+
+T = TypeVar("T")
+
+LETTERS = {
+    Code.INT8: "b",
+    Code.INT16: "h",
+    Code.INT32: "l",
+    Code.INT64: "q",
+    Code.UINT16: "H",
+    Code.UINT32: "L",
+    Code.FLOAT64: "d",
+    Code.BOOL: "?",
+}
+"""The ops of fixed size, as `struct` knows them."""
+
+
+def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T, int]:
+    """As `wire.parse`."""
+    read = parser(cast(Any, cls), version)
+    whole = data if type(data) is bytes else bytes(data)
+    try:
+        return cast(tuple[T, int], read(whole, offset, data))
+    except Exception:  # the reference says what is wrong; should the two not agree, it is the one that is right
+        return wire.parse(cls, version, data, offset)
+
+
+def build(value: Any, version: int) -> bytes:
+    """As `wire.build`."""
+    write = builder(cast(Any, type(value)), version)
+    try:
+        return cast(bytes, write(value))
+    except Exception:  # the reference says what is wrong
+        raise wire.misfit(value, version) from None
+
+
+@functools.cache
+def parser(cls: Any, version: int) -> Callable[..., Any]:
+    """``(data, offset, data as it was given) -> (message, end)``."""
+    return _Reader(program(cls, version)).compiled()
+
+
+@functools.cache
+def builder(cls: Any, version: int) -> Callable[..., Any]:
+    """``(message) -> bytes``."""
+    return _Writer(program(cls, version)).compiled()
+
+
+class Bad(Exception):
+    """The written code found something that Python would not have noticed."""
+
+
+class _Source:
+    """Lines of Python, and the constants that they name."""
+
+    def __init__(self, program: Program, head: str) -> None:
+        self._title = f"<{type(self).__name__} of {program.cls.__name__}>"
+        self._lines: list[str] = []
+        self._depth = 0
+        self._names = 0
+        self.constants: dict[str, Any] = {}
+        with self.block(head):
+            self.body(program)
+
+    def body(self, program: Program) -> None:
+        raise NotImplementedError
+
+    def __call__(self, line: str) -> None:
+        self._lines.append("    " * self._depth + line)
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, prefix: str) -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def constant(self, value: Any, prefix: str) -> str:
+        """A name for ``value``."""
+        if value is None or type(value) in (bool, int, str, bytes) or value == ():
+            return repr(value)
+        self.constants[name := self.fresh(prefix)] = value
+        return name
+
+    def compiled(self) -> Callable[..., Any]:
+        namespace = {**_SHARED, **self.constants}
+        exec(compile("\n".join(self._lines), self._title, "exec"), namespace)
+        return cast(Callable[..., Any], namespace["run"])
+
+
+def _runs(fields: tuple[tuple[str, Op], ...]) -> Iterator[list[tuple[str, Op]]]:
+    """The fields, with neighbours of fixed size taken together."""
+    run: list[tuple[str, Op]] = []
+    for name, op in fields:
+        if run and not (op.code in LETTERS and run[-1][1].code in LETTERS):
+            yield run
+            run = []
+        run.append((name, op))
+    if run:
+        yield run
+
+
+class _Reader(_Source):
+    """In the written code ``data`` are the bytes, ``size`` is how many, and ``at`` is where the next value begins."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, "def run(data, at, source):")
+
+    def body(self, program: Program) -> None:
+        self("size = len(data)")
+        self("if not 0 <= at <= size: raise Bad")
+        self("view = memoryview(source).cast('B')" if _has_window(program) else "view = None")
+        made = self.struct(program)
+        self("if at > size: raise Bad")
+        self(f"return {made}, at")
+
+    def struct(self, program: Program) -> str:
+        """Write what reads a struct; return the variable that holds it."""
+        made = self.fresh("made")
+        self(f"{made} = new({self.constant(program.cls, 'cls')})")
+        for absent in program.absent:
+            self.default(f"{made}.{absent.name}", absent.default)
+        for run in _runs(program.fields):
+            if run[0][1].code in LETTERS:
+                layout = struct.Struct(">" + "".join(LETTERS[op.code] for _, op in run))
+                targets = "".join(f"{made}.{name}, " for name, _ in run)
+                self(f"{targets}= {self.constant(layout.unpack_from, 'unpack')}(data, at)")
+                self(f"at += {layout.size}")
+            else:
+                for name, op in run:
+                    self.value(f"{made}.{name}", op)
+        if program.tagged is None:
+            self(f"{made}.{UNKNOWN_TAGS} = NO_TAGS")
+        else:
+            self.tags(made, program.tagged)
+        return made
+
+    def default(self, target: str, default: Any) -> None:
+        """Write what sets a default; one that is a struct is made anew, as somebody may change it."""
+        if (inner := program_of_default(default)) is None:
+            self(f"{target} = {self.constant(default, 'default')}")
+            return
+        made = self.fresh("made")
+        self(f"{target} = {made} = new({self.constant(inner.cls, 'cls')})")
+        self(f"{made}.{UNKNOWN_TAGS} = NO_TAGS")
+        for field in inner.cls.__wire__:
+            self.default(f"{made}.{field.name}", getattr(default, field.name))
+
+    def value(self, target: str, op: Op) -> None:
+        """Write what reads a value to ``target``."""
+        match op.code:
+            case Code.STRING | Code.BYTES | Code.WINDOW:
+                self.length(op)
+                with self.unless_null(target, op):
+                    self("end = at + n")
+                    self(f"{target} = {_TAKE[op.code]}")
+                    self("at = end")
+            case Code.ARRAY:
+                self.length(op)
+                with self.unless_null(target, op):
+                    assert op.item is not None  # every array has
+                    self(f"if n * {op.item.least} > size - at: raise Bad")
+                    self.array(target, op.item)
+            case Code.STRUCT:
+                assert op.program is not None  # every struct has
+                if op.null:
+                    self("n = 0 if data[at] > 127 else 1")
+                    self("at += 1")
+                    with self.block("if n:"):
+                        self(f"{target} = {self.struct(op.program)}")
+                    with self.block("else:"):
+                        self(f"{target} = None")
+                else:
+                    self(f"{target} = {self.struct(op.program)}")
+            case Code.UUID:
+                self(f"{target} = uuid_of(data[at:at + 16])")
+                self("at += 16")
+            case _:
+                self.integer(target, op.code)
+
+    def array(self, target: str, item: Op) -> None:
+        """Write what reads ``n`` elements."""
+        if item.code in LETTERS:
+            self(f"{target} = unpack_from('>%d{LETTERS[item.code]}' % n, data, at)")
+            self(f"at += n * {item.least}")
+            return
+        items, element = self.fresh("items"), self.fresh("each")
+        self(f"{items} = []")
+        with self.block("for _ in range(n):"):
+            self.value(element, item)
+            self(f"{items}.append({element})")
+        self(f"{target} = tuple({items})")
+
+    def integer(self, target: str, code: Code) -> None:
+        if code in LETTERS:
+            layout = struct.Struct(">" + LETTERS[code])
+            self(f"{target}, = {self.constant(layout.unpack_from, 'unpack')}(data, at)")
+            self(f"at += {layout.size}")
+            return
+        if code == Code.ZIGZAG64:
+            self(f"{target}, at = zigzag64(data, at)")
+            return
+        self(f"{target} = data[at]")
+        self("at += 1")
+        self(f"if {target} > 127: {target}, at = varint(data, at, {target})")
+        if code == Code.ZIGZAG32:
+            self(f"{target} = ({target} >> 1) ^ -({target} & 1)")
+
+    def length(self, op: Op) -> None:
+        self.integer("n", op.length)
+        if op.length == Code.UNSIGNED:
+            self("n -= 1")
+
+    @contextlib.contextmanager
+    def unless_null(self, target: str, op: Op) -> Iterator[None]:
+        if not op.null:
+            self("if n < 0: raise Bad")
+            yield
+            return
+        with self.block("if n < 0:"):
+            self("if n != -1: raise Bad")
+            self(f"{target} = None")
+        with self.block("else:"):
+            yield
+
+    def tags(self, made: str, tagged: tuple[Tagged, ...]) -> None:
+        for each in tagged:
+            self.default(f"{made}.{each.name}", each.default)
+        self(f"{made}.{UNKNOWN_TAGS} = NO_TAGS")
+        count, tag, last, end, unknown = (self.fresh(each) for each in ("count", "tag", "last", "end", "unknown"))
+        self.integer(count, Code.UNSIGNED)
+        with self.block(f"if {count}:"):
+            self(f"{last}, {unknown} = -1, {{}}")
+            with self.block(f"for _ in range({count}):"):
+                self.integer(tag, Code.UNSIGNED)
+                self.integer("n", Code.UNSIGNED)
+                self(f"if {tag} <= {last}: raise Bad")
+                self(f"{last}, {end} = {tag}, at + n")
+                for each in tagged:
+                    with self.block(f"{'if' if each is tagged[0] else 'elif'} {tag} == {each.tag}:"):
+                        self.value(f"{made}.{each.name}", each.op)
+                with self.block("else:" if tagged else "if True:"):
+                    self(f"{unknown}[{tag}] = data[at:{end}]")
+                    self(f"at = {end}")
+                self(f"if at != {end}: raise Bad")
+            self(f"if {unknown}: {made}.{UNKNOWN_TAGS} = {unknown}")
+
+
+_TAKE = {Code.STRING: "data[at:end].decode()", Code.BYTES: "data[at:end]", Code.WINDOW: "view[at:end]"}
+
+
+def _has_window(program: Program) -> bool:
+    def inside(op: Op | None) -> bool:
+        return op is not None and (
+            op.code == Code.WINDOW or inside(op.item) or (op.program is not None and _has_window(op.program))
+        )
+
+    return any(inside(op) for _, op in program.fields) or any(inside(each.op) for each in program.tagged or ())
+
+
+class _Writer(_Source):
+    """In the written code ``put`` takes the next part of the bytes; a tagged field has a ``put`` of its own."""
+
+    def __init__(self, program: Program) -> None:
+        self._put = "put"
+        super().__init__(program, "def run(value):")
+
+    def body(self, program: Program) -> None:
+        self("parts = []")
+        self("put = parts.append")
+        self.struct("value", program)
+        self("return b''.join(parts)")
+
+    def struct(self, made: str, program: Program) -> None:
+        """Write what builds the struct in the variable ``made``."""
+        self(f"if {made}.__class__ is not {self.constant(program.cls, 'cls')}: raise Bad")
+        for absent in program.absent:
+            if absent.ignorable:
+                self(f"{made}.{absent.name}")  # it must be there all the same
+                continue
+            with self.if_sent(f"{made}.{absent.name}", absent.default):
+                self("raise Bad")
+        for run in _runs(program.fields):
+            if run[0][1].code in LETTERS:
+                for name, op in run:
+                    self.check(f"{made}.{name}", op)
+                layout = struct.Struct(">" + "".join(LETTERS[op.code] for _, op in run))
+                values = ", ".join(f"{made}.{name}" for name, _ in run)
+                self(f"{self._put}({self.constant(layout.pack, 'pack')}({values}))")
+            else:
+                for name, op in run:
+                    self.value(f"{made}.{name}", op)
+        self.tags(made, program.tagged)
+
+    def check(self, value: str, op: Op) -> None:
+        """Write what refuses values that `struct` would take."""
+        if op.code == Code.BOOL:
+            self(f"if {value}.__class__ is not bool: raise Bad")
+        elif op.code == Code.FLOAT64:
+            self(f"if not isinstance({value}, (int, float)): raise Bad")
+
+    @contextlib.contextmanager
+    def if_sent(self, value: str, default: Any) -> Iterator[None]:
+        name = self.constant(default, "default")
+        with self.block(
+            f"if {value} is not {name} and differs({value}, {name}):"
+            if name[0] == "d"
+            else f"if differs({value}, {name}):"
+        ):
+            yield
+
+    def value(self, value: str, op: Op) -> None:
+        """Write what builds the value of the expression ``value``."""
+        local = self.fresh("value")
+        self(f"{local} = {value}")
+        if op.null:
+            with self.block(f"if {local} is None:"):
+                if op.code == Code.STRUCT:
+                    self(f"{self._put}(b'\\xff')")
+                else:
+                    self.integer("-1" if op.length != Code.UNSIGNED else "0", op.length)
+            with self.block("else:"):
+                if op.code == Code.STRUCT:
+                    self(f"{self._put}(b'\\1')")
+                self.present(local, op)
+        else:
+            self.present(local, op)
+
+    def present(self, local: str, op: Op) -> None:
+        """Write what builds the value of the variable ``local``, which is not null."""
+        match op.code:
+            case Code.STRING:
+                self(f"{local} = encode({local})")
+                self.length(local, op)
+                self(f"{self._put}({local})")
+            case Code.BYTES | Code.WINDOW:
+                self(f"if {local}.__class__ is not bytes: {local} = contiguous({local})")
+                self.length(local, op)
+                self(f"{self._put}({local})")
+            case Code.ARRAY:
+                assert op.item is not None  # every array has
+                given = self.fresh("given")
+                self(f"{given} = {local}")
+                self(f"if {local}.__class__ is not tuple: {local} = as_tuple({local})")
+                self.length(local, op)
+                self.array(local, op.item)
+                self(f"if len({given}) != len({local}): raise Bad")  # a list that was changed meanwhile
+            case Code.STRUCT:
+                assert op.program is not None  # every struct has
+                self.struct(local, op.program)
+            case Code.UUID:
+                self(f"{self._put}(bytes_of_uuid({local}))")
+            case _:
+                self.check(local, op)
+                self.integer(local, op.code)
+
+    def array(self, local: str, item: Op) -> None:
+        if item.code in LETTERS and item.code not in (Code.BOOL, Code.FLOAT64):
+            self(f"if {local}: {self._put}(pack('>%d{LETTERS[item.code]}' % len({local}), *{local}))")
+            return
+        element = self.fresh("each")
+        with self.block(f"for {element} in {local}:"):
+            self.value(element, item)
+
+    def length(self, local: str, op: Op) -> None:
+        """Write what builds the length of ``local``; `struct` refuses what is too long."""
+        if op.length == Code.UNSIGNED:
+            self(f"n = len({local}) + 1")
+            self(f"{self._put}(ONE_BYTE[n] if n < 128 else unsigned(n))")
+        else:
+            self.integer(f"len({local})", op.length)
+
+    def integer(self, value: str, code: Code) -> None:
+        match code:
+            case Code.UNSIGNED:
+                self(f"{self._put}(unsigned({value}))")
+            case Code.ZIGZAG32 | Code.ZIGZAG64:
+                self(f"{self._put}(zigzag({value}, {32 if code == Code.ZIGZAG32 else 64}))")
+            case _:
+                layout = struct.Struct(">" + LETTERS[code])
+                self(f"{self._put}({self.constant(layout.pack, 'pack')}({value}))")
+
+    def tags(self, made: str, tagged: tuple[Tagged, ...] | None) -> None:
+        if tagged is None:
+            self(f"if {made}.{UNKNOWN_TAGS} is not NO_TAGS and fit({made}.{UNKNOWN_TAGS}, ()): raise Bad")
+            return
+        known = self.constant(frozenset(each.tag for each in tagged), "known")
+        tags, outer = self.fresh("tags"), self._put
+        self(f"{tags} = {made}.{UNKNOWN_TAGS}")
+        self(f"{tags} = {{}} if {tags} is NO_TAGS else fit({tags}, {known})")
+        for each in tagged:
+            with self.if_sent(f"{made}.{each.name}", each.default):
+                parts = self.fresh("parts")
+                self._put = f"{parts}.append"
+                self(f"{parts} = []")
+                self.value(f"{made}.{each.name}", each.op)
+                self(f"{tags}[{each.tag}] = b''.join({parts})")
+        self._put = outer
+        self(f"{outer}(tag_bytes({tags}) if {tags} else b'\\0')")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the written code calls.
+
+
+def _varint(data: bytes, at: int, first: int, bits: int = 32) -> tuple[int, int]:
+    """The unsigned varint that begins with ``first``, which has its high bit set, and where it ends."""
+    value = first & 0x7F
+    for shift in range(7, bits, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> bits:
+                break
+            return value, at
+    raise Bad
+
+
+def _zigzag64(data: bytes, at: int) -> tuple[int, int]:
+    value, at = data[at], at + 1
+    if value > 0x7F:
+        value, at = _varint(data, at, value, 64)
+    return (value >> 1) ^ -(value & 1), at
+
+
+_UUID_SLOTS: Any = vars(uuid.UUID)
+_set_int, _set_safety = _UUID_SLOTS["int"].__set__, _UUID_SLOTS["is_safe"].__set__
+
+
+def _uuid_of(data: bytes) -> uuid.UUID:
+    if len(data) != 16:
+        raise Bad
+    if data == wire.NO_UUID.bytes:
+        return wire.NO_UUID
+    # What UUID.__init__ does, at a third of its price.
+    made = object.__new__(uuid.UUID)
+    _set_int(made, int.from_bytes(data, "big"))
+    _set_safety(made, uuid.SafeUUID.unknown)
+    return made
+
+
+def _bytes_of_uuid(value: Any) -> bytes:
+    if not isinstance(value, uuid.UUID):
+        raise Bad
+    return value.int.to_bytes(16, "big")
+
+
+def _unsigned(value: int) -> bytes:
+    if not 0 <= value < 1 << 32:
+        raise Bad
+    return _leb128(value)
+
+
+def _leb128(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _zigzag(value: Any, bits: int) -> bytes:
+    value = value.__index__()
+    if not -1 << (bits - 1) <= value < 1 << (bits - 1):
+        raise Bad
+    return _leb128((value << 1) ^ (value >> (bits - 1)))
+
+
+def _contiguous(value: Any) -> bytes | memoryview:
+    match value:
+        case memoryview():
+            return value.cast("B")
+        case bytes() | bytearray():
+            return bytes(value)  # a bytearray could still be changed
+    raise Bad
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise Bad
+    return tuple(value)
+
+
+def _differs(value: Any, default: Any) -> bool:
+    return bool((tuple(value) if type(value) is list else value) != default)
+
+
+def _fit(tags: Any, known: Collection[int]) -> dict[int, bytes]:
+    """A copy of the unknown ``tags`` of a struct."""
+    if not isinstance(tags, dict | MappingProxyType):
+        raise Bad
+    found = dict(tags)
+    for tag, data in found.items():
+        if not isinstance(tag, int) or not 0 <= tag < 1 << 32 or tag in known or type(data) is not bytes:
+            raise Bad
+    return found
+
+
+def _tag_bytes(tags: Mapping[int, bytes]) -> bytes:
+    parts = [_leb128(len(tags))]
+    for tag in sorted(tags):
+        parts += (_leb128(tag), _leb128(len(tags[tag])), tags[tag])
+    return b"".join(parts)
+
+
+_SHARED: dict[str, Any] = {
+    "Bad": Bad,
+    "NO_TAGS": NO_TAGS,
+    "ONE_BYTE": [bytes((each,)) for each in range(128)],
+    "as_tuple": _as_tuple,
+    "bytes_of_uuid": _bytes_of_uuid,
+    "contiguous": _contiguous,
+    "differs": _differs,
+    "encode": str.encode,
+    "fit": _fit,
+    "new": object.__new__,
+    "pack": struct.pack,
+    "tag_bytes": _tag_bytes,
+    "unpack_from": struct.unpack_from,
+    "unsigned": _unsigned,
+    "uuid_of": _uuid_of,
+    "varint": _varint,
+    "zigzag": _zigzag,
+    "zigzag64": _zigzag64,
+}
