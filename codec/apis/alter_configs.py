@@ -1,4 +1,28 @@
-"""AlterConfigs (key 33)."""
+"""AlterConfigs (key 33): replace all that is set for a resource.
+
+Sent by administrators (Admin.alterConfigs, until Kafka 4.0 dropped it) to any broker, which forwards it to the
+controller; what concerns one broker must be sent to that very broker, for it checks the values first.
+
+A trap: the keys that the request does not name go back to their defaults. Two administrators, or one that reads,
+changes and writes, undo each other's work. IncrementalAlterConfigs (2.3+) changes single keys: send that wherever the
+broker knows it.
+
+Each resource succeeds or fails as a whole, and by itself.
+
+Errors:
+    INVALID_CONFIG: a key that does not exist, or a value that does not fit.
+    INVALID_REQUEST: a resource or key that comes twice, a value ``None``, another broker's id; or a broker's key that
+        does not fit, or cannot be changed at run time.
+    POLICY_VIOLATION: the cluster's `alter.config.policy.class.name` refused it; the message says why.
+    UNKNOWN_TOPIC_OR_PARTITION: no such topic.
+
+Versions:
+    0 (0.11.0)
+    1 (2.0): throttled after the answer (KIP-219).
+    2 (2.8): flexible.
+
+Source: ConfigAdminManager.scala; ConfigurationControlManager.java, legacyAlterConfigs; KIP-133.
+"""
 
 from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message, struct, wire
 
@@ -7,19 +31,24 @@ from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message
 class AlterableConfig:
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
+    """Brokers refuse ``None``. To go back to the default leave the key out."""
 
 
 @struct
 class AlterConfigsResource:
     resource_type: int = wire(Int8)
+    """As in DescribeConfigs, but for `BROKER_LOGGER`."""
     resource_name: str = wire(String)
+    """As in DescribeConfigs."""
     configs: tuple[AlterableConfig, ...] = wire(Array(AlterableConfig))
+    """All that shall be set for the resource; ``()`` unsets everything."""
 
 
 @message(key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...] = wire(Array(AlterConfigsResource))
     validate_only: bool = wire(Boolean)
+    """Check everything, change nothing."""
 
 
 @struct

@@ -1,19 +1,51 @@
 """DescribeConfigs (key 32): the configuration of topics, brokers and other resources.
 
-Versions: 0: `is_default` (brokers before 4.0). 1: synonyms, and the source of each value. 3: types and documentation.
-4: flexible.
+Sent by administrators (Admin.describeConfigs, kafka-configs.sh --describe). Any broker answers for topics, groups and
+client metrics. What concerns one broker, and its loggers, must be asked of that very broker, for only it knows its
+properties file; others refuse.
+
+A value comes from the most particular place that sets it, and `synonyms` lists all the places: for a topic's
+`retention.ms` its own setting, then `log.retention.ms` of the broker, then of all brokers, then of the broker's
+properties file, then the built-in default. Passwords, and what the broker cannot classify, come without their value.
+
+Errors:
+    UNKNOWN_TOPIC_OR_PARTITION: no such topic.
+    INVALID_REQUEST: another broker's id, or an empty name where one is needed.
+    INVALID_TOPIC_EXCEPTION: no topic can have this name.
+    TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED: the principal may not
+        describe configurations of that topic, of that group, or of the cluster (all the rest).
+
+Versions:
+    0 (0.11.0): `is_default`.
+    1 (1.1): where values come from, synonyms (KIP-226).
+    2 (2.0): throttled after the answer (KIP-219).
+    3 (2.6): types and documentation (KIP-569).
+    4 (2.8): flexible.
+
+Source: ConfigHelper.scala; ConfigResource.java, DescribeConfigsResponse.java; KIP-133.
 """
 
 from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message, struct, wire
+
+TOPIC = 2
+"""The resource is a topic, by its name."""
+BROKER = 4
+"""The resource is a broker, by its id in decimal; ``""``: what is set for all brokers at run time."""
+BROKER_LOGGER = 8
+"""The resource is the log levels of a broker, by its id in decimal (2.4+, KIP-412)."""
+CLIENT_METRICS = 16
+"""The resource is a subscription to metrics of clients, by its name (3.7+, KIP-714)."""
+GROUP = 32
+"""The resource is a group, by its id (4.0+, KIP-848)."""
 
 
 @struct
 class DescribeConfigsResource:
     resource_type: int = wire(Int8)
-    """2: topic. 4: broker. 8: broker loggers. 16: client metrics. 32: group."""
+    """`TOPIC`, `BROKER`, `BROKER_LOGGER`, `CLIENT_METRICS` or `GROUP`."""
     resource_name: str = wire(String)
     configuration_keys: tuple[str, ...] | None = wire(Array(String), null="0+")
-    """``None``: all of them."""
+    """``None``: all of them; from 2.8 on ``()`` is the same. Keys that do not exist are left out of the answer."""
 
 
 @message(key=32, versions="0-4", flexible="4+")
@@ -25,32 +57,46 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
+    """One place that sets a value."""
+
     name: str = wire(String)
+    """The key there: brokers call a topic's `retention.ms` `log.retention.ms`."""
     value: str | None = wire(String, null="0+")
+    """``None`` where it is sensitive."""
     source: int = wire(Int8)
+    """As `config_source`."""
 
 
 @struct
 class DescribeConfigsResourceResult:
+    """One key and its value."""
+
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
     """``None`` where it is sensitive or unset."""
     read_only: bool = wire(Boolean)
+    """Only the broker's properties file can change it, with a restart."""
     is_default: bool = wire(Boolean, "0", default=False)
+    """Not set for this very resource."""
     config_source: int = wire(Int8, "1+", default=-1, ignorable=True)
-    """1: topic. 2: dynamic broker. 3: dynamic default broker. 4: static broker. 5: default."""
+    """1: topic. 2: this broker, at run time. 3: all brokers, at run time. 4: the broker's properties file. 5: built-in
+    default. 6: the broker's log level, at run time. 7: client metrics. 8: group. 0: unknown."""
     is_sensitive: bool = wire(Boolean)
     synonyms: tuple[DescribeConfigsSynonym, ...] = wire(Array(DescribeConfigsSynonym), "1+", default=(), ignorable=True)
+    """The most particular first, which wins; ``()`` if they were not asked for."""
     config_type: int = wire(Int8, "3+", default=0, ignorable=True)
+    """How to read `value`. 1: boolean. 2: string. 3: int32. 4: int16. 5: int64. 6: double. 7: list, with commas.
+    8: name of a Java class. 9: password. 0: unknown."""
     documentation: str | None = wire(String, "3+", null="0+", default="", ignorable=True)
+    """May hold HTML; ``None`` if it was not asked for."""
 
 
 @struct
 class DescribeConfigsResult:
     error_code: int = wire(Int16)
-    """0, or a code of `ottla.errors`."""
     error_message: str | None = wire(String, null="0+")
     resource_type: int = wire(Int8)
+    """As in the request."""
     resource_name: str = wire(String)
     configs: tuple[DescribeConfigsResourceResult, ...] = wire(Array(DescribeConfigsResourceResult))
 
@@ -58,5 +104,5 @@ class DescribeConfigsResult:
 @message(key=32, versions="0-4", flexible="4+")
 class DescribeConfigsResponse:
     throttle_time_ms: int = wire(Int32, default=0)
-    """How long the broker held the answer back because of a quota, in milliseconds."""
     results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))
+    """One for each of `resources`, in no particular order."""
