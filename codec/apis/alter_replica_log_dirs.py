@@ -1,4 +1,27 @@
-"""AlterReplicaLogDirs (key 34)."""
+"""AlterReplicaLogDirs (key 34): move replicas between the disks of one broker.
+
+Sent by administrators (Admin.alterReplicaLogDirs, kafka-reassign-partitions.sh with `log_dirs`) to the broker whose
+replicas they are: directories are its own affair (`log.dirs`). It takes the right to alter the cluster. To move
+replicas between brokers there is AlterPartitionReassignments.
+
+The answer only says that the move began. The broker copies the log into a future log in the new directory, and swaps
+the two when it has caught up; watch it with DescribeLogDirs (`is_future_key`). To stop a move name the directory where
+the replica is now, to redirect it another one. Naming a directory for a replica that the broker does not have yet
+gives REPLICA_NOT_AVAILABLE, but is remembered until the replica comes, unless the broker restarts.
+
+Errors:
+    LOG_DIR_NOT_FOUND: not one of the broker's `log.dirs`, or not written as an absolute path.
+    KAFKA_STORAGE_ERROR: that directory, or the one of the replica, is offline.
+    REPLICA_NOT_AVAILABLE: the broker has no such replica.
+    INVALID_TOPIC_EXCEPTION: the topic's name is too long for the directory of a future log.
+
+Versions:
+    0 (1.0)
+    1 (2.0): throttled after the answer (KIP-219).
+    2 (2.8): flexible.
+
+Source: ReplicaManager.scala, alterReplicaLogDirs; KIP-113.
+"""
 
 from ottla.codec.wire import Array, Int16, Int32, String, message, struct, wire
 
@@ -12,6 +35,7 @@ class AlterReplicaLogDirTopic:
 @struct
 class AlterReplicaLogDir:
     path: str = wire(String)
+    """Where the partitions shall go: an absolute path on the broker."""
     topics: tuple[AlterReplicaLogDirTopic, ...] = wire(Array(AlterReplicaLogDirTopic))
 
 

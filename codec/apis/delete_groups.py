@@ -1,4 +1,29 @@
-"""DeleteGroups (key 42)."""
+"""DeleteGroups (key 42): remove groups that have no members, with all that is stored for them.
+
+Sent by administrators (Admin.deleteConsumerGroups, kafka-consumer-groups.sh --delete) to the coordinator of the groups:
+ask FindCoordinator for each, and send every coordinator its own. It takes the right to delete each group. Works for
+groups of every type; their committed offsets go, too, so that consumers under this id begin anew where
+`auto.offset.reset` says. A group may come back at once: the next member that joins creates it.
+
+Each group succeeds or fails by itself.
+
+Errors:
+    NON_EMPTY_GROUP: it still has members: stop them first.
+    GROUP_ID_NOT_FOUND: no such group; after a retry, perhaps because the first try worked.
+    GROUP_DELETION_FAILED: something that must be removed first could not be, such as the description of a streams
+        group's topology in a broker's plugin; nothing was removed, retry later. UNKNOWN_SERVER_ERROR before v3.
+    INVALID_GROUP_ID: the empty id.
+    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS: retry after a pause.
+
+Versions:
+    0 (1.1)
+    1 (2.0): throttled after the answer (KIP-219).
+    2 (2.4): flexible.
+    3 (4.4): `error_message`, GROUP_DELETION_FAILED (KIP-1331).
+
+Source: KafkaApis.scala, handleDeleteGroupsRequest; GroupMetadataManager.java, validateDeleteGroup; KIP-229.
+"""
 
 from ottla.codec.wire import Array, Int16, Int32, String, message, struct, wire
 
@@ -6,6 +31,7 @@ from ottla.codec.wire import Array, Int16, Int32, String, message, struct, wire
 @message(key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest:
     groups_names: tuple[str, ...] = wire(Array(String))
+    """Group ids."""
 
 
 @struct

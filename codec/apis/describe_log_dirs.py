@@ -1,4 +1,27 @@
-"""DescribeLogDirs (key 35)."""
+"""DescribeLogDirs (key 35): what lies on the disks of one broker, and how large it is.
+
+Sent by administrators (Admin.describeLogDirs, kafka-log-dirs.sh) to each broker they want to know about; a broker
+answers only for its own `log.dirs`. It takes the right to describe the cluster.
+
+Every directory is in the answer, whether it holds any of the partitions asked for or not. A partition appears twice
+while it moves between two of them (AlterReplicaLogDirs), and not at all if the broker has no replica of it. Tiered
+data in remote storage is not counted.
+
+Errors:
+    CLUSTER_AUTHORIZATION_FAILED: the principal may not describe the cluster; before v3 the answer has no directories
+        instead, which no broker otherwise says.
+    KAFKA_STORAGE_ERROR: of a directory: it is offline, after a failure of its disk.
+
+Versions:
+    0 (1.0)
+    1 (2.0): throttled after the answer (KIP-219).
+    2 (2.6): flexible.
+    3 (3.2): `error_code` at the top (KIP-784).
+    4 (3.3): `total_bytes`, `usable_bytes` (KIP-827).
+    5 (4.3): `is_cordoned` (KIP-1066).
+
+Source: KafkaApis.scala, handleDescribeLogDirsRequest; ReplicaManager.scala, describeLogDirs; KIP-113.
+"""
 
 from ottla.codec.wire import Array, Boolean, Int16, Int32, Int64, String, message, struct, wire
 
@@ -12,14 +35,19 @@ class DescribableLogDirTopic:
 @message(key=35, versions="0-5", flexible="2+")
 class DescribeLogDirsRequest:
     topics: tuple[DescribableLogDirTopic, ...] | None = wire(Array(DescribableLogDirTopic), null="0+")
+    """``None``: every partition on the broker."""
 
 
 @struct
 class DescribeLogDirsPartition:
     partition_index: int = wire(Int32)
     partition_size: int = wire(Int64)
+    """Bytes in its segments, indexes not counted."""
     offset_lag: int = wire(Int64)
+    """How many offsets the log is behind: behind the high watermark, or, a future log, behind the current log. -1: not
+    known, the replica is offline."""
     is_future_key: bool = wire(Boolean)
+    """A copy under way into this directory, which will replace the current log."""
 
 
 @struct
@@ -30,12 +58,19 @@ class DescribeLogDirsTopic:
 
 @struct
 class DescribeLogDirsResult:
+    """One directory."""
+
     error_code: int = wire(Int16)
     log_dir: str = wire(String)
+    """Absolute path on the broker."""
     topics: tuple[DescribeLogDirsTopic, ...] = wire(Array(DescribeLogDirsTopic))
+    """Only those of the request that have a partition here."""
     total_bytes: int = wire(Int64, "4+", default=-1, ignorable=True)
+    """Size of the volume that holds the directory; -1: not known, 2**63 - 1: that or more."""
     usable_bytes: int = wire(Int64, "4+", default=-1, ignorable=True)
+    """What the broker could still write to the volume; -1 and 2**63 - 1 as above."""
     is_cordoned: bool = wire(Boolean, "5+", default=False, ignorable=True)
+    """No new partitions are placed here (`cordoned.log.dirs`)."""
 
 
 @message(key=35, versions="0-5", flexible="2+")
