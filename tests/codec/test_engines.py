@@ -449,6 +449,7 @@ def test_a_list_that_changes_its_length_meanwhile_is_refused(
     for value, path in meddled(meddle):
         with pytest.raises(EncodeError, match="changed") as caught:
             engine.build(value, 0)
+        # A machine that looks again, when it is over, cannot say more than that.
         assert caught.value.path in (
             path,
             "Branch",
