@@ -450,10 +450,8 @@ def test_a_list_that_changes_its_length_meanwhile_is_refused(
         with pytest.raises(EncodeError, match="changed") as caught:
             engine.build(value, 0)
         # A machine that looks again, when it is over, cannot say more than that.
-        assert caught.value.path in (
-            path,
-            "Branch",
-        )  # the machines cannot say more of what is over when they look again
+        # A machine looks again to find the path, and then it may be over.
+        assert caught.value.path in (path, "Branch")
 
 
 def test_a_list_of_a_tagged_field_is_compared_and_then_built() -> None:
