@@ -1,4 +1,18 @@
-"""ShareGroupDescribe (key 77)."""
+"""ShareGroupDescribe (key 77): the members of share groups (KIP-932), and the partitions each reads.
+
+Sent by an administrator (Admin.describeShareGroups, `kafka-share-groups.sh --describe`) to the coordinator of the
+groups. How far a group has read is asked with DescribeShareGroupOffsets.
+
+Errors:
+    GROUP_ID_NOT_FOUND: no such group, or one of another kind.
+    INVALID_GROUP_ID: an empty group id.
+    NOT_COORDINATOR: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
+    TOPIC_AUTHORIZATION_FAILED: some topic of the group may not be described; then nothing of the group is shown.
+
+Versions:
+    1 (4.1): flexible. Version 0 was an early access in 4.0, and is gone.
+"""
 
 import uuid
 
@@ -29,9 +43,12 @@ class Member:
     rack_id: str | None = wire(String, null="0+", default=None)
     member_epoch: int = wire(Int32)
     client_id: str = wire(String)
+    """From the header of its last heartbeat."""
     client_host: str = wire(String)
+    """Its address, such as ``/192.0.2.1``."""
     subscribed_topic_names: tuple[str, ...] = wire(Array(String))
     assignment: Assignment = wire(Nested(Assignment))
+    """Partitions it reads, maybe together with others."""
 
 
 @struct
@@ -40,8 +57,11 @@ class DescribedGroup:
     error_message: str | None = wire(String, null="0+", default=None)
     group_id: str = wire(String)
     group_state: str = wire(String)
+    """``Empty``: no members. ``Stable``: some. ``Dead``: gone. ``""`` with an error."""
     group_epoch: int = wire(Int32)
+    """Rises with every change of members, subscriptions or topics."""
     assignment_epoch: int = wire(Int32)
+    """The group epoch that the current assignment was computed for."""
     assignor_name: str = wire(String)
     members: tuple[Member, ...] = wire(Array(Member))
     authorized_operations: int = wire(Int32, default=-(2**31))
