@@ -124,7 +124,7 @@ class Float(FormatField):  # type: ignore[misc]
         if not isinstance(obj, int | float):
             raise EncodeError(f"float wanted, not {type(obj).__name__}")
         try:
-            stream.write(packed.pack(">d", obj))
+            stream.write(packed.pack(">d", float(obj)))
         except OverflowError:
             raise EncodeError("this int is too large for a float of 64 bits") from None
 

@@ -1,5 +1,7 @@
 """What a declaration promises, whatever executes it: bytes by version, defaults, nulls, tags, the place of errors."""
 
+import math
+import struct as struct_module
 import tracemalloc
 import uuid
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from ottla.codec.wire import (
     Array,
     Boolean,
     Bytes,
+    Float64,
     Int8,
     Int16,
     Int32,
@@ -457,6 +460,48 @@ def test_varints_out_of_range_are_refused() -> None:
         build(Numbers(word=0, varint=1 << 31, varlong=0), 0)
     with refused_at("Numbers.varlong", "int wanted, not str"):
         build(Numbers(word=0, varint=0, varlong="1"), 0)  # type: ignore[arg-type] # on purpose
+
+
+@message(key=-1, versions="0")
+class Quota:
+    limit: float = field(Float64)
+
+
+@pytest.mark.parametrize("limit", [0.1, -0.0, 5e-324, float("inf"), float("-inf")])
+def test_floats_are_doubles(limit: float) -> None:
+    data = struct_module.pack(">d", limit)
+    assert build(Quota(limit=limit), 0) == data
+    read = parse(Quota, 0, data)[0].limit
+    assert (read, math.copysign(1, read)) == (limit, math.copysign(1, limit))
+
+
+def test_not_a_number_stays_one() -> None:
+    assert math.isnan(parse(Quota, 0, build(Quota(limit=math.nan), 0))[0].limit)
+
+
+def test_an_int_stands_for_a_float_as_far_as_it_fits() -> None:
+    assert parse(Quota, 0, build(Quota(limit=3), 0)) == (Quota(limit=3.0), 8)
+    with refused_at("Quota.limit", "too large for a float of 64 bits"):
+        build(Quota(limit=10**400), 0)
+    with refused_at("Quota.limit", "float wanted, not str"):
+        build(Quota(limit="3"), 0)  # type: ignore[arg-type] # on purpose
+
+
+@struct
+class Owner:
+    id: int = field(Int32)
+
+
+@message(key=-1, versions="0-1")
+class Owned:
+    owner: Owner = field(Nested(Owner), "1+")
+
+
+def test_a_nested_struct_may_demand_values_and_reads_as_zeros_where_a_version_lacks_it() -> None:
+    assert parse(Owned, 1, build(Owned(owner=Owner(id=7)), 1))[0] == Owned(owner=Owner(id=7))
+    assert parse(Owned, 0, b"") == (Owned(owner=Owner(id=0)), 0)
+    with refused_at("Owned.owner", "cannot carry"):
+        build(Owned(owner=Owner(id=7)), 0)
 
 
 # --- every API in every version
