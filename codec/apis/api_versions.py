@@ -19,7 +19,7 @@ Errors:
         bootstrap servers.
 
 Versions:
-    0 (0.10.0): (KIP-35)
+    0 (0.10.0): new (KIP-35).
     1 (0.11.0): `throttle_time_ms`.
     2 (2.0): throttled after the answer (KIP-219).
     3 (2.4): flexible, but for the header of the response; the client names its software (KIP-511), brokers from 2.7 on

@@ -18,7 +18,7 @@ Errors:
     TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED: the principal may not create it.
 
 Versions:
-    0 (0.10.1): (KIP-4)
+    0 (0.10.1): new (KIP-4).
     1 (0.10.2): `validate_only`, `error_message` (KIP-108).
     2 (0.11.0): `throttle_time_ms`.
     3 (2.0): throttled after the answer (KIP-219).

@@ -14,7 +14,7 @@ Errors:
     UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED: no such partition, or no right to delete from it.
 
 Versions:
-    0 (0.11.0): (KIP-107)
+    0 (0.11.0): new (KIP-107).
     1 (2.0): throttled after the answer (KIP-219).
     2 (2.6): flexible.
 

@@ -17,7 +17,7 @@ Errors:
     TOPIC_AUTHORIZATION_FAILED: the principal may not delete it.
 
 Versions:
-    0 (0.10.1): (KIP-4)
+    0 (0.10.1): new (KIP-4).
     1 (0.11.0): `throttle_time_ms`.
     2 (2.0): throttled after the answer (KIP-219).
     3 (2.1): the same bytes; TOPIC_DELETION_DISABLED may come back (KIP-322).

@@ -25,7 +25,7 @@ Errors:
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no right to write with the id.
 
 Versions:
-    0 (0.11.0): (KIP-98)
+    0 (0.11.0): new (KIP-98).
     1 (2.0): throttled after the answer (KIP-219).
     2 (2.7): the same bytes; PRODUCER_FENCED may come back (KIP-588).
     3 (2.8): flexible.

@@ -24,7 +24,7 @@ Errors:
         idempotent writes nor to any topic.
 
 Versions:
-    0 (0.11.0): (KIP-98)
+    0 (0.11.0): new (KIP-98).
     1 (2.0): throttled after the answer (KIP-219).
     2 (2.4): flexible.
     3 (2.5): the producer tells the id and epoch it has (KIP-360).
