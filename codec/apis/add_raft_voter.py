@@ -1,4 +1,27 @@
-"""AddRaftVoter (key 80)."""
+"""AddRaftVoter (key 80): make a controller one of the voters of the metadata quorum (KIP-853).
+
+Sent by an administrator (Admin.addRaftVoter, `kafka-metadata-quorum.sh add-controller`) to any broker, which forwards
+it to the active controller, the leader of `__cluster_metadata`, or to that itself; and by a controller that joins by
+itself (`controller.quorum.auto.join.enable`). The new one must run already as an observer and have caught up, since the
+leader does not wait for it. One voter is added or removed at a time.
+
+Only for quorums that keep their voters in the log (feature `kraft.version` 1), not in `controller.quorum.voters`.
+
+Errors:
+    REQUEST_TIMED_OUT: the new voter lags or does not answer, another change is under way, the leader is too young to
+        know what is committed, or the change was not committed in time. Look at DescribeQuorum, then try again.
+    DUPLICATE_VOTER: a voter of this id exists. To replace one whose disk is lost, remove the old directory id first.
+    UNSUPPORTED_VERSION: `kraft.version` is 0.
+    INVALID_REQUEST: no directory id, no address for the leader's listener, or a new voter that lacks `kraft.version` 1.
+    INCONSISTENT_CLUSTER_ID: `cluster_id` is that of another cluster.
+    NOT_LEADER_OR_FOLLOWER: the controller asked is not the leader.
+
+Versions:
+    0 (3.9): flexible.
+    1 (4.2): `ack_when_committed` (KIP-1186).
+
+Source: AddVoterHandler.java; KafkaRaftClient.java, handleAddVoterRequest.
+"""
 
 import uuid
 
@@ -8,6 +31,7 @@ from ottla.codec.wire import Array, Boolean, Int16, Int32, String, UInt16, Uuid,
 @struct
 class Listener:
     name: str = wire(String)
+    """Of the new voter, such as ``CONTROLLER``."""
     host: str = wire(String)
     port: int = wire(UInt16)
 
@@ -15,11 +39,17 @@ class Listener:
 @message(key=80, versions="0-1", flexible="0+")
 class AddRaftVoterRequest:
     cluster_id: str | None = wire(String, null="0+")
+    """``None``: do not compare it."""
     timeout_ms: int = wire(Int32)
     voter_id: int = wire(Int32)
+    """Its `node.id`."""
     voter_directory_id: uuid.UUID = wire(Uuid)
+    """From `meta.properties` of its metadata directory: a new disk is a new voter."""
     listeners: tuple[Listener, ...] = wire(Array(Listener))
+    """Where the other voters reach it: at least the leader's own listener by name."""
     ack_when_committed: bool = wire(Boolean, "1+", default=True)
+    """True: answer when the new set of voters is committed. False: when the leader has written it, as a controller must
+    ask that adds itself, since its own fetches are needed for the commit."""
 
 
 @message(key=80, versions="0-1", flexible="0+")

@@ -1,4 +1,18 @@
-"""DeleteShareGroupState (key 86)."""
+"""DeleteShareGroupState (key 86): forget what a share group has done with partitions (KIP-932).
+
+Brokers only: sent by the group coordinator to the share coordinator when a share group is deleted (DeleteGroups), or
+some of its topics (DeleteShareGroupOffsets). Needs the right to cluster actions. To delete what is not there succeeds.
+
+Errors:
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition.
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
+
+Versions:
+    0 (4.1): flexible.
+
+Source: ShareCoordinatorShard.java, deleteState.
+"""
 
 import uuid
 

@@ -1,4 +1,21 @@
-"""DescribeShareGroupOffsets (key 90)."""
+"""DescribeShareGroupOffsets (key 90): how far share groups have read their partitions, and how much is left (KIP-932).
+
+Sent by an administrator (Admin.listShareGroupOffsets, `kafka-share-groups.sh --describe`) to the coordinator of the
+groups. A share group has no committed offset but a start offset: everything before it is done, while of what follows
+some may be done and some not. `lag` counts the records that are not.
+
+Errors:
+    GROUP_ID_NOT_FOUND: no such group, or one of another kind.
+    NOT_COORDINATOR: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
+    UNKNOWN_TOPIC_OR_PARTITION: of a partition: it does not exist.
+
+Versions:
+    0 (4.1): flexible.
+    1 (4.2): `lag` (KIP-1226).
+
+Source: GroupCoordinatorService.java, describeShareGroupOffsets.
+"""
 
 import uuid
 
@@ -17,6 +34,7 @@ class DescribeShareGroupOffsetsRequestGroup:
     topics: tuple[DescribeShareGroupOffsetsRequestTopic, ...] | None = wire(
         Array(DescribeShareGroupOffsetsRequestTopic), null="0+"
     )
+    """``None``: all that the group has a state of."""
 
 
 @message(key=90, versions="0-1", flexible="0+")
@@ -28,8 +46,11 @@ class DescribeShareGroupOffsetsRequest:
 class DescribeShareGroupOffsetsResponsePartition:
     partition_index: int = wire(Int32)
     start_offset: int = wire(Int64)
+    """All before it is done; -1: not yet decided, since nobody of the group has fetched."""
     leader_epoch: int = wire(Int32)
+    """Of the leader that last stored the state."""
     lag: int = wire(Int64, "1+", default=-1, ignorable=True)
+    """Offsets from `start_offset` to the end of the log, without those that are done; -1: not known."""
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+", default=None)
 

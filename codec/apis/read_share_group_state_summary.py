@@ -1,4 +1,19 @@
-"""ReadShareGroupStateSummary (key 87)."""
+"""ReadShareGroupStateSummary (key 87): how far a share group has read partitions, not record by record (KIP-932).
+
+Brokers only: sent by the group coordinator to the share coordinator, to answer DescribeShareGroupOffsets. Needs the
+right to cluster actions. Unlike ReadShareGroupState it takes nothing over.
+
+Errors:
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
+
+Versions:
+    0 (4.1): flexible.
+    1 (4.2): `delivery_complete_count` (KIP-1226).
+
+Source: ShareCoordinatorShard.java, readStateSummary.
+"""
 
 import uuid
 
@@ -30,8 +45,11 @@ class PartitionResult:
     error_message: str | None = wire(String, null="0+", default=None)
     state_epoch: int = wire(Int32)
     leader_epoch: int = wire(Int32)
+    """Of the leader that last wrote."""
     start_offset: int = wire(Int64)
+    """All before it is done; -1: not yet decided."""
     delivery_complete_count: int = wire(Int32, "1+", default=-1, ignorable=True)
+    """How many offsets from `start_offset` on are done (acknowledged or archived); -1: not known."""
 
 
 @struct

@@ -1,4 +1,24 @@
-"""RemoveRaftVoter (key 81)."""
+"""RemoveRaftVoter (key 81): take a controller out of the voters of the metadata quorum (KIP-853).
+
+Sent by an administrator (Admin.removeRaftVoter, `kafka-metadata-quorum.sh remove-controller`) to any broker, which
+forwards it to the active controller, or to that itself; and by a controller that joins by itself and finds an older
+voter of its own id. A controller that is removed goes on as an observer; if it was the leader, it resigns once the
+change is committed. Its registration stays, until UnregisterController removes it.
+
+Errors:
+    VOTER_NOT_FOUND: no voter has this id and directory id.
+    REQUEST_TIMED_OUT: another change is under way, the leader is too young to know what is committed, or the change was
+        not committed in time. Look at DescribeQuorum, then try again.
+    UNSUPPORTED_VERSION: `kraft.version` is 0, so the voters stand in `controller.quorum.voters`.
+    INVALID_REQUEST: no directory id.
+    INCONSISTENT_CLUSTER_ID: `cluster_id` is that of another cluster.
+    NOT_LEADER_OR_FOLLOWER: the controller asked is not the leader.
+
+Versions:
+    0 (3.9): flexible.
+
+Source: RemoveVoterHandler.java; KafkaRaftClient.java, handleRemoveVoterRequest.
+"""
 
 import uuid
 
@@ -8,8 +28,11 @@ from ottla.codec.wire import Int16, Int32, String, Uuid, message, wire
 @message(key=81, versions="0", flexible="0+")
 class RemoveRaftVoterRequest:
     cluster_id: str | None = wire(String, null="0+")
+    """``None``: do not compare it."""
     voter_id: int = wire(Int32)
+    """Its `node.id`."""
     voter_directory_id: uuid.UUID = wire(Uuid)
+    """As DescribeQuorum (v2+) tells it."""
 
 
 @message(key=81, versions="0", flexible="0+")

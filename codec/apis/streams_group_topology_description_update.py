@@ -1,4 +1,21 @@
-"""StreamsGroupTopologyDescriptionUpdate (key 93)."""
+"""StreamsGroupTopologyDescriptionUpdate (key 93): show the broker a Kafka Streams application (KIP-1331).
+
+Sent by a member of a streams group to the group's coordinator, if the last StreamsGroupHeartbeat answered that a
+description is wanted (`topology_description_required`) and `topology.description.push.enabled` is set. The broker hands
+it to a plugin (`group.streams.topology.description.plugin.class`), which stores it for StreamsGroupDescribe. It is for
+people to look at; tasks are assigned by the topology in the heartbeat.
+
+Errors:
+    UNKNOWN_MEMBER_ID: the member was removed, or the group is gone: close all tasks and join again.
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: the plugin refused it, or failed. The application goes on without; a
+        later heartbeat may ask again.
+    GROUP_ID_NOT_FOUND: not a streams group.
+    NOT_COORDINATOR: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: send it again after a pause.
+
+Versions:
+    0 (4.4): flexible.
+"""
 
 from ottla.codec.wire import Array, Int8, Int16, Int32, Nested, String, message, struct, wire
 
@@ -6,11 +23,17 @@ from ottla.codec.wire import Array, Int8, Int16, Int32, Nested, String, message,
 @struct
 class TopologyDescriptionNode:
     name: str = wire(String)
+    """Such as ``KSTREAM-SOURCE-0000000000``."""
     node_type: int = wire(Int8)
+    """1: source. 2: processor. 3: sink."""
     source_topics: tuple[str, ...] = wire(Array(String))
+    """Of a source; ``()`` where a pattern chooses them."""
     sink_topic: str | None = wire(String, null="0+", default=None)
+    """Of a sink; ``None`` where each record chooses its own."""
     stores: tuple[str, ...] = wire(Array(String))
+    """State stores that a processor uses."""
     successors: tuple[str, ...] = wire(Array(String))
+    """Names of the nodes it hands records to."""
 
 
 @struct
@@ -21,6 +44,8 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
+    """A store that each instance holds whole: the source it is filled from, and the processor that fills it."""
+
     source: TopologyDescriptionNode = wire(Nested(TopologyDescriptionNode))
     processor: TopologyDescriptionNode = wire(Nested(TopologyDescriptionNode))
 
@@ -35,7 +60,9 @@ class TopologyDescription:
 class StreamsGroupTopologyDescriptionUpdateRequest:
     group_id: str = wire(String)
     member_id: str = wire(String)
+    """As in StreamsGroupHeartbeat."""
     topology_epoch: int = wire(Int32)
+    """Of the topology described, as in StreamsGroupHeartbeat."""
     topology_description: TopologyDescription = wire(Nested(TopologyDescription))
 
 

@@ -1,4 +1,23 @@
-"""WriteShareGroupState (key 85)."""
+"""WriteShareGroupState (key 85): store what a share group has just done with records of a partition (KIP-932).
+
+Brokers only: sent by a partition's leader to the share coordinator whenever records were acknowledged, released or
+given up, before the member hears that it succeeded. Needs the right to cluster actions. Only changes are sent; the
+coordinator merges them into the state, and writes a whole snapshot from time to time.
+
+Errors:
+    FENCED_LEADER_EPOCH: a later leader has read the state: this one leads no more.
+    FENCED_STATE_EPOCH: the state was initialized anew, say by AlterShareGroupOffsets: read it again.
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
+    INVALID_REQUEST: no state was initialized (InitializeShareGroupState).
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
+    COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
+
+Versions:
+    0 (4.1): flexible.
+    1 (4.2): `delivery_complete_count` (KIP-1226).
+
+Source: ShareCoordinatorShard.java, writeState.
+"""
 
 import uuid
 
@@ -9,7 +28,9 @@ from ottla.codec.wire import Array, Int8, Int16, Int32, Int64, String, Uuid, mes
 class StateBatch:
     first_offset: int = wire(Int64)
     last_offset: int = wire(Int64)
+    """Inclusive."""
     delivery_state: int = wire(Int8)
+    """0: available. 2: acknowledged. 4: archived, that is, given up. (Locks are not stored.)"""
     delivery_count: int = wire(Int16)
 
 
@@ -17,9 +38,13 @@ class StateBatch:
 class PartitionData:
     partition: int = wire(Int32)
     state_epoch: int = wire(Int32)
+    """As ReadShareGroupState gave it."""
     leader_epoch: int = wire(Int32)
+    """Of the leader that writes."""
     start_offset: int = wire(Int64)
+    """All before it is done; -1: unchanged."""
     delivery_complete_count: int = wire(Int32, "1+", default=-1, ignorable=True)
+    """How many offsets from `start_offset` on are done (acknowledged or archived), to reckon the lag; -1: not known."""
     state_batches: tuple[StateBatch, ...] = wire(Array(StateBatch))
 
 
