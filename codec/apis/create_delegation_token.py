@@ -1,7 +1,7 @@
 """CreateDelegationToken (key 38): get a token with which others may act as oneself.
 
-Sent by a client (Admin.createDelegationToken, kafka-delegation-tokens.sh --create), over a connection that says surely
-who it is, to any broker, which forwards it to the controller. The token goes to workers, say, which then need neither
+Sent by a client (Admin.createDelegationToken, kafka-delegation-tokens.sh --create), over a connection that proves who
+it is, to any broker, which forwards it to the controller. The token goes to workers, say, which then need neither
 Kerberos tickets nor certificates: they log in with SASL/SCRAM, `token_id` as the user name, the base64 of `hmac` as
 the password, and the extension ``tokenauth=true``, and are the token's owner. A worker cannot make, renew, expire or
 list tokens with it.

@@ -16,8 +16,8 @@ Errors:
     INVALID_REPLICATION_FACTOR: too few brokers are alive.
     UNKNOWN_TOPIC_OR_PARTITION: no such topic.
     THROTTLING_QUOTA_EXCEEDED: over the quota on such changes (`controller_mutation_rate`); retry after
-        `throttle_time_ms`. Before v3 the request is delayed instead.
-    REASSIGNMENT_IN_PROGRESS: the topic's partitions are moving, which brokers with ZooKeeper do not do both at once.
+        `throttle_time_ms`. Before v3 the request is carried out, and the client throttled.
+    REASSIGNMENT_IN_PROGRESS: the topic's partitions are moving; only brokers with ZooKeeper say so: wait.
     REQUEST_TIMED_OUT: look whether it happened before trying again.
     INVALID_REQUEST: a topic comes twice.
 

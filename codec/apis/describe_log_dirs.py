@@ -9,7 +9,7 @@ data in remote storage is not counted.
 
 Errors:
     CLUSTER_AUTHORIZATION_FAILED: the principal may not describe the cluster; before v3 the answer has no directories
-        instead, which no broker otherwise says.
+        instead, as no other answer.
     KAFKA_STORAGE_ERROR: of a directory: it is offline, after a failure of its disk.
 
 Versions:

@@ -1,4 +1,18 @@
-"""ListPartitionReassignments (key 46)."""
+"""ListPartitionReassignments (key 46): which partitions are moving between brokers.
+
+Sent by administrators (Admin.listPartitionReassignments, kafka-reassign-partitions.sh --list, --verify) to any broker,
+which forwards it to the controller. It takes the right to describe the cluster. Partitions that do not move, or do not
+exist, are left out without an error, so a partition that was asked for and is absent has arrived, or was never sent.
+The moves are made with AlterPartitionReassignments.
+
+Errors:
+    NOT_CONTROLLER: the controller has moved: ask Metadata, retry (before brokers forwarded this).
+
+Versions:
+    0 (2.4)
+
+Source: ReplicationControlManager.java, listPartitionReassignments; KIP-455.
+"""
 
 from ottla.codec.wire import Array, Int16, Int32, String, message, struct, wire
 
@@ -12,17 +26,22 @@ class ListPartitionReassignmentsTopics:
 @message(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
     timeout_ms: int = wire(Int32, default=60000)
+    """How long the answer may take."""
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = wire(
         Array(ListPartitionReassignmentsTopics), null="0+", default=None
     )
+    """``None``: all that move."""
 
 
 @struct
 class OngoingPartitionReassignment:
     partition_index: int = wire(Int32)
     replicas: tuple[int, ...] = wire(Array(Int32))
+    """Broker ids: those that stay, come and go together. After the move: these without `removing_replicas`."""
     adding_replicas: tuple[int, ...] = wire(Array(Int32))
+    """Brokers that come, whether they have caught up or not."""
     removing_replicas: tuple[int, ...] = wire(Array(Int32))
+    """Brokers that go."""
 
 
 @struct
