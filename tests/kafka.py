@@ -35,7 +35,7 @@ ARTIFACTS = (
     f"org.apache.kafka:kafka-tools:{VERSION}",
     "org.slf4j:slf4j-simple:1.7.36",
 )
-COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+MAVENS_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 CACHE = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
 HOST = "127.0.0.1"
 CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
@@ -77,9 +77,7 @@ def classpath() -> str:
     if libs.exists():
         return f"{libs}/*"
     maven = need("mvn", "Maven")
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(home):
         if not libs.exists():
             dependencies = "".join(
                 "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
@@ -94,13 +92,36 @@ def classpath() -> str:
             )
             partial = home / "partial"
             shutil.rmtree(partial, ignore_errors=True)
-            subprocess.run(
-                [maven, "-q", "-B", "-f", home / "pom.xml", COPY_DEPENDENCIES, f"-DoutputDirectory={partial}"],
-                check=True,
-                timeout=900,
-            )
+            copy = [maven, "-q", "-B", "-f", str(home / "pom.xml"), f"{MAVENS_COPY}-dependencies"]
+            subprocess.run([*copy, f"-DoutputDirectory={partial}"], check=True, timeout=900)
             partial.rename(libs)
     return f"{libs}/*"
+
+
+def jar(artifact: str) -> Path:
+    """A single jar, such as ``org.apache.kafka:kafka-clients:3.9.2``, without what it depends on."""
+    _, name, version = artifact.split(":")
+    home = CACHE / "jars"
+    path = home / f"{name}-{version}.jar"
+    if not path.exists():
+        maven = need("mvn", "Maven")
+        with _locked(home):
+            if not path.exists():
+                partial = home / "partial"
+                shutil.rmtree(partial, ignore_errors=True)
+                command = [maven, "-q", "-B", MAVENS_COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={partial}"]
+                subprocess.run(command, check=True, timeout=900)
+                (partial / path.name).rename(path)
+    return path
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Make a folder, and be the only one of all processes who writes there."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def java(main: str, *args: str | Path, log: str = "warn", heap: str = "256m", classes: Path | None = None) -> list[str]:

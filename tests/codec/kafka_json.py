@@ -13,7 +13,11 @@ from construct import Construct
 
 from ottla.codec import wire
 
-OTHER_NAMES = {"enable2pc": "enable2Pc"}
+OTHER_NAMES = {
+    "enable2pc": "enable2Pc",
+    "kraft_version": "kRaftVersion",
+    "kraft_version_feature": "kRaftVersionFeature",
+}
 """Ours -> Kafka's, where the rule does not lead from the one to the other."""
 Names = Mapping[tuple[str, str], str]
 """Names that differ for a while: (struct, our name) -> Kafka's."""

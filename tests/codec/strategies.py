@@ -12,26 +12,26 @@ from construct import Construct
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from ottla.codec import frames, wire
+from ottla.codec import wire
 
-PACKAGES = ("ottla.codec.apis", "ottla.codec.stored")
+MODULES = ("frames", "consumer_protocol")
+PACKAGES = ("apis", "stored")
 
 
-def _declared() -> list[type[Any]]:
+def _declared() -> Iterator[type[Any]]:
     """Every message class of the codec: of APIs, headers, and what is stored."""
-    modules = [
-        frames,
-        *(importlib.import_module(f"{name}.{found.name}") for name in PACKAGES for found in _found(name)),
-    ]
-    members = (member for module in modules for member in vars(module).values())
-    return list(dict.fromkeys(each for each in members if isinstance(each, type) and hasattr(each, "__api__")))
+    names = list(MODULES)
+    for package in PACKAGES:
+        path = importlib.import_module(f"ottla.codec.{package}").__path__
+        names += [f"{package}.{found.name}" for found in pkgutil.iter_modules(path)]
+    for name in names:
+        module = importlib.import_module(f"ottla.codec.{name}")
+        for member in vars(module).values():
+            if isinstance(member, type) and hasattr(member, "__api__") and member.__module__ == module.__name__:
+                yield member
 
 
-def _found(package: str) -> Iterator[pkgutil.ModuleInfo]:
-    return pkgutil.iter_modules(importlib.import_module(package).__path__)
-
-
-MESSAGES = _declared()
+MESSAGES = list(_declared())
 VERSIONS = {cls: range(wire.api(cls).versions.low, wire.api(cls).versions.high + 1) for cls in MESSAGES}
 EVERY_VERSION = [(cls, version) for cls, versions in VERSIONS.items() for version in versions]
 ENDS = [(cls, version) for cls, versions in VERSIONS.items() for version in dict.fromkeys((versions[0], versions[-1]))]
