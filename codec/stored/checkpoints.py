@@ -44,11 +44,11 @@ class PartitionOffset(NamedTuple):
     offset: int
 
 
-def parse_leader_epochs(data: Buffer) -> tuple[LeaderEpoch, ...]:
-    """``leader-epoch-checkpoint``.
+def parse_leader_epochs(data: Buffer) -> Iterator[LeaderEpoch]:
+    """The lines of ``leader-epoch-checkpoint``.
 
     Raises:
-        DecodeError: it is not such a file.
+        DecodeError: (while iterating) a line is not as it should be.
     """
     return _parse(data, _leader_epoch)
 
@@ -58,11 +58,11 @@ def build_leader_epochs(lines: Iterable[LeaderEpoch]) -> bytes:
     return _build(lines)
 
 
-def parse_offsets(data: Buffer) -> tuple[PartitionOffset, ...]:
-    """Any offset checkpoint.
+def parse_offsets(data: Buffer) -> Iterator[PartitionOffset]:
+    """The lines of any offset checkpoint.
 
     Raises:
-        DecodeError: it is not such a file.
+        DecodeError: (while iterating) a line is not as it should be.
     """
     return _parse(data, _partition_offset)
 
@@ -87,22 +87,20 @@ def _number(text: str, limit: int) -> int:
     return int(text)
 
 
-def _parse(data: Buffer, make: Callable[..., T]) -> tuple[T, ...]:
+def _parse(data: Buffer, make: Callable[..., T]) -> Iterator[T]:
     """The lines behind the version and the count, each made of its words."""
     lines = list(_lines(data))
     _check(lines, 0, "version", lambda text: text == _VERSION, f"{_VERSION} (the only version)")
     _check(lines, 1, "count", str.isdecimal, "the number of lines that follow")
-    start, count = lines[1]
-    if len(lines) - 2 != int(count):
-        raise DecodeError(f"{int(count)} lines announced, {len(lines) - 2} follow", "line[1] (count)", start)
-    made = []
     for index, (start, text) in enumerate(lines[2:], 2):
         try:
-            made.append(make(*text.split(" ")))
+            yield make(*text.split(" "))
         except (TypeError, ValueError) as error:  # too few or too many words, or one that is no number
             reason = f"{text!r:.80} is no such line" if isinstance(error, TypeError) else str(error)
             raise DecodeError(reason, f"line[{index}]", start) from None
-    return tuple(made)
+    start, count = lines[1]
+    if len(lines) - 2 != int(count):
+        raise DecodeError(f"{int(count)} lines announced, {len(lines) - 2} follow", "line[1] (count)", start)
 
 
 def _check(lines: list[tuple[int, str]], index: int, what: str, fits: Callable[[str], bool], wanted: str) -> None:

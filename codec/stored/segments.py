@@ -1,7 +1,8 @@
 """``.log`` files: record batches one after the other, nothing between them and nothing around them.
 
 The file's name is the offset that it begins with. A broker appends what producers send, with the offsets filled in,
-so a batch on disk has the very bytes that consumers get.
+so a batch on disk has the very bytes that consumers get. Before Kafka 0.11 there were messages in place of batches; a
+file that outlived upgrades may begin with them.
 
 How a file may end:
 - Torn, within a batch: the broker was killed while it wrote. It cuts that off when it starts again.
@@ -13,13 +14,21 @@ Source: FileRecords.java, RecordBatchIterator.java, LogSegment.java (recover).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from ottla.codec import kafka07
+from ottla.codec.message_sets import Message, parse_message
 from ottla.codec.pieces import Pieces
 from ottla.codec.records import HEADER_SIZE, MAGIC, RecordBatch, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 
+Batch = RecordBatch | Message | kafka07.Message
+"""What a segment is made of, by its age."""
+
 LENGTH_AT, LENGTH_END, MAGIC_AT = 8, 12, 16
+LEAST = {0: 26, 1: 34, MAGIC: HEADER_SIZE}
+"""Bytes of the shortest batch, or message, of each format (magic)."""
 LARGEST = 100 * 2**20
 """Bytes of a batch that are believed: no request that a broker takes can carry a larger one."""
 _STEP = 64 * 2**10
@@ -33,50 +42,89 @@ class Segment:
     """Reads a segment that comes in pieces; of its bytes only one batch is held.
 
     Attributes:
-        position: where the batch begins that was read last, in the end where the last one ends.
+        position: where the batch begins that was read last, or that cannot be read.
+        data: its bytes, as many as were looked at.
         unused: zeros at the file's end, once it is reached.
     """
+
+    _HEAD = MAGIC_AT + 1
+    """Bytes that tell the size."""
+    _LENGTH_AT = LENGTH_AT
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._pieces = Pieces(pieces)
         self.position = 0
+        self.data = b""
         self.unused = 0
 
-    def __iter__(self) -> Iterator[RecordBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         """The batches; their CRCs are not looked at.
 
         Raises:
             TornTail: the file ends within a batch.
             DecodeError: something else stands where a batch should; the offset counts from the file's beginning.
         """
-        while head := self._pieces.peek(MAGIC_AT + 1):
+        while head := self._pieces.peek(self._HEAD):
+            self.position, self.data = self._pieces.position, head
             if not any(head):
                 self.unused = self._zeros()
                 return
-            data = self._pieces.take(self._size(head))
-            yield parse_batch(data)
-            self.position = self._pieces.position
+            if len(head) < self._HEAD:
+                raise TornTail(f"{len(head)} bytes at the end are no batch", "", self.position)
+            try:
+                size = self._size(head)
+                self.data = self._pieces.take(size)
+                if (left := len(self.data)) < size:
+                    raise TornTail(f"a batch of {size} bytes, of which the file has {left}", "length", self._LENGTH_AT)
+                batch = self._parse(self.data)
+            except DecodeError as error:
+                error.offset = self.position + max(error.offset, 0)
+                raise
+            yield batch
 
     def _size(self, head: bytes) -> int:
-        """Of the batch, all of which is there."""
-        if len(head) > MAGIC_AT and head[MAGIC_AT] != MAGIC:
-            raise DecodeError(
-                f"record format (magic) {head[MAGIC_AT]} instead of {MAGIC}", "magic", self.position + MAGIC_AT
-            )
-        if len(head) <= MAGIC_AT:
-            raise TornTail(f"{len(head)} bytes at the end, and a batch takes {HEADER_SIZE} or more", "", self.position)
-        size = LENGTH_END + int.from_bytes(head[LENGTH_AT:LENGTH_END], "big", signed=True)
-        if not HEADER_SIZE <= size <= LARGEST:
-            raise DecodeError(f"{size - LENGTH_END} is no length of a batch", "length", self.position + LENGTH_AT)
-        if (left := len(self._pieces.peek(size))) < size:
-            raise TornTail(f"batch of {size} bytes, of which the file has {left}", "length", self.position + LENGTH_AT)
-        return size
+        """Of the batch that begins with ``head``."""
+        if (magic := head[MAGIC_AT]) not in LEAST:
+            raise DecodeError(f"record format (magic) {magic} instead of 0, 1 or {MAGIC}", "magic", MAGIC_AT)
+        length = int.from_bytes(head[LENGTH_AT:LENGTH_END], "big", signed=True)
+        if not LEAST[magic] <= LENGTH_END + length <= LARGEST:
+            raise DecodeError(f"{length} is no length of a batch", "length", LENGTH_AT)
+        return LENGTH_END + length
+
+    def _parse(self, data: bytes) -> Batch:
+        return parse_batch(data) if data[MAGIC_AT] == MAGIC else parse_message(data)
 
     def _zeros(self) -> int:
         """How many bytes are left, all of them zero."""
         count = 0
         while step := self._pieces.take(_STEP):
             if any(step):
-                raise DecodeError("0 is no length of a batch", "length", self.position + LENGTH_AT)
+                raise DecodeError("0 is no length of a batch", "length", self.position + self._LENGTH_AT)
             count += len(step)
         return count
+
+
+class Segment07(Segment):
+    """Reads a file of Kafka 0.7 (``.kafka``) or Jafka (``.jafka``).
+
+    Args:
+        base_offset: the file's name; an offset is that and the place in the file.
+    """
+
+    _HEAD = 5
+    _LENGTH_AT = 0
+
+    def __init__(self, pieces: Iterable[Buffer], base_offset: int = 0) -> None:
+        super().__init__(pieces)
+        self._base_offset = base_offset
+
+    def _size(self, head: bytes) -> int:
+        length = int.from_bytes(head[:4], "big", signed=True)
+        if not 1 <= length <= LARGEST:
+            raise DecodeError(f"{length} is no length of a message", "size", 0)
+        return 4 + length
+
+    def _parse(self, data: bytes) -> Batch:
+        [message] = kafka07.read_messages(data, verify=False)
+        shift = self._base_offset + self.position
+        return replace(message, offset=message.offset + shift, next_offset=message.next_offset + shift)

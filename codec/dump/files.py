@@ -1,0 +1,158 @@
+"""Indexes, snapshots and checkpoints.
+
+Every ``dump_…`` raises `Broken` (while it is iterated over) at the first broken byte.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ottla.codec import prefixed
+from ottla.codec.dump.items import Broken, Dump, Item, Options, View
+from ottla.codec.dump.readable import Plain
+from ottla.codec.pieces import Pieces
+from ottla.codec.stored import checkpoints, snapshots
+from ottla.codec.stored.indexes import ENTRY_SIZES, AbortedTxn, OffsetIndexEntry, TimeIndexEntry, parse_entry
+from ottla.codec.stored.snapshots import ProducerSnapshot
+from ottla.codec.wire import Buffer
+from ottla.errors import DecodeError
+
+_LARGEST = 256 * 2**20
+"""Bytes of a file that is held whole."""
+
+_RISING: dict[type[Any], dict[str, int]] = {
+    OffsetIndexEntry: {"relative_offset": 0, "position": 4},
+    TimeIndexEntry: {"timestamp": 0, "relative_offset": 8},
+    AbortedTxn: {},
+}
+"""Fields that do not fall from one entry to the next, and where they stand in it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Indexes.
+
+
+def dump_offset_index(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``.index`` files."""
+    return _index(OffsetIndexEntry, pieces, options)
+
+
+def dump_time_index(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``.timeindex`` files."""
+    return _index(TimeIndexEntry, pieces, options)
+
+
+def dump_transaction_index(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``.txnindex`` files."""
+    return _index(AbortedTxn, pieces, options)
+
+
+def _index(cls: type[Any], pieces: Iterable[Buffer], options: Options) -> Dump:
+    source, size = Pieces(pieces), ENTRY_SIZES[cls]
+    previous: Any = None
+    zeros = 0
+    while data := source.take(size):
+        if not any(data):
+            zeros += 1
+            continue
+        at = source.position - len(data)
+        for entry_at, entry_data in [*_zeros(at, zeros, size), (at, data)]:
+            entry = _entry(cls, entry_data, entry_at, previous)
+            previous, zeros = entry, 0
+            yield from _entry_items(entry, entry_at, options)
+    if zeros:
+        yield Item("unused", {"at": source.position - zeros * size, "size": zeros * size})
+
+
+def _zeros(end: int, count: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Entries of nothing but zeros, which turned out not to be the unused end of the file."""
+    return ((end - left * size, bytes(size)) for left in range(count, 0, -1))
+
+
+def _entry(cls: type[Any], data: bytes, at: int, previous: Any) -> Any:
+    """The entry; it may not fall behind the one before it."""
+    try:
+        entry = parse_entry(cls, data)
+        for name, offset in _RISING[cls].items():
+            if previous is not None and (now := getattr(entry, name)) < (before := getattr(previous, name)):
+                raise DecodeError(f"{now} after {before}, and entries rise", f"{cls.__name__}.{name}", offset)
+    except DecodeError as error:
+        raise Broken(error, at=at + error.offset, within=f"entry at {at}", view=View(data, at)) from None
+    return entry
+
+
+def _entry_items(entry: Any, at: int, options: Options) -> Dump:
+    fields = Plain(0).message(entry)
+    if isinstance(entry, AbortedTxn):
+        last = entry.last_offset
+    else:
+        last = entry.relative_offset + (options.base_offset or 0)
+        if options.base_offset is not None:
+            fields = {"offset": last, **fields}
+    if last >= options.start:
+        yield Item("entry", {"at": at, **fields})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files that are held whole.
+
+
+def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``.snapshot`` files: the producers of a partition."""
+    data = _whole(pieces)
+    try:
+        version, snapshot, _ = prefixed.parse_prefixed(ProducerSnapshot, data)
+        fields = Plain(version).message(snapshot)
+    except DecodeError as error:
+        fields = Plain(snapshots.VERSION).begun(ProducerSnapshot, data, prefixed.SIZE, error.offset)
+    producers = fields.pop("producer_entries", [])
+    yield Item("snapshot", {"at": 0, **fields, "producers": len(producers)})
+    yield from (Item("producer", producer) for producer in producers)
+    with _reported(data):
+        snapshots.parse_snapshot(data)
+
+
+def dump_leader_epochs(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``leader-epoch-checkpoint``: which leader wrote from where on."""
+    data = _whole(pieces)
+    with _reported(data):
+        for line in checkpoints.parse_leader_epochs(data):
+            yield Item("leader_epoch", line._asdict())
+
+
+def dump_offsets(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``…-offset-checkpoint``: an offset of each partition."""
+    data = _whole(pieces)
+    with _reported(data):
+        for line in checkpoints.parse_offsets(data):
+            yield Item("offset", line._asdict())
+
+
+def dump_partition_metadata(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``partition.metadata``: the topic's id."""
+    data = _whole(pieces)
+    with _reported(data):
+        topic_id = checkpoints.parse_partition_metadata(data)
+    yield Item("partition_metadata", {"topic_id": checkpoints.short_id(topic_id)})
+
+
+def dump_properties(pieces: Iterable[Buffer], options: Options) -> Dump:
+    """``meta.properties``: whose data folder it is."""
+    yield Item("properties", dict(checkpoints.parse_properties(_whole(pieces)).entries))
+
+
+def _whole(pieces: Iterable[Buffer]) -> bytes:
+    data = Pieces(pieces).take(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        error = DecodeError(f"the file is larger than the {_LARGEST} bytes that are believed of one of its kind")
+        raise Broken(error, at=_LARGEST, within="file", view=View(data))
+    return data
+
+
+@contextmanager
+def _reported(data: bytes) -> Iterator[None]:
+    """An error in the block says where it is in the file."""
+    try:
+        yield
+    except DecodeError as error:
+        raise Broken(error, at=max(error.offset, 0), within="file", view=View(data)) from None

@@ -1,0 +1,310 @@
+"""Messages as plain values, and plain values as text for people; what `ottla.codec.dump` writes with.
+
+Plain values are dicts, lists, strings, numbers, bytes and None. Numbers that stand for something are `Named`: as JSON
+they are the numbers, as text the names stand beside them.
+
+Rules: - A message's plain value has the fields that its version has, in the order of the declaration, tagged fields
+only if they were sent, and tagged fields that its class does not know as ``unknown_tags``. - Text never holds a
+character that a terminal would act upon.
+"""
+
+import io
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ottla.codec import wire
+from ottla.codec.apis import NAMES
+from ottla.codec.compression import Compression
+from ottla.codec.consumer_protocol import parse_assignment, parse_sticky, parse_subscription
+from ottla.codec.stored import consumer_groups, share_group_state, streams_groups, transaction_state
+from ottla.codec.stored.checkpoints import short_id
+from ottla.codec.wire import Buffer
+from ottla.errors import BY_CODE, DecodeError
+
+WIDTH = 100
+"""Characters of a value that is still written in one line."""
+_CUT = 200
+"""Characters of a string, or bytes, that are shown of a long one."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIKELY_TIMES = range(10**11, 10**14)
+"""Milliseconds from 1973 to 5138: other numbers are no times that anybody meant."""
+
+_ERRORS = {code: cls.name for code, cls in BY_CODE.items()}
+_ACL_RESOURCES = {
+    1: "any", 2: "topic", 3: "group", 4: "cluster", 5: "transactional_id", 6: "delegation_token", 7: "user"
+}  # fmt: skip
+_ACL_OPERATIONS = {
+    1: "any", 2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe", 9: "cluster_action",
+    10: "describe_configs", 11: "alter_configs", 12: "idempotent_write", 13: "create_tokens", 14: "describe_tokens",
+    15: "two_phase_commit",
+}  # fmt: skip
+_CONFIG_RESOURCES = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
+_CONFIG_SOURCES = {
+    1: "topic", 2: "dynamic_broker", 3: "dynamic_default_broker", 4: "static_broker", 5: "default",
+    6: "dynamic_broker_logger", 7: "client_metrics", 8: "group",
+}  # fmt: skip
+_PATTERNS = {1: "any", 2: "match", 3: "literal", 4: "prefixed"}
+_SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+_NUMBERS: Mapping[str, Mapping[int, str]] = {
+    "error_code": _ERRORS,
+    "acknowledge_error_code": _ERRORS,
+    "api_key": NAMES,
+    "acks": {-1: "all", 0: "none", 1: "leader"},
+    "isolation_level": {0: "read_uncommitted", 1: "read_committed"},
+    "key_type": {0: "group", 1: "transaction", 2: "share"},
+    "operation": _ACL_OPERATIONS,
+    "permission_type": {1: "any", 2: "deny", 3: "allow"},
+    "pattern_type": _PATTERNS,
+    "pattern_type_filter": _PATTERNS,
+    "resource_pattern_type": _PATTERNS,
+    "resource_type_filter": _ACL_RESOURCES,
+    "resource_type": _CONFIG_RESOURCES,
+    "config_source": _CONFIG_SOURCES,
+    "source": _CONFIG_SOURCES,
+    "config_type": {
+        1: "boolean", 2: "string", 3: "int", 4: "short", 5: "long", 6: "double", 7: "list", 8: "class", 9: "password"
+    },
+    "config_operation": {0: "set", 1: "delete", 2: "append", 3: "subtract"},
+    "election_type": {0: "preferred", 1: "unclean"},
+    "mechanism": _SCRAM,
+    "compression_type": {each.value: each.name.lower() for each in Compression},
+    "upgrade_type": {1: "upgrade", 2: "safe_downgrade", 3: "unsafe_downgrade"},
+    "endpoint_type": {1: "brokers", 2: "controllers"},
+    "delivery_state": share_group_state.DELIVERY_STATES,
+    "acknowledge_types": {0: "gap", 1: "accept", 2: "release", 3: "reject", 4: "renew"},
+    "transaction_status": transaction_state.TRANSACTION_STATES,
+    "ConsumerGroupCurrentMemberAssignmentValue.state": consumer_groups.MEMBER_STATES,
+    "ShareGroupCurrentMemberAssignmentValue.state": consumer_groups.MEMBER_STATES,
+    "StreamsGroupCurrentMemberAssignmentValue.state": streams_groups.MEMBER_STATES,
+    "AclCreation.resource_type": _ACL_RESOURCES,
+    "DescribeAclsResource.resource_type": _ACL_RESOURCES,
+    "DeleteAclsMatchingAcl.resource_type": _ACL_RESOURCES,
+}  # fmt: skip
+"""``field`` or ``Class.field`` -> number -> what it stands for. 0 has no name where it means nothing in particular."""
+
+_EMBEDDED: Mapping[str, Callable[[Buffer], tuple[int, Any]]] = {
+    "JoinGroupRequestProtocol.metadata": parse_subscription,
+    "JoinGroupResponseMember.metadata": parse_subscription,
+    "DescribedGroupMember.member_metadata": parse_subscription,
+    "MemberMetadata.subscription": parse_subscription,
+    "ClassicProtocol.metadata": parse_subscription,
+    "SyncGroupRequestAssignment.assignment": parse_assignment,
+    "SyncGroupResponse.assignment": parse_assignment,
+    "DescribedGroupMember.member_assignment": parse_assignment,
+    "MemberMetadata.assignment": parse_assignment,
+    "ConsumerProtocolSubscription.user_data": parse_sticky,
+}
+"""Bytes that hold a message where a group's members are consumers; in others they hold what those like."""
+
+
+class Named(int):
+    """A number, and what it stands for."""
+
+    name: str
+
+    def __new__(cls, value: int, name: str) -> "Named":
+        made = super().__new__(cls, value)
+        made.name = name
+        return made
+
+
+def time_text(milliseconds: int) -> str:
+    """A time since 1970 as people read it, in UTC; the number itself where it is no likely time."""
+    if milliseconds not in _LIKELY_TIMES:
+        return str(milliseconds)
+    return f"{(_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec='milliseconds')[:-6]}Z"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Messages as plain values.
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Makes plain values of messages of one version.
+
+    Attributes:
+        version: of the message.
+        deep: take the bytes apart in which members of a group speak to each other.
+        record_set: what a record set becomes; called with its path and its bytes.
+    """
+
+    version: int
+    deep: bool = False
+    record_set: Callable[[str, Buffer], Any] = lambda path, data: bytes(data)
+
+    def message(self, message: Any) -> dict[str, Any]:
+        """The plain value of ``message``."""
+        return self._struct(message, type(message).__name__)
+
+    def begun(self, cls: type[Any], data: Buffer, offset: int, end: int) -> dict[str, Any]:
+        """What can be read of a message of ``cls`` that begins at ``data[offset]`` and is broken at ``end``."""
+        made: dict[str, Any] = {}
+        stream = io.BytesIO(bytes(data[:end]))
+        stream.seek(offset)
+        hashable: Any = cls
+        with suppress(DecodeError):  # as expected: here the bytes end that are whole
+            self._begin(wire.message_tree(hashable, self.version), stream, made)
+        return made
+
+    def _struct(self, struct: Any, path: str) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for field in struct.__wire__:
+            value = getattr(struct, field.name)
+            if self.version in field.versions and (field.tag is None or value != field.absent_value):
+                made[field.name] = self._value(value, type(struct), field.name, f"{path}.{field.name}")
+        if struct.unknown_tags:
+            made[wire.UNKNOWN_TAGS] = {str(tag): data for tag, data in struct.unknown_tags.items()}
+        return made
+
+    def _value(self, value: Any, owner: type[Any], name: str, path: str) -> Any:
+        """The plain value of a field, or of an element of it."""
+        match value:
+            case bool():
+                return value
+            case int():
+                return self._number(value, owner, name)
+            case uuid.UUID():
+                return short_id(value)
+            case memoryview():
+                return self.record_set(path, value)
+            case bytes():
+                return self._embedded(value, f"{owner.__name__}.{name}")
+            case tuple() | list():
+                return [self._value(each, owner, name, f"{path}[{index}]") for index, each in enumerate(value)]
+        return self._struct(value, path) if hasattr(value, "__wire__") else value
+
+    def _number(self, value: int, owner: type[Any], name: str) -> int:
+        names = _NUMBERS.get(f"{owner.__name__}.{name}") or _NUMBERS.get(name)
+        if names is not None:
+            return Named(value, names[value]) if value in names else value
+        if "timestamp" in name and value in _LIKELY_TIMES:
+            return Named(value, time_text(value))
+        return value
+
+    def _embedded(self, data: bytes, where: str) -> Any:
+        if not self.deep or where not in _EMBEDDED:
+            return data
+        try:
+            version, message = _EMBEDDED[where](data)
+        except DecodeError:
+            return data  # the members are no consumers, or the assignor is somebody's own
+        newest = wire.api(type(message)).versions.high
+        return {"version": version, **Plain(min(version, newest), self.deep).message(message)}
+
+    def _begin(self, node: Any, stream: io.BytesIO, made: dict[str, Any]) -> None:
+        """Fill ``made`` with what the bytes say, as far as they go."""
+        for name, member in node.members:
+            match member:
+                case wire.Structure(null=False):
+                    self._begin(member, stream, made.setdefault(name, {}))
+                case wire.Sequence(item=wire.Structure()):
+                    count = member._parse_length(stream)
+                    made[name] = None if count < 0 else []
+                    for _ in range(count):
+                        made[name].append({})
+                        self._begin(member.item, stream, made[name][-1])
+                case _:
+                    made[name] = self._value(member._parse(stream, None, ""), node.cls, name, name)
+        if node.tagged is not None:
+            values: dict[str, Any] = {}
+            node._parse_tags(node.tagged, stream, None, "", values)
+            known = {each.name: each.default for each in node.tagged}
+            for name, value in values.items():
+                if name not in known or value != known[name]:
+                    made[name] = self._value(value, node.cls, name, name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plain values as text.
+
+
+def lines(fields: Mapping[str, Any], indent: str = "", *, full: bool = False) -> Iterator[str]:
+    """One line for each field; what does not fit into one follows it, indented.
+
+    Args:
+        full: show long strings and bytes whole.
+    """
+    for name, value in fields.items():
+        yield from _entry(f"{indent}{name}:", value, f"{indent}  ", full)
+
+
+def _entry(lead: str, value: Any, indent: str, full: bool) -> Iterator[str]:
+    if (short := one_line(value, full=full)) is not None:
+        yield f"{lead} {short}"
+        return
+    yield lead
+    if isinstance(value, dict):
+        yield from lines(value, indent, full=full)
+        return
+    for each in value:
+        if (short := one_line(each, full=full)) is not None:
+            yield f"{indent}- {short}"
+        elif isinstance(each, dict):
+            first, *rest = lines(each, f"{indent}  ", full=full)
+            yield f"{indent}- {first.lstrip()}"
+            yield from rest
+        else:
+            yield from _entry(f"{indent}-", each, f"{indent}  ", full)
+
+
+def one_line(value: Any, *, full: bool = False) -> str | None:
+    """The value in one line; ``None`` if it is a list or dict that needs more."""
+    match value:
+        case dict():
+            texts = [one_line(each, full=full) for each in value.values()]
+            if None in texts:
+                return None
+            text = f"{{{', '.join(f'{name}: {text}' for name, text in zip(value, texts, strict=True))}}}"
+        case list():
+            if any(isinstance(each, dict | list) for each in value):
+                return None
+            text = f"[{', '.join(scalar(each, full=full) for each in value)}]"
+        case _:
+            return scalar(value, full=full)
+    return text if len(text) <= WIDTH else None
+
+
+def scalar(value: Any, *, full: bool = False) -> str:
+    """A number, a string, bytes or nothing."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case Named():
+            return f"{int(value)} ({value.name})"
+        case str():
+            return quoted(value, full=full)
+        case bytes():
+            return bytes_text(value, full=full)
+    return str(value)
+
+
+def bytes_text(data: bytes, *, full: bool = False) -> str:
+    """As a string where it is one that can be printed, otherwise in hexadecimal digits."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is not None and (text.isprintable() or all(each.isprintable() or each in "\t\r\n" for each in text)):
+        return quoted(text, full=full)
+    shown = data if full else data[: _CUT // 2]
+    return f"0x{shown.hex()}{_more(len(data) - len(shown), 'bytes')}"
+
+
+def quoted(text: str, *, full: bool = False) -> str:
+    """Between quotes, with what cannot be printed escaped as JSON does."""
+    shown = text if full else text[:_CUT]
+    body = json.dumps(shown, ensure_ascii=not shown.isprintable())
+    return body + _more(len(text) - len(shown), "characters")
+
+
+def _more(left: int, what: str) -> str:
+    return f"… ({left} more {what})" if left else ""
