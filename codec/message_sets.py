@@ -1,0 +1,362 @@
+"""Message sets, the record format of Kafka before 0.11, and record sets of mixed formats.
+
+A message set is messages one after the other. Those of Kafka 0.8 and 0.9 have magic 0, those of 0.10, which brought
+timestamps, have magic 1. A log that outlived upgrades holds both, and then record batches: `read_record_set` reads all.
+
+Rules:
+- Compression makes one message of many: the value of this wrapper is a message set, compressed. Wrappers hold no
+  wrappers.
+- A wrapper's offset is that of the last message within. There, offsets are the real ones in magic 0, and count from the
+  first message's in magic 1, so that a broker can number a wrapper without opening it (KIP-31).
+- A wrapper of magic 1 that the broker stamped (LogAppendTime) gives its timestamp to every message within.
+- The CRC-32 covers what follows it, from the magic on.
+- The LZ4 frames of magic 0 have the wrong header checksum (`lz4_rechecked`), and must have it, because the brokers of
+  that time check it.
+- A torn message at the end is left out, because the answer to a Fetch may end in one; within a wrapper it is damage.
+
+Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, KIP-31 (relative offsets), KIP-32 (timestamps).
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ottla.codec._engine import ENGINE
+from ottla.codec.columns import Columns
+from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress, lz4_rechecked
+from ottla.codec.messages import build, parse
+from ottla.codec.records import (
+    LENGTH_END,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Record,
+    RecordBatch,
+    RecordBody,
+    Records,
+    parse_batch,
+)
+from ottla.codec.wire import Buffer, Bytes, Int8, Int32, Int64, UInt32, VarBytes, message, wire
+from ottla.errors import CorruptMessage, DecodeError, EncodeError
+
+if TYPE_CHECKING or ENGINE == "python":
+    from ottla.codec._loops import parse_records
+else:
+    from ottla.codec._records import parse_records
+
+COMPRESSIONS = (Compression.GZIP, Compression.SNAPPY, Compression.LZ4)
+"""Those that there were."""
+_CRC_AT = LENGTH_END
+_MAGIC_AT = 16
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_INT32_MAX, _INT64_MIN, _INT64_MAX = (1 << 31) - 1, -(1 << 63), (1 << 63) - 1
+
+
+@message(versions="0-1")
+class Message:
+    """A message of magic 0 or 1 (which is also the version of this declaration), plain or a wrapper.
+
+    It stands where a `RecordBatch` would stand today, and a consumer can use it as one.
+    """
+
+    offset: int = wire(Int64)
+    """Of a wrapper: that of the last message within."""
+    message_size: int = wire(Int32, default=0)
+    """Bytes from the CRC on. This and the CRC are right in what was parsed, and made right by `build_message`."""
+    crc: int = wire(UInt32, default=0)
+    magic: int = wire(Int8)
+    attributes: int = wire(Int8, default=0)
+    """Bits 0 to 2: the compression. Bit 3 (magic 1): LogAppendTime."""
+    timestamp: int = wire(Int64, "1+", default=NO_TIMESTAMP, ignorable=True)
+    """Milliseconds since 1970; -1 for none. Of a wrapper: the latest within, or 0, or what its writer thought of."""
+    key: bytes | None = wire(Bytes, null="0+")
+    """``None`` in wrappers."""
+    value: bytes | None = wire(Bytes, null="0+")
+    """``None`` is a tombstone. Of a wrapper: the compressed message set."""
+
+    @property
+    def compression(self) -> int:
+        """As `Compression` numbers them; any but 0 makes this a wrapper."""
+        return self.attributes & _COMPRESSION_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        """The broker stamped it (otherwise the producer did: CreateTime)."""
+        return self.magic > 0 and bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def crc_matches(self) -> bool:
+        return zlib.crc32(memoryview(build(self, self.magic))[_MAGIC_AT:]) == self.crc
+
+    def unwrapped(self, limit: int = DECOMPRESSED_LIMIT) -> list["Message"]:
+        """The messages within, numbered and stamped as a consumer sees them; of a plain message, itself.
+
+        Args:
+            limit: bytes that they may take when decompressed.
+
+        Raises:
+            DecodeError: they are damaged, or larger than ``limit``.
+            CorruptMessage: the CRC of one does not match.
+        """
+        if self.compression == Compression.NONE:
+            return [self]
+        messages = _messages_within(self._decompressed(limit))
+        if not messages:
+            raise DecodeError("a wrapper without messages", "Message.value")
+        if self.magic > 0:
+            base = self._base_offset(messages[-1].offset)
+            for each in messages:
+                each.offset += base
+                if self.log_append_time and each.magic > 0:
+                    each.timestamp = self.timestamp
+        low, high = min(each.offset for each in messages), max(each.offset for each in messages)
+        if high - low > _INT32_MAX or not _INT64_MIN <= low <= high <= _INT64_MAX:
+            raise DecodeError(f"offsets from {low} to {high} are too large, or too far apart", "Message.value")
+        return messages
+
+    def _decompressed(self, limit: int) -> bytes:
+        limit = min(limit, _INT32_MAX)  # as sizes are
+        if self.value is None:
+            raise DecodeError("a wrapper without a value", "Message.value")
+        if self.compression not in COMPRESSIONS:
+            raise DecodeError(f"compression {self.compression} is not known in message sets", "Message.attributes")
+        if self.compression == Compression.LZ4 and self.magic == 0:
+            return decompress(self.compression, lz4_rechecked(self.value, old=False), limit)
+        return decompress(self.compression, self.value, limit)
+
+    def _base_offset(self, last: int) -> int:
+        """What the offsets within count from, ``last`` being the last of them."""
+        if self.offset == 0:  # as some producers (librdkafka) leave it, for the broker to number
+            return 0
+        if self.offset < last:
+            raise DecodeError(f"offset {self.offset} is less than the last one within, {last}", "Message.offset")
+        return self.offset - last
+
+    @property
+    def base_offset(self) -> int:
+        """Of the first record. Only the wrapped messages know it, so `last_offset` is better for telling batches apart.
+
+        Raises:
+            DecodeError: this is a wrapper that cannot be read.
+        """
+        return self.unwrapped()[0].offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + 1
+
+    @property
+    def transactional(self) -> bool:
+        """Transactions came with magic 2."""
+        return False
+
+    @property
+    def control(self) -> bool:
+        """Transactions, and with them markers, came with magic 2."""
+        return False
+
+    @property
+    def producer_id(self) -> int:
+        """Idempotent producers came with magic 2."""
+        return NO_PRODUCER_ID
+
+    def records(self, limit: int = DECOMPRESSED_LIMIT) -> Records:
+        """The records, found whole. Arguments and errors are those of `unwrapped`."""
+        messages = self.unwrapped(limit)
+        first = messages[0].offset
+        body = b"".join(_as_record(each, first) for each in messages)
+        return parse_records(body, len(messages), first, 0)
+
+    def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
+        """The records, field by field. Arguments and errors are those of `unwrapped`."""
+        return Columns.of((self.records(limit),))
+
+
+@message(versions="2")
+class _SizedRecord:
+    """A record behind its length, as it stands in a record batch."""
+
+    record: bytes = wire(VarBytes)
+
+
+def _as_record(message: Message, base_offset: int) -> bytes:
+    """``message`` as a record of today, so that its key and value are read like everybody's."""
+    record = RecordBody(
+        attributes=0,
+        timestamp_delta=message.timestamp,
+        offset_delta=message.offset - base_offset,
+        key=message.key,
+        value=message.value,
+        headers=(),
+    )
+    return build(_SizedRecord(record=build(record, MAGIC)), MAGIC)
+
+
+def parse_message(data: Buffer, offset: int = 0) -> Message:
+    """The message that begins at ``data[offset]``; its CRC is not looked at.
+
+    Raises:
+        DecodeError: it is torn, or not a message of magic 0 or 1.
+    """
+    view = memoryview(data)
+    left = len(view) - offset
+    if left <= _MAGIC_AT:
+        raise DecodeError(f"{left} bytes are no message", offset=offset)
+    if (magic := view[offset + _MAGIC_AT]) >= MAGIC:
+        raise DecodeError(f"format (magic) {magic}, a message has 0 or 1", offset=offset + _MAGIC_AT)
+    end = _end(view, offset)
+    if not offset + _MAGIC_AT < end <= len(view):
+        raise DecodeError(f"message of {end - offset} bytes with {left} left", offset=offset)
+    try:
+        parsed, used = parse(Message, magic, view[offset:end])
+    except DecodeError as error:
+        error.offset += offset
+        raise
+    if used != end - offset:
+        raise DecodeError(f"{end - offset - used} bytes behind the value of a message", offset=offset + used)
+    return parsed
+
+
+def _end(view: memoryview, start: int) -> int:
+    """Where the message or batch that begins at ``start`` says it ends: offset and size are first in every format."""
+    return start + LENGTH_END + int.from_bytes(view[start + 8 : start + LENGTH_END], "big", signed=True)
+
+
+def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch | Message]:
+    """The batches of a record set, of any format, in order; a torn one at the end is left out.
+
+    Args:
+        verify: compare each CRC.
+
+    Raises:
+        CorruptMessage: a CRC does not match.
+        DecodeError: something that is no batch and no message stands where one should.
+    """
+    view, at = memoryview(data), 0
+    while len(view) - at > _MAGIC_AT:
+        magic, end = view[at + _MAGIC_AT], _end(view, at)
+        if end > len(view) and magic <= MAGIC:
+            return
+        if magic < MAGIC:
+            if verify:
+                _check_crc(view, at, end)
+            yield parse_message(view, at)
+        else:
+            batch = parse_batch(view, at)
+            if verify and not batch.crc_matches:
+                raise CorruptMessage(f"batch at offset {batch.base_offset}")
+            yield batch
+        at = end
+
+
+def _check_crc(view: memoryview, start: int, end: int) -> None:
+    """Before a message is parsed, so that damage is not taken for a mistake of whoever wrote it."""
+    if zlib.crc32(view[start + _MAGIC_AT : end]) != int.from_bytes(view[start + _CRC_AT : start + _MAGIC_AT], "big"):
+        raise CorruptMessage(f"message at offset {int.from_bytes(view[start : start + 8], 'big', signed=True)}")
+
+
+def _messages_within(body: bytes) -> list[Message]:
+    """The messages of a wrapper, as they are written there; offsets in errors are those in ``body``."""
+    view, at, messages = memoryview(body), 0, list[Message]()
+    while at < len(view):
+        try:
+            each = parse_message(view, at)
+            if each.compression != Compression.NONE:
+                raise DecodeError("a wrapper within a wrapper", "Message.attributes", at + _MAGIC_AT + 1)
+        except DecodeError as error:
+            error.path = f"Message.value[{len(messages)}]{error.path.removeprefix('Message')}"
+            raise
+        end = _end(view, at)
+        _check_crc(view, at, end)
+        messages.append(each)
+        at = end
+    return messages
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building, for brokers of that time.
+
+
+def build_message(message: Message) -> bytes:
+    """The bytes of ``message``, with its size and CRC made right.
+
+    Raises:
+        EncodeError: a field does not fit.
+    """
+    if message.magic not in (0, 1):
+        raise EncodeError(f"{message.magic!r}: a message has 0 or 1", "Message.magic")
+    data = bytearray(build(message, message.magic))
+    data[8:LENGTH_END] = (len(data) - LENGTH_END).to_bytes(4, "big")
+    data[_CRC_AT:_MAGIC_AT] = zlib.crc32(memoryview(data)[_MAGIC_AT:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def wrapper(messages: Sequence[Message], compression: Compression, level: int | None = None) -> Message:
+    """One message of ``messages``, which are of one magic; the opposite of `Message.unwrapped`.
+
+    Args:
+        level: as `ottla.codec.compression.LEVELS` says.
+
+    Raises:
+        EncodeError: message sets have no such compression, or it has no such level, or a field does not fit.
+    """
+    if compression not in COMPRESSIONS:
+        names = ", ".join(each.name.lower() for each in COMPRESSIONS)
+        raise EncodeError(f"message sets cannot be compressed with {compression.name.lower()}, but with {names}")
+    magic, base = messages[0].magic, messages[0].offset
+    inner = [replace(each, offset=each.offset - base) for each in messages] if magic > 0 else messages
+    value = compress(compression, b"".join(map(build_message, inner)), level)
+    return Message(
+        offset=messages[-1].offset,
+        magic=magic,
+        attributes=compression,
+        timestamp=max(each.timestamp for each in messages),
+        key=None,
+        value=lz4_rechecked(value, old=True) if compression == Compression.LZ4 and magic == 0 else value,
+    )
+
+
+def build_message_set(
+    records: Iterable[Record],
+    *,
+    magic: int,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    log_append_time: int | None = None,
+) -> bytes:
+    """The message set of ``records``, as producers (with offsets from 0 on) and brokers of that time made it.
+
+    Args:
+        records: their offsets ascend; magic 0 drops their timestamps.
+        magic: 0 for Kafka 0.8 and 0.9, 1 for 0.10.
+        compression: any but NONE makes one wrapper of them.
+        level: as `ottla.codec.compression.LEVELS` says.
+        log_append_time: the time of the broker that stamps them, in milliseconds since 1970 (magic 1 only).
+
+    Raises:
+        EncodeError: something does not fit: a record has headers, a field is too long, the format lacks what was asked.
+    """
+    messages: list[Message] = []
+    for each in records:
+        if each.headers:
+            raise EncodeError("a message cannot carry headers: they came with record batches, in Kafka 0.11")
+        if messages and each.offset <= messages[-1].offset:
+            raise EncodeError(f"offset {each.offset} after {messages[-1].offset}: the offsets of a message set ascend")
+        messages.append(
+            Message(offset=each.offset, magic=magic, timestamp=each.timestamp, key=each.key, value=each.value)
+        )
+    if messages and compression != Compression.NONE:
+        messages = [wrapper(messages, compression, level)]
+    if log_append_time is not None:
+        if magic == 0:
+            raise EncodeError("messages of magic 0 have no timestamps, so a broker cannot stamp them")
+        for stamped in messages:
+            stamped.attributes |= _LOG_APPEND_TIME
+            stamped.timestamp = log_append_time
+    return b"".join(map(build_message, messages))
