@@ -1,48 +1,103 @@
-"""Record batches (magic 2): the declaration, and the loops over records written by hand.
+"""Record batches (magic 2): the declaration, and the classes around the loops over records.
 
-A batch is a header of 61 bytes and the records, compressed or not. The records' loops are the one place where the
-declaration is not what runs: the tests prove them equal to it.
+A batch is a header (`BatchHeader`) and the records (`RecordBody`, each behind its length), compressed together or not.
+The records' loops are the one place where the declaration is not what runs: `ottla.codec._loops`, in Python, and
+`ottla.codec._records`, in C, are written by hand, and the tests prove them equal to it. It has the last word all the
+same: what the loops find damaged, it explains.
+
+    data ──read_batches──► RecordBatch ──records()──► Records ──Columns.of──► Columns
+    BatchBuilder ◄──append, extend, extend_columns── records         ──build──► bytes
 
 Rules:
 - The CRC covers everything from `attributes` on; `base_offset` and `partition_leader_epoch` lie before it, so that a
   broker can set them without touching the rest.
 - Offsets and timestamps of records are deltas to the batch's; with LogAppendTime every record has `max_timestamp`.
 - `read_batches` stops silently before a torn last batch, because the answer to a Fetch may end in one.
+- A batch of `Records` is checked as a whole when it is opened; iterating over them raises no more.
 
-Source: DefaultRecordBatch.java, DefaultRecord.java.
+Source: DefaultRecordBatch.java, DefaultRecord.java; KIP-534 for the delete horizon.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from ottla.codec import wire
+from ottla.codec._engine import ENGINE
+from ottla.codec._loops import LEAST_RECORD, NO_TIMESTAMP, DamagedRecord, Headers, check_bytes
+from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress
-from ottla.codec.wire import Buffer, Int8, VarArray, VarBytes, VarInt, VarLong, VarString
+from ottla.codec.messages import parse
+from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
 from ottla.errors import CorruptMessage, DecodeError, EncodeError
 
-Headers = Sequence[tuple[str, bytes | None]]
+if TYPE_CHECKING or ENGINE == "python":
+    from ottla.codec._loops import Appender, Record, Records, parse_records
+else:
+    from ottla.codec._records import Appender, Record, Records, parse_records
+
+__all__ = [
+    "HEADER_SIZE",
+    "LENGTH_END",
+    "MAGIC",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "BatchBuilder",
+    "BatchHeader",
+    "BinaryColumn",
+    "Columns",
+    "HeaderColumn",
+    "Headers",
+    "Record",
+    "RecordBatch",
+    "RecordBody",
+    "RecordHeader",
+    "Records",
+    "build_batch",
+    "check_bytes",
+    "parse_batch",
+    "read_batches",
+    "rebased",
+]
 
 MAGIC = 2
 NO_PRODUCER_ID = -1
-NO_TIMESTAMP = -1
 NO_SEQUENCE = -1
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_SIZE = _HEADER.size
-"""Bytes of a batch before its records."""
-LENGTH_END = 12
-"""The length field counts the bytes from here on."""
-_MAGIC_AT = 16
-_CRC_START = 21
-_COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+@wire.message(key=-1, versions="2")
+class BatchHeader:
+    """What stands before the records of a batch."""
+
+    base_offset: int = wire.wire(Int64)
+    """Offset of the first record; the broker sets it."""
+    length: int = wire.wire(Int32)
+    """Bytes of the batch behind this field."""
+    partition_leader_epoch: int = wire.wire(Int32)
+    """Of the leader that appended the batch; the broker sets it."""
+    magic: int = wire.wire(Int8)
+    """2. It is at the same place in the older formats."""
+    crc: int = wire.wire(UInt32)
+    """CRC-32C of all that follows it."""
+    attributes: int = wire.wire(Int16)
+    """Bits 0-2: compression; 3: LogAppendTime; 4: transactional; 5: control; 6: `base_timestamp` is a delete horizon"""
+    last_offset_delta: int = wire.wire(Int32)
+    """From `base_offset` to the last record that the batch ever had: compaction may have removed it."""
+    base_timestamp: int = wire.wire(Int64)
+    """What the records' timestamps count from: the first's, unless bit 6 is set."""
+    max_timestamp: int = wire.wire(Int64)
+    """The largest; with LogAppendTime that of every record."""
+    producer_id: int = wire.wire(Int64)
+    """-1 without idempotence."""
+    producer_epoch: int = wire.wire(Int16)
+    base_sequence: int = wire.wire(Int32)
+    """Of the first record; -1 without idempotence."""
+    count: int = wire.wire(Int32)
+    """Records that follow."""
 
 
 @wire.struct
@@ -64,33 +119,35 @@ class RecordBody:
     headers: tuple[RecordHeader, ...] = wire.wire(VarArray(RecordHeader))
 
 
-@dataclass(slots=True)
-class Record:
-    """One record as a consumer sees it.
-
-    Attributes:
-        offset: its place in the partition.
-        timestamp: milliseconds since 1970; -1 where there is none.
-        key, value: bytes, or ``None`` (a null value is a tombstone in compacted topics).
-        headers: pairs in the producer's order; names may repeat.
-    """
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+@wire.message(key=-1, versions="2")
+class _Length:
+    length: int = wire.wire(VarInt)
 
 
-@dataclass(slots=True)
-class Columns:
-    """The records of one batch as lists of equal length, one per field of `Record`."""
+_HEADER_FIELDS = wire.tree(BatchHeader, 2, False).members
+_HEADER = struct.Struct(">" + "".join(node.fmtstr[1] for _, node in _HEADER_FIELDS))
+"""`BatchHeader` as `struct` reads it at once."""
+HEADER_SIZE = _HEADER.size
+"""Bytes of a batch before its records."""
 
-    offsets: list[int]
-    timestamps: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[Headers]
+
+def _end_of(field: str) -> int:
+    """Where a field of `BatchHeader` ends."""
+    names = [name for name, _ in _HEADER_FIELDS]
+    return sum(node.sizeof() for _, node in _HEADER_FIELDS[: names.index(field) + 1])
+
+
+LENGTH_END = _end_of("length")
+"""The length field counts the bytes from here on."""
+_EPOCH_END = _MAGIC_AT = _end_of("partition_leader_epoch")
+_CRC_END = _end_of("crc")
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+_INT32_MAX = (1 << 31) - 1
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -145,16 +202,16 @@ class RecordBatch:
         return bool(self.attributes & _CONTROL)
 
     @property
+    def delete_horizon(self) -> int | None:
+        """When compaction may remove the batch's tombstones or marker, in ms since 1970; ``None`` where none is set."""
+        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
+
+    @property
     def crc_matches(self) -> bool:
-        return crc32c(self.data[_CRC_START:]) == self.crc
+        return crc32c(self.data[_CRC_END:]) == self.crc
 
-    def records(self, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
-        """The records, decompressed. Arguments and errors are those of `columns`."""
-        columns = self.columns(limit)
-        return list(map(Record, columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers))
-
-    def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
-        """The records, decompressed, field by field: faster than one object for each.
+    def records(self, limit: int = DECOMPRESSED_LIMIT) -> Records:
+        """The records, decompressed and found whole.
 
         Args:
             limit: bytes that they may take when decompressed.
@@ -162,14 +219,45 @@ class RecordBatch:
         Raises:
             DecodeError: they are damaged, not as many as `count` says, or larger than ``limit``.
         """
-        body = decompress(self.compression, self.data[HEADER_SIZE:], limit)
-        columns = _parse_columns(body, self.count)
-        columns.offsets = _based(self.base_offset, columns.offsets, "offset")
-        if self.log_append_time:
-            columns.timestamps = [self.max_timestamp] * self.count
-        else:
-            columns.timestamps = _based(self.base_timestamp, columns.timestamps, "timestamp")
-        return columns
+        body: Buffer = self.data[HEADER_SIZE:]
+        if self.attributes & _COMPRESSION_MASK:
+            body = decompress(self.compression, body, limit)
+        if not 0 <= self.count * LEAST_RECORD <= len(body) <= _INT32_MAX:
+            raise DecodeError(f"{self.count} records in {len(body)} bytes", "records")
+        stamp = self.max_timestamp if self.attributes & _LOG_APPEND_TIME else None
+        try:
+            return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
+        except DamagedRecord as damaged:
+            raise self._explained(bytes(body), damaged.row) from None
+
+    def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
+        """The records, decompressed, field by field. Arguments and errors are those of `records`."""
+        return Columns.of((self.records(limit),))
+
+    def _explained(self, body: bytes, row: int) -> DecodeError:
+        """What is wrong with record ``row``, the first that is damaged."""
+        end = 0
+        for _ in range(row):
+            length, start = _read_length(body, end)
+            end = start + length
+        if row == self.count:
+            return DecodeError(f"{len(body) - end} bytes behind the last of {row} records", "records", end)
+        start = end
+        try:
+            length, start = _read_length(body, end)
+            if not 0 <= length <= len(body) - start:
+                return DecodeError(f"record of {length} bytes with {len(body) - start} left", f"records[{row}]", end)
+            read, size = parse(RecordBody, 2, body[start : start + length])
+        except DecodeError as error:
+            path = f"records[{row}]{error.path.removeprefix(RecordBody.__name__)}"
+            return DecodeError(error.reason, path, start + error.offset)
+        if size != length:
+            return DecodeError(f"record of {length} bytes ends after {size}", f"records[{row}]", start + size)
+        if not _INT64_MIN <= self.base_offset + read.offset_delta <= _INT64_MAX:
+            return DecodeError("the offset does not fit 64 bits", f"records[{row}].offset_delta", start)
+        if not self.log_append_time and not _INT64_MIN <= self.base_timestamp + read.timestamp_delta <= _INT64_MAX:
+            return DecodeError("the timestamp does not fit 64 bits", f"records[{row}].timestamp_delta", start)
+        return DecodeError("the bytes have changed while they were read", f"records[{row}]", start)
 
 
 def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
@@ -224,53 +312,15 @@ def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> byt
     return b"".join((head, partition_leader_epoch.to_bytes(4, "big", signed=True), memoryview(batch)[16:]))
 
 
-class BatchBuilder:
+class BatchBuilder(Appender):
     """Collects records and builds one batch of them."""
 
-    __slots__ = ("_base_timestamp", "_body", "_max_timestamp", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._body = bytearray()
-        self._base_timestamp = NO_TIMESTAMP
-        self._max_timestamp = NO_TIMESTAMP
+    __slots__ = ()
 
     @property
     def size(self) -> int:
         """Bytes of the batch before compression."""
-        return HEADER_SIZE + len(self._body)
-
-    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Add a record; return its index in the batch. ``timestamp`` in milliseconds since 1970.
-
-        Raises:
-            EncodeError: a key, value or header is not bytes, or the timestamp is no integer of 64 bits or too far from
-                the first one's; nothing is added.
-        """
-        index = self.count
-        try:
-            if not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise EncodeError(f"the timestamp {timestamp} does not fit 64 bits")
-            record = b"".join(
-                (
-                    b"\0",
-                    _varint(timestamp - (self._base_timestamp if index else timestamp)),
-                    _varint(index),
-                    b"\1" if key is None else _varint(len(key)) + key if type(key) is bytes else _sized(key),
-                    b"\1" if value is None else _varint(len(value)) + value if type(value) is bytes else _sized(value),
-                    _header_bytes(headers) if headers else b"\0",
-                )
-            )
-        except (TypeError, ValueError):  # found out by failing, so that a good record pays nothing
-            check_bytes(key, value, headers)
-            raise EncodeError(f"the timestamp is {timestamp!r}, and must be an int of milliseconds") from None
-        if index == 0:
-            self._base_timestamp = self._max_timestamp = timestamp
-        self._body += _varint(len(record)) + record
-        self.count = index + 1
-        if timestamp > self._max_timestamp:
-            self._max_timestamp = timestamp
-        return index
+        return HEADER_SIZE + len(self.body)
 
     def build(
         self,
@@ -280,7 +330,7 @@ class BatchBuilder:
         level: int | None = None,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = -1,
-        base_sequence: int = -1,
+        base_sequence: int = NO_SEQUENCE,
         partition_leader_epoch: int = -1,
         transactional: bool = False,
         control: bool = False,
@@ -290,236 +340,41 @@ class BatchBuilder:
         Raises:
             EncodeError: a number does not fit its field, or the records the 2 GiB of a batch.
         """
-        body = compress(compression, self._body, level)
+        body: Buffer = self.body
+        if len(body) > _INT32_MAX - HEADER_SIZE:
+            raise EncodeError(f"{len(body)} bytes of records are more than the 2 GiB of a batch")
+        if compression:
+            body = compress(compression, body, level)
         attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+        covered = (
+            attributes,
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
         try:
-            head = _HEADER.pack(
-                base_offset,
-                HEADER_SIZE - LENGTH_END + len(body),
-                partition_leader_epoch,
-                MAGIC,
-                0,
-                attributes,
-                self.count - 1,
-                self._base_timestamp,
-                self._max_timestamp,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                self.count,
-            )
+            length = HEADER_SIZE - LENGTH_END + len(body)
+            before = (base_offset, length, partition_leader_epoch, MAGIC)
+            head = _HEADER.pack(*before, 0, *covered)
+            crc = crc32c(body, crc32c(head[_CRC_END:]))
+            head = _HEADER.pack(*before, crc, *covered)
         except struct.error as error:
             raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
-        batch = bytearray(head)
-        batch += body
-        batch[_CRC_START - 4 : _CRC_START] = crc32c(memoryview(batch)[_CRC_START:]).to_bytes(4, "big")
-        return bytes(batch)
+        return b"".join((head, body))
 
 
 def build_batch(records: Iterable[Record], *, compression: Compression = Compression.NONE) -> bytes:
     """One batch of ``records``, numbered from offset 0."""
     builder = BatchBuilder()
-    for record in records:
-        builder.append(record.timestamp, record.key, record.value, record.headers)
+    builder.extend(records)
     return builder.build(compression=compression)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The loops.
-
-
-def _encode_varint(value: int) -> bytes:
-    if not _INT64_MIN <= value <= _INT64_MAX:
-        raise EncodeError(f"{value} does not fit a varint of 64 bits")
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_SMALL = [_encode_varint(value) for value in range(8192)]
-
-
-def _varint(value: int) -> bytes:
-    return _SMALL[value] if 0 <= value < 8192 else _encode_varint(value)
-
-
-def _sized(data: object) -> bytes:
-    """``data`` behind its length."""
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError
-    data = bytes(data)
-    return _varint(len(data)) + data
-
-
-def _header_bytes(headers: Headers) -> bytes:
-    parts = [_varint(len(headers))]
-    for key, value in headers:
-        parts += (_sized(str.encode(key)), b"\1" if value is None else _sized(value))
-    return b"".join(parts)
-
-
-def check_bytes(key: object, value: object, headers: object) -> None:
-    """Raise `EncodeError`, which says what to do, unless key and value are bytes and headers pairs of str and bytes."""
-    for what, given in (("key", key), ("value", value)):
-        if given is None or isinstance(given, bytes | bytearray | memoryview):
-            continue
-        if isinstance(given, str):
-            raise EncodeError(f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()")
-        raise EncodeError(f"the {what} is {type(given).__name__}, and must be bytes or None")
-    if not isinstance(headers, tuple | list):
-        raise EncodeError(f"headers are a tuple of pairs, not {type(headers).__name__}")
-    for header in headers:
-        match header:
-            case (str(name), None | bytes() | bytearray() | memoryview()):
-                try:
-                    name.encode()
-                except UnicodeEncodeError as error:
-                    raise EncodeError(f"the header name {name!r:.80} is not encodable: {error.reason}") from None
-            case _:
-                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
-
-
-def _parse_columns(body: bytes, count: int) -> Columns:
-    """The records of a decompressed body; offsets and timestamps are still deltas to the batch's."""
-    size = len(body)
-    if not 0 <= count <= size:
-        raise DecodeError(f"{count} records in {size} bytes")
-    columns = Columns([], [], [], [], [])
-    try:
-        end = _fill_columns(columns, body, count)
-    except IndexError:
-        raise DecodeError("bytes end within a record", offset=size) from None
-    except DecodeError as error:
-        error.path = f"records[{len(columns.headers)}]"
-        raise
-    if end != size:
-        raise DecodeError(f"{size - end} bytes behind the last of {count} records", offset=end)
-    return columns
-
-
-def _fill_columns(columns: Columns, body: bytes, count: int) -> int:
-    """Parse ``count`` records; return where the last one ends."""
-    # Varints of two bytes are read in place: a call would cost more than the rest of the field. No length is compared
-    # with what is left: a slice stops at the end of the body, and the record does not end where its length says.
-    add_offset, add_timestamp = columns.offsets.append, columns.timestamps.append
-    add_key, add_value, add_headers = columns.keys.append, columns.values.append, columns.headers.append
-    at = 0
-    for _ in range(count):
-        n = body[at]
-        at += 1
-        if n > 0x7F:
-            if (m := body[at]) < 0x80:
-                n, at = n + ((m - 1) << 7), at + 1
-            else:
-                n, at = _long_varint(body, at, 32)
-        end = at + ((n >> 1) ^ -(n & 1))
-        n = body[at + 1]  # behind the attributes
-        at += 2
-        if n > 0x7F:
-            if (m := body[at]) < 0x80:
-                n, at = n + ((m - 1) << 7), at + 1
-            else:
-                n, at = _long_varint(body, at, 64)
-        add_timestamp((n >> 1) ^ -(n & 1))
-        n = body[at]
-        at += 1
-        if n > 0x7F:
-            if (m := body[at]) < 0x80:
-                n, at = n + ((m - 1) << 7), at + 1
-            else:
-                n, at = _long_varint(body, at, 32)
-        add_offset((n >> 1) ^ -(n & 1))
-        n = body[at]
-        at += 1
-        if n > 0x7F:
-            n, at = _long_varint(body, at, 32)
-        if n & 1:
-            add_key(None if n == 1 else _bad_null(n, at))
-        else:
-            add_key(body[at : (at := at + (n >> 1))])
-        n = body[at]
-        at += 1
-        if n > 0x7F:
-            if (m := body[at]) < 0x80:
-                n, at = n + ((m - 1) << 7), at + 1
-            else:
-                n, at = _long_varint(body, at, 32)
-        if n & 1:
-            add_value(None if n == 1 else _bad_null(n, at))
-        else:
-            add_value(body[at : (at := at + (n >> 1))])
-        headers: Headers = ()
-        if body[at]:
-            headers, at = _read_headers(body, at, min(end, len(body)))
-        else:
-            at += 1
-        if at != end:
-            raise DecodeError(f"record ends at byte {at}, its length says {end}", offset=at)
-        add_headers(headers)
-    return at
-
-
-def _long_varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
-    """The varint whose first of several bytes lies before ``position``, before zigzag, and where it ends."""
-    value, shift = body[position - 1] & 0x7F, 7
-    while shift < bits:
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> bits:
-                break
-            return value, position
-        shift += 7
-    raise DecodeError(f"varint of more than {bits} bits", offset=position - 1)
-
-
-def _bad_null(length: int, position: int) -> NoReturn:
-    raise DecodeError(f"bytes length of {-(length + 1 >> 1)}", offset=position - 1)
-
-
-def _read_varint(body: bytes, position: int) -> tuple[int, int]:
-    value, position = body[position], position + 1
-    if value > 0x7F:
-        value, position = _long_varint(body, position, 32)
-    return (value >> 1) ^ -(value & 1), position
-
-
-def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, start = _read_varint(body, position)
-    if size == -1:
-        return None, start
-    if not 0 <= size <= end - start:
-        raise DecodeError(f"{size} bytes wanted, {end - start} left in the record", offset=position)
-    return body[start : start + size], start + size
-
-
-def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
-    count, position = _read_varint(body, position)
-    if not 0 <= count <= end - position:
-        raise DecodeError(f"{count} headers with {end - position} bytes left", offset=position)
-    headers = []
-    for _ in range(count):
-        start = position
-        data, position = _read_bytes(body, position, end)
-        if data is None:
-            raise DecodeError("a header without a name", offset=start)
-        try:
-            name = data.decode()
-        except UnicodeDecodeError:
-            raise DecodeError("a header's name is not UTF-8", offset=start) from None
-        value, position = _read_bytes(body, position, end)
-        headers.append((name, value))
-    return tuple(headers), position
-
-
-def _based(base: int, deltas: list[int], what: str) -> list[int]:
-    """What ``deltas`` to ``base`` mean; a peer may send such that overflow."""
-    values = [base + delta for delta in deltas]
-    if values and not _INT64_MIN <= min(values) <= max(values) <= _INT64_MAX:
-        raise DecodeError(f"a record's {what} does not fit 64 bits")
-    return values
+def _read_length(body: bytes, at: int) -> tuple[int, int]:
+    """The length of the record that begins at ``at``, and where it ends."""
+    read, end = parse(_Length, 2, body[at : at + 5])
+    return read.length, at + end

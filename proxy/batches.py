@@ -1,15 +1,19 @@
 """Upstream batches, made of the records of one or several clients' batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.codec.compression import Compression
-from ottla.codec.records import BatchBuilder, Headers, parse_batch
+from ottla.codec.records import BatchBuilder, Headers, Record, parse_batch
 from ottla.proxy.control import Identity
 
 Row = tuple[int, bytes | None, bytes | None, Headers]
 """A record: timestamp in ms, key, value, headers."""
+
+
+def rows_of(records: Iterable[Record]) -> list[Row]:
+    return [(each.timestamp, each.key, each.value, each.headers) for each in records]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,7 @@ class Batch:
         """An attempt ended without an answer that says whether it was stored."""
 
     def add(self, rows: Sequence[Row], sender: Sender) -> None:
-        append = self.builder.append
-        self.parts.append(Part(sender, self.builder.count, len(rows)))
-        for timestamp, key, value, headers in rows:
-            append(timestamp, key, value, headers)
+        self.parts.append(Part(sender, self.builder.extend(rows), len(rows)))
 
     def seal(self, identity: Identity, sequence: int) -> bytes:
         if self.data is None:
@@ -73,8 +74,7 @@ class Batch:
     def single_parts(self) -> list["Batch"]:
         """A batch for each part."""
         assert self.data is not None, "only a batch that was refused is taken apart"
-        columns = parse_batch(self.data).columns()
-        rows = list(zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True))
+        rows = rows_of(parse_batch(self.data).records())
         batches = []
         for part in self.parts:
             batch = Batch(self.compression, self.since)

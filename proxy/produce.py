@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.compression import Compression
-from ottla.codec.records import MAGIC, NO_PRODUCER_ID, Columns, RecordBatch, parse_batch
+from ottla.codec.records import MAGIC, NO_PRODUCER_ID, RecordBatch, parse_batch
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BrokerError,
@@ -29,7 +29,7 @@ from ottla.errors import (
     UnsupportedForMessageFormat,
     broker_error,
 )
-from ottla.proxy.batches import Result, Row
+from ottla.proxy.batches import Result, Row, rows_of
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.control import Control
@@ -214,9 +214,10 @@ class Rewriter:
         self, topic: str, partition: int, batch: RecordBatch, ways: Routes, window: "Window[ClientBatch] | None"
     ) -> ClientBatch:
         """The records by destination. Raises `InvalidRecord`: they are damaged."""
-        columns = _columns(batch)
+        records = _rows(batch)
+        keys = [key for _, key, _, _ in records]
         partition_of = ways.partition_of
-        destinations = [partition if key is None else partition_of(key) for key in columns.keys]
+        destinations = [partition if key is None else partition_of(key) for key in keys]
         sorted_batch = ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
@@ -225,7 +226,7 @@ class Rewriter:
             topic=topic,
             partition=partition,
             compression=Compression(batch.compression),
-            size=_size(columns),
+            size=_size(records),
             window=window,
             waiting=[],
             destinations=destinations,
@@ -234,8 +235,7 @@ class Rewriter:
         rows = sorted_batch.rows
         for destination in sorted(set(destinations)):
             rows[destination] = []
-        fields = zip(columns.timestamps, columns.keys, columns.values, columns.headers, strict=True)
-        for destination, row in zip(destinations, fields, strict=True):
+        for destination, row in zip(destinations, records, strict=True):
             rows[destination].append(row)
             if window is not None:
                 sorted_batch.fingerprints.append(hash(row))
@@ -243,7 +243,7 @@ class Rewriter:
             self._leave_out(sorted_batch, stored)
         tally = self._tally(topic)
         tally.records += batch.count
-        tally.keyless += columns.keys.count(None)
+        tally.keyless += keys.count(None)
         tally.misplaced += batch.count - destinations.count(partition)
         return sorted_batch
 
@@ -370,7 +370,7 @@ class Rewriter:
             return
         try:
             batch = parse_batch(data)
-            keys = batch.columns(DECOMPRESSED_LIMIT).keys
+            keys = batch.columns(DECOMPRESSED_LIMIT).keys.tolist()
         except DecodeError:
             return
         ways = self._routes.get(topic)
@@ -412,15 +412,18 @@ def _checked(data: Buffer, transactional: bool) -> RecordBatch:
     return batch
 
 
-def _columns(batch: RecordBatch) -> Columns:
+def _rows(batch: RecordBatch) -> list[Row]:
     try:
-        return batch.columns(DECOMPRESSED_LIMIT)
+        return rows_of(batch.records(DECOMPRESSED_LIMIT))
     except DecodeError as error:
         raise InvalidRecord(f"the records cannot be read: {error}") from None
 
 
-def _size(columns: Columns) -> int:
+def _size(rows: list[Row]) -> int:
     """Bytes that the records take in memory, about."""
-    keys, values = sum(map(len, filter(None, columns.keys))), sum(map(len, filter(None, columns.values)))
-    headers = sum(len(name) + len(value or b"") for each in columns.headers for name, value in each)
-    return keys + values + headers + _RECORD_OVERHEAD * len(columns.keys)
+    size = _RECORD_OVERHEAD * len(rows)
+    for _, key, value, headers in rows:
+        size += len(key or b"") + len(value or b"")
+        for name, content in headers:
+            size += len(name) + len(content or b"")
+    return size

@@ -8,10 +8,8 @@ Rules:
 Source: KafkaRecordToRowConverter.scala.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.codec.records import Headers, RecordBatch
+from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
+from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
 from ottla.spark.offsets import OffsetRange
 
@@ -75,83 +74,84 @@ def arrow_batches(
     for wanted, batch in fetched:
         if batch.control:
             continue
-        rows.add(wanted, batch, include_headers)
-        if len(rows.values) >= MAX_ROWS or rows.bytes >= MAX_BYTES:
+        rows.add(wanted, batch)
+        if rows.count >= MAX_ROWS or rows.bytes >= MAX_BYTES:
             whole = rows.to_arrow(include_headers)
             yield from (whole.slice(start, MAX_ROWS) for start in range(0, whole.num_rows, MAX_ROWS))
             rows = _Rows()
-    if rows.values:
+    if rows.count:
         yield rows.to_arrow(include_headers)
 
 
 class _Rows:
-    """Columns that grow batch by batch."""
+    """Records of several batches that become one of Arrow."""
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.topics: list[str] = []
-        self.partitions: list[int] = []
-        self.offsets: list[int] = []
-        self.timestamps: list[int] = []
-        self.timestamp_types: list[int] = []
-        self.headers: list[Headers] = []
+        self.count = self.bytes = 0
+        self.parts: list[Records] = []
+        self.origins: list[tuple[str, int, int, int]] = []
+        """Topic, partition, timestamp type and count of each part."""
 
-    def add(self, wanted: OffsetRange, batch: RecordBatch, include_headers: bool) -> None:
-        """Append the records of ``batch`` with an offset in ``wanted``."""
+    def add(self, wanted: OffsetRange, batch: RecordBatch) -> None:
+        """Take the records of ``batch`` with an offset in ``wanted``."""
         try:
-            columns = batch.columns()
+            records = batch.records().between(wanted.start, wanted.end)
         except DecodeError as error:
             error.path = f"{wanted.topic}-{wanted.partition}, batch at offset {batch.base_offset}: {error.path}"
             raise
-        inside = slice(bisect_left(columns.offsets, wanted.start), bisect_left(columns.offsets, wanted.end))
-        keys, values = columns.keys[inside], columns.values[inside]
-        count = len(values)
-        self.bytes += sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
-        self.keys += keys
-        self.values += values
-        self.topics += [wanted.topic] * count
-        self.partitions += [wanted.partition] * count
-        self.offsets += columns.offsets[inside]
-        self.timestamps += columns.timestamps[inside]
-        self.timestamp_types += [int(batch.log_append_time)] * count
-        if include_headers:
-            self.headers += columns.headers[inside]
+        self.count += len(records)
+        self.bytes += records.size
+        self.parts.append(records)
+        self.origins.append((wanted.topic, wanted.partition, int(batch.log_append_time), len(records)))
 
     def to_arrow(self, include_headers: bool) -> pa.RecordBatch:
         schema = arrow_schema(include_headers)
-        try:
-            timestamps = pc.multiply_checked(pa.array(self.timestamps, pa.int64()), 1000)
-        except (pa.ArrowInvalid, OverflowError) as error:
-            raise DecodeError(
-                f"{self.topics[0]}-{self.partitions[0]}, offsets from {self.offsets[0]} on: "
-                f"a timestamp of {max(self.timestamps, key=abs)} ms since 1970 is more than Spark can hold"
-            ) from error
-        columns = [
-            pa.array(self.keys, pa.binary()),
-            pa.array(self.values, pa.binary()),
-            pa.array(self.topics, pa.string()),
-            pa.array(self.partitions, pa.int32()),
-            pa.array(self.offsets, pa.int64()),
-            timestamps.view(schema.field("timestamp").type),
-            pa.array(self.timestamp_types, pa.int32()),
+        columns = Columns.of(self.parts)
+        topics, partitions, timestamp_types, counts = zip(*self.origins, strict=True)
+        arrays = [
+            _binary(columns.keys, pa.binary()),
+            _binary(columns.values, pa.binary()),
+            _repeated(topics, counts, pa.string()),
+            _repeated(partitions, counts, pa.int32()),
+            _numbers(columns.offsets, pa.int64()),
+            self._microseconds(columns).view(schema.field("timestamp").type),
+            _repeated(timestamp_types, counts, pa.int32()),
         ]
         if include_headers:
-            columns.append(_header_column(self.headers, schema.field("headers").type))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+            arrays.append(_headers(columns.headers, schema.field("headers").type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _microseconds(self, columns: Columns) -> pa.Int64Array:
+        try:
+            return pc.multiply_checked(_numbers(columns.timestamps, pa.int64()), 1000)
+        except pa.ArrowInvalid as error:
+            topic, partition, *_ = self.origins[0]
+            raise DecodeError(
+                f"{topic}-{partition}, offsets from {columns.offsets[0]} on: "
+                f"a timestamp of {max(columns.timestamps, key=abs)} ms since 1970 is more than Spark can hold"
+            ) from error
 
 
-def _header_column(rows: list[Headers], list_type: pa.ListType) -> pa.ListArray:
+def _numbers(column: memoryview, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+
+
+def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
+    buffers = [None if each is None else pa.py_buffer(each) for each in column.buffers]
+    return pa.Array.from_buffers(kind, len(column), buffers)
+
+
+def _repeated(values: Iterable[str | int], counts: Iterable[int], kind: pa.DataType) -> pa.Array:
+    """Each value so many times."""
+    runs = (pa.repeat(pa.scalar(value, kind), count) for value, count in zip(values, counts, strict=True))
+    return pa.concat_arrays(list(runs))
+
+
+def _headers(column: HeaderColumn, kind: pa.ListType) -> pa.ListArray:
     """A list of (key, value) for each row; null for a row without headers."""
-    starts: list[int | None] = []
-    count = 0
-    for headers in rows:
-        starts.append(count if headers else None)
-        count += len(headers)
-    pairs = list(chain.from_iterable(rows))
+    offsets = _numbers(column.offsets, pa.int32())
     items = pa.StructArray.from_arrays(
-        [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
-        fields=list(list_type.value_type),
+        [_binary(column.names, pa.string()), _binary(column.values, pa.binary())], fields=list(kind.value_type)
     )
-    return pa.ListArray.from_arrays(pa.array([*starts, count], pa.int32()), items, type=list_type)
+    nothing = pc.equal(offsets[:-1], offsets[1:])
+    return pa.ListArray.from_arrays(offsets, items, type=kind, mask=nothing)

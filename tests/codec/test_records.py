@@ -128,7 +128,7 @@ def test_what_the_declaration_builds_is_what_the_loops_read(bodies: list[tuple[i
         record = build(body, 2)
         declared += zigzag(len(record)) + record
     batch = batch_of(declared, len(bodies), base_offset=1 << 40, base_timestamp=NOW)
-    assert batch.records() == [
+    assert list(batch.records()) == [
         Record((1 << 40) + offset_delta, NOW + timestamp_delta, key, value, pairs)
         for timestamp_delta, offset_delta, key, value, pairs in bodies
     ]
@@ -174,7 +174,7 @@ def damaged_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
 @settings(max_examples=300, deadline=None)
 def test_loops_and_declaration_agree_on_damage(damaged: tuple[bytes, int]) -> None:
     body, count = damaged
-    assert outcome(lambda: batch_of(body, count).records()) == outcome(lambda: by_declaration(body, count))
+    assert outcome(lambda: list(batch_of(body, count).records())) == outcome(lambda: by_declaration(body, count))
 
 
 def outcome(read: Callable[[], list[Record]]) -> list[Record] | None:
@@ -192,7 +192,7 @@ def outcome(read: Callable[[], list[Record]]) -> list[Record] | None:
 @settings(max_examples=20, deadline=None)
 def test_records_come_back(compression: Compression, items: list[tuple[int, Any, Any, Headers]]) -> None:
     batch = parse_batch(build_batch(numbered(items), compression=compression))
-    assert batch.records() == numbered(items)
+    assert list(batch.records()) == numbered(items)
     assert batch.crc_matches
     assert batch.compression == compression
     assert (batch.base_timestamp, batch.max_timestamp) == (items[0][0], max(item[0] for item in items))
@@ -226,7 +226,7 @@ def test_what_aiokafka_builds_is_read(compression: Compression, items: list[tupl
     for offset, (timestamp, key, value, pairs) in enumerate(items):
         assert builder.append(offset, timestamp, key, value, list(pairs)) is not None
     [batch] = read_batches(bytes(builder.build()))
-    assert batch.records() == numbered(items)
+    assert list(batch.records()) == numbered(items)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 3, 11)
     assert batch.transactional
     assert not batch.control
@@ -235,11 +235,12 @@ def test_what_aiokafka_builds_is_read(compression: Compression, items: list[tupl
 def test_columns_are_the_records_by_field() -> None:
     records = [Record(0, NOW, b"a", None, (("h", b"1"),)), Record(1, NOW + 5, None, b"b")]
     columns = parse_batch(build_batch(records)).columns()
-    assert columns.offsets == [0, 1]
-    assert columns.timestamps == [NOW, NOW + 5]
-    assert columns.keys == [b"a", None]
-    assert columns.values == [None, b"b"]
-    assert columns.headers == [(("h", b"1"),), ()]
+    assert len(columns) == 2
+    assert columns.offsets.tolist() == [0, 1]
+    assert columns.timestamps.tolist() == [NOW, NOW + 5]
+    assert columns.keys.tolist() == list(columns.keys) == [b"a", None]
+    assert columns.values.tolist() == [None, b"b"]
+    assert columns.headers.tolist() == [(("h", b"1"),), ()]
 
 
 def test_the_header_carries_what_it_was_given() -> None:
@@ -274,7 +275,7 @@ def test_with_log_append_time_every_record_has_the_brokers_time() -> None:
 
 def test_a_batch_that_compaction_emptied_has_no_records() -> None:
     batch = batch_of(b"", 0)
-    assert batch.records() == []
+    assert list(batch.records()) == []
 
 
 @pytest.mark.parametrize(
@@ -293,7 +294,7 @@ def test_a_rebased_batch_keeps_its_crc() -> None:
     batch = parse_batch(rebased(memoryview(raw), 1 << 40, 17))
     assert batch.crc_matches
     assert (batch.base_offset, batch.partition_leader_epoch) == (1 << 40, 17)
-    assert batch.records() == [Record(1 << 40, NOW, b"k", b"v")]
+    assert list(batch.records()) == [Record(1 << 40, NOW, b"k", b"v")]
     assert parse_batch(rebased(raw, 0, -1)).partition_leader_epoch == -1
 
 
@@ -412,19 +413,20 @@ def test_a_record_that_lies_is_refused_with_its_place(changed: dict[str, bytes])
     for body, count in ((start, 2), (start + record_bytes(), 3)):
         with pytest.raises(DecodeError) as caught:
             batch_of(body, count).records()
-        assert caught.value.path == "records[1]" or "bytes end within a record" in caught.value.reason
+        assert caught.value.path.startswith("records[1]")
+        assert caught.value.offset >= len(record_bytes())
 
 
 def test_an_error_in_a_record_says_which() -> None:
-    with pytest.raises(DecodeError, match="a header's name is not UTF-8") as caught:
+    with pytest.raises(DecodeError, match="not UTF-8") as caught:
         batch_of(record_bytes() + record_bytes(headers=zigzag(1) + zigzag(1) + b"\xff" + zigzag(0)), 2).records()
-    assert caught.value.path == "records[1]"
-    assert caught.value.offset == len(record_bytes()) + 9
+    assert caught.value.path == "records[1].headers[0].key"
+    assert caught.value.offset == len(record_bytes()) + 10
 
 
 def test_a_header_that_runs_over_the_end_with_a_record_that_says_so_too_is_refused_in_place() -> None:
     honest = record_bytes(headers=zigzag(1) + zigzag(0) + zigzag(5) + b"hello")
-    with pytest.raises(DecodeError, match="5 bytes wanted, 1 left in the record") as caught:
+    with pytest.raises(DecodeError, match="record of 15 bytes with 11 left") as caught:
         batch_of(honest[:-4], 1).records()
     assert caught.value.path == "records[0]"
 
@@ -451,8 +453,9 @@ def test_many_headers_that_are_not_there_cost_nothing() -> None:
 def test_numbers_that_overflow_64_bits_are_refused(
     fields: dict[str, int], changed: dict[str, bytes], what: str
 ) -> None:
-    with pytest.raises(DecodeError, match=f"a record's {what} does not fit 64 bits"):
+    with pytest.raises(DecodeError, match=f"the {what} does not fit 64 bits") as caught:
         batch_of(record_bytes(**changed), 1, **fields).records()
+    assert caught.value.path == f"records[0].{what}_delta"
 
 
 @pytest.mark.parametrize("compression", [each for each in Compression if each], ids=lambda each: each.name)
@@ -517,7 +520,7 @@ def test_what_is_not_bytes_is_refused_and_nothing_is_added(record: tuple[Any, ..
         ("now", "the timestamp is 'now'"),
         (1 << 63, "the timestamp 9223372036854775808 does not fit 64 bits"),
         (-(1 << 63) - 1, "does not fit 64 bits"),
-        (-(1 << 63), "does not fit a varint of 64 bits"),
+        (-(1 << 63), "is more than 64 bits away from the first of the batch, 1700000000000"),
     ],
 )
 def test_a_timestamp_that_does_not_fit_is_refused_and_nothing_is_added(timestamp: Any, complaint: str) -> None:
@@ -546,7 +549,7 @@ def test_any_kind_of_bytes_is_taken() -> None:
     headers: Any = [("h", bytearray(b"x")), ("w", wide)]
     append(NOW, bytearray(b"k"), memoryview(b"value")[1:3], headers)
     append(NOW, wide, wide)
-    assert parse_batch(builder.build()).records() == [
+    assert list(parse_batch(builder.build()).records()) == [
         Record(0, NOW, b"k", b"al", (("h", b"x"), ("w", b"12345678"))),
         Record(1, NOW, b"12345678", b"12345678"),
     ]

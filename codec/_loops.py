@@ -1,0 +1,563 @@
+"""The loops over records in Python: what `ottla.codec._records` does in C, name for name.
+
+They are written by hand because a table is too slow for them; `ottla.codec.records.RecordBody` declares what they read
+and write, and the tests hold them to it.
+
+Rules:
+- A body is looked through whole before anybody sees a record of it. What is found damaged is only counted up to
+  (`DamagedRecord`): the declaration then reads that record again, and says what is wrong with it. So both engines give
+  the same error.
+- Nothing is appended in part: a record, or a list of them, is in the batch or not. What is refused is looked at again
+  by `refuse`, which says why; so good records pay nothing, and both engines complain in the same words.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
+from operator import gt
+from typing import TYPE_CHECKING, Any, NoReturn, overload
+
+from ottla.errors import EncodeError
+
+if TYPE_CHECKING:
+    from ottla.codec.columns import BinaryColumn, HeaderColumn
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, bytes | None]]
+
+LEAST_RECORD = 7
+"""Bytes of the shortest record: a length, six fields of a byte."""
+NO_TIMESTAMP = -1
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_INT32_MAX = (1 << 31) - 1
+
+
+class DamagedRecord(Exception):
+    """Record ``row`` of a body does not parse; or, where that is their count, something follows the last one."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading.
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Record:
+    """One record as a consumer sees it.
+
+    It keeps the bytes of its whole batch alive. Key, value and headers are made anew each time they are read (in C;
+    Python has them ready), so a value that is used twice belongs in a variable.
+
+    Attributes:
+        offset: its place in the partition.
+        timestamp: milliseconds since 1970; -1 where there is none.
+        key, value: bytes, or ``None`` (a null value is a tombstone in compacted topics).
+        headers: pairs in the producer's order; names may repeat.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    def __init__(
+        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> None:
+        # The slots themselves: half the time of what a frozen dataclass does.
+        _set_offset(self, offset)
+        _set_timestamp(self, timestamp)
+        _set_key(self, key)
+        _set_value(self, value)
+        _set_headers(self, headers)
+
+
+_set_offset, _set_timestamp, _set_key, _set_value, _set_headers = (
+    vars(Record)[name].__set__ for name in ("offset", "timestamp", "key", "value", "headers")
+)
+
+
+class Records:
+    """Records of one batch, in order; made by `RecordBatch.records`. A slice is `Records` again."""
+
+    __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values")
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[Headers] = []
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(Record, self._offsets, self._timestamps, self._keys, self._values, self._headers)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Records": ...
+    def __getitem__(self, index: int | slice) -> "Record | Records":
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise ValueError("records have no slices with steps")
+            return self._slice(start, stop)
+        try:
+            offset = self._offsets[index]
+        except IndexError:
+            raise IndexError(f"there is no record {index} among {len(self)}") from None
+        return Record(offset, self._timestamps[index], self._keys[index], self._values[index], self._headers[index])
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records from offset {self._offsets[0]} on>" if self._offsets else "<0 records>"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys and values."""
+        return sum(map(len, filter(None, self._keys))) + sum(map(len, filter(None, self._values)))
+
+    def between(self, start: int, stop: int) -> "Records":
+        """Those with offsets from ``start`` up to, not including, ``stop``: what a fetch wanted of its batches."""
+        offsets = self._offsets
+        return self._slice(bisect_left(offsets, start), bisect_left(offsets, stop))
+
+    def _slice(self, start: int, stop: int) -> "Records":
+        part = Records()
+        for name in Records.__slots__:
+            setattr(part, name, getattr(self, name)[start:stop])
+        return part
+
+
+def parse_records(
+    body: Buffer, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
+) -> Records:
+    """The ``count`` records of a decompressed body.
+
+    Args:
+        append_time: the timestamp of all of them, if the broker stamped them.
+
+    Raises:
+        DamagedRecord: they are damaged, not as many, or an offset or timestamp does not fit 64 bits.
+    """
+    data = body if type(body) is bytes else bytes(body)
+    records = Records()
+    damaged = None
+    try:
+        if _fill(records, data, count) != len(data):
+            damaged = count
+    except (IndexError, _Damaged):
+        damaged = len(records._headers)
+    read = len(records._headers)
+    overflow = _rebase(records._offsets, base_offset, read)
+    if append_time is not None:
+        records._timestamps = [append_time] * read
+    else:
+        overflow = min(overflow, _rebase(records._timestamps, base_timestamp, read))
+    if overflow < read:
+        raise DamagedRecord(overflow)
+    if damaged is not None:
+        raise DamagedRecord(damaged)
+    return records
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _rebase(deltas: list[int], base: int, count: int) -> int:
+    """Make of ``deltas`` to ``base`` what they mean; return which is the first that does not fit 64 bits."""
+    deltas[:] = [base + delta for delta in deltas]
+    if not deltas or _INT64_MIN <= min(deltas) <= max(deltas) <= _INT64_MAX:
+        return count
+    return next(row for row, value in enumerate(deltas) if not _INT64_MIN <= value <= _INT64_MAX)
+
+
+def _fill(records: Records, body: bytes, count: int) -> int:
+    """Parse ``count`` records, offsets and timestamps still deltas to the batch's; return where the last one ends."""
+    # Varints of two bytes are read in place: a call would cost more than the rest of the field. No length is compared
+    # with what is left: a slice stops at the end of the body, and the record does not end where its length says.
+    add_offset, add_timestamp = records._offsets.append, records._timestamps.append
+    add_key, add_value, add_headers = records._keys.append, records._values.append, records._headers.append
+    at = 0
+    for _ in range(count):
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, 32)
+        end = at + ((n >> 1) ^ -(n & 1))
+        n = body[at + 1]  # behind the attributes
+        at += 2
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, 64)
+        add_timestamp((n >> 1) ^ -(n & 1))
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, 32)
+        add_offset((n >> 1) ^ -(n & 1))
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            n, at = _long_varint(body, at, 32)
+        if n & 1:
+            if n != 1:
+                raise _Damaged
+            add_key(None)
+        else:
+            add_key(body[at : (at := at + (n >> 1))])
+        n = body[at]
+        at += 1
+        if n > 0x7F:
+            if (m := body[at]) < 0x80:
+                n, at = n + ((m - 1) << 7), at + 1
+            else:
+                n, at = _long_varint(body, at, 32)
+        if n & 1:
+            if n != 1:
+                raise _Damaged
+            add_value(None)
+        else:
+            add_value(body[at : (at := at + (n >> 1))])
+        headers: Headers = ()
+        if body[at]:
+            headers, at = _read_headers(body, at, min(end, len(body)))
+        else:
+            at += 1
+        if at != end:
+            raise _Damaged
+        add_headers(headers)
+    return at
+
+
+def _long_varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
+    """The varint whose first of several bytes lies before ``position``, before zigzag, and where it ends."""
+    value, shift = body[position - 1] & 0x7F, 7
+    while shift < bits:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> bits:
+                break
+            return value, position
+        shift += 7
+    raise _Damaged
+
+
+def _read_varint(body: bytes, position: int) -> tuple[int, int]:
+    value, position = body[position], position + 1
+    if value > 0x7F:
+        value, position = _long_varint(body, position, 32)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    size, start = _read_varint(body, position)
+    if size == -1:
+        return None, start
+    if not 0 <= size <= end - start:
+        raise _Damaged
+    return body[start : start + size], start + size
+
+
+def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = _read_varint(body, position)
+    if not 0 <= count <= end - position:
+        raise _Damaged
+    headers = []
+    for _ in range(count):
+        data, position = _read_bytes(body, position, end)
+        if data is None:
+            raise _Damaged
+        try:
+            name = data.decode()
+        except UnicodeDecodeError:
+            raise _Damaged from None
+        value, position = _read_bytes(body, position, end)
+        headers.append((name, value))
+    return tuple(headers), position
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Columns.
+
+
+Parts = tuple[memoryview, memoryview, memoryview | None]
+"""The buffers of a `BinaryColumn`: offsets, data, validity."""
+Gathered = tuple[memoryview, memoryview, Parts, Parts, tuple[memoryview, Parts, Parts] | None]
+"""The buffers of `Columns`: offsets, timestamps, keys, values, headers; ``None`` where no record has any header."""
+
+
+def gather(parts: Sequence[Records]) -> Gathered:
+    """The records of ``parts``, one behind the other, as columns.
+
+    Raises:
+        OverflowError: the keys, values, or names or values of headers take more than 2 GiB: offsets have 32 bits.
+    """
+    of_all = [each for part in parts for each in part._headers]
+    headers = None
+    if any(of_all):
+        pairs = list(chain.from_iterable(of_all))
+        names, values = [name.encode() for name, _ in pairs], [value for _, value in pairs]
+        headers = _offsets(map(len, of_all)), _column(names), _column(values)
+    return (
+        memoryview(array("q", chain.from_iterable(part._offsets for part in parts))).toreadonly(),
+        memoryview(array("q", chain.from_iterable(part._timestamps for part in parts))).toreadonly(),
+        _column([key for part in parts for key in part._keys]),
+        _column([value for part in parts for value in part._values]),
+        headers,
+    )
+
+
+def _offsets(sizes: Iterable[int]) -> memoryview:
+    return memoryview(array("i", accumulate(sizes, initial=0))).toreadonly()
+
+
+def _column(items: Sequence[bytes | None]) -> Parts:
+    present = [item for item in items if item is not None]
+    validity = None
+    if len(present) != len(items):
+        bits = "".join("0" if item is None else "1" for item in reversed(items))
+        validity = memoryview(int(bits, 2).to_bytes((len(items) + 7) // 8, "little"))
+    data = b"".join(present)
+    if len(data) > _INT32_MAX:
+        raise OverflowError
+    return _offsets(0 if item is None else len(item) for item in items), memoryview(data), validity
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing.
+
+
+def _encode_varint(value: int) -> bytes:
+    if not _INT64_MIN <= value <= _INT64_MAX:
+        raise ValueError
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_SMALL = [_encode_varint(value) for value in range(8192)]
+
+
+def _varint(value: int) -> bytes:
+    return _SMALL[value] if 0 <= value < 8192 else _encode_varint(value)
+
+
+def _sized(data: object) -> bytes:
+    """``data`` behind its length."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError
+    data = bytes(data)
+    return _varint(len(data)) + data
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """The headers of a record behind their count.
+
+    Raises:
+        EncodeError: they are not pairs of str and bytes.
+    """
+    if not isinstance(headers, tuple | list):
+        raise EncodeError(f"headers are a tuple of pairs, not {type(headers).__name__}")
+    parts = [_varint(len(headers))]
+    for header in headers:
+        match header:
+            case (str(name), None | bytes() | bytearray() | memoryview() as value):
+                try:
+                    parts += (_sized(name.encode()), b"\1" if value is None else _sized(value))
+                except UnicodeEncodeError as error:
+                    raise EncodeError(f"the header name {name!r:.80} is not encodable: {error.reason}") from None
+                except ValueError as error:
+                    raise EncodeError(f"the value of header {name!r:.80} cannot be read: {error}") from None
+            case _:
+                raise EncodeError(f"headers are pairs of a str and bytes or None, not {header!r:.80}")
+    return b"".join(parts)
+
+
+class Appender:
+    """Encodes records one behind the other.
+
+    Attributes:
+        count: of the records so far.
+        base_timestamp, max_timestamp: the first and the largest; -1 where there are none yet.
+    """
+
+    __slots__ = ("_body", "base_timestamp", "count", "max_timestamp")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self._body = bytearray()
+
+    @property
+    def body(self) -> memoryview:
+        """The records; nothing can be appended while somebody holds it."""
+        return memoryview(self._body)
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        """Add a record; return its index in the batch. ``timestamp`` in milliseconds since 1970.
+
+        Raises:
+            EncodeError: a key, value or header is not bytes, or the timestamp is no integer of 64 bits or too far from
+                the first one's; nothing is added.
+        """
+        index = self.count
+        try:
+            if not _INT64_MIN <= timestamp <= _INT64_MAX:
+                raise ValueError
+            record = b"".join(
+                (
+                    b"\0",
+                    _varint(timestamp - (self.base_timestamp if index else timestamp)),
+                    _varint(index),
+                    b"\1" if key is None else _varint(len(key)) + key if type(key) is bytes else _sized(key),
+                    b"\1" if value is None else _varint(len(value)) + value if type(value) is bytes else _sized(value),
+                    b"\0" if headers == () else encode_headers(headers),
+                )
+            )
+        except (TypeError, ValueError):  # found out by failing, so that a good record pays nothing
+            refuse(timestamp, key, value, headers, self.base_timestamp if index else None)
+        self._body += _varint(len(record)) + record
+        if index == 0:
+            self.base_timestamp = self.max_timestamp = timestamp
+        elif timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.count = index + 1
+        return index
+
+    def extend(self, records: "Iterable[Record | tuple[Any, ...]]") -> int:
+        """Add many records, or none of them; return the index of the first.
+
+        Args:
+            records: `Record`s, of which the offset is left out, or tuples ``(timestamp, key, value)`` or
+                ``(timestamp, key, value, headers)``. `Records` are copied without a look at each.
+
+        Raises:
+            EncodeError: as `append`.
+        """
+        before = (len(self._body), self.count, self.base_timestamp, self.max_timestamp)
+        try:
+            for record in records:
+                if type(record) is Record:
+                    self.append(record.timestamp, record.key, record.value, record.headers)
+                elif isinstance(record, tuple) and 3 <= len(record) <= 4:
+                    self.append(*record)
+                else:
+                    refuse_record(record)
+        except BaseException:
+            del self._body[before[0] :]
+            _, self.count, self.base_timestamp, self.max_timestamp = before
+            raise
+        return before[1]
+
+    def extend_columns(
+        self, timestamps: Buffer, keys: "BinaryColumn", values: "BinaryColumn", headers: "HeaderColumn | None" = None
+    ) -> int:
+        """Add a record for each row of some columns, or none of them; return the index of the first.
+
+        Args:
+            timestamps: integers of 64 bits, in milliseconds since 1970.
+
+        Raises:
+            EncodeError: the columns do not fit together, or as `append`.
+        """
+        check_columns(timestamps, keys, values, headers)
+        stamps = memoryview(timestamps).cast("B").cast("q")
+        return self.extend(zip(stamps, keys, values, repeat(()) if headers is None else headers, strict=False))
+
+
+def check_bytes(key: object, value: object, headers: object) -> None:
+    """Raise `EncodeError`, which says what to do, unless key and value are bytes and headers pairs of str and bytes."""
+    for what, given in (("key", key), ("value", value)):
+        if given is None:
+            continue
+        if isinstance(given, bytes | bytearray | memoryview):
+            try:
+                memoryview(given)
+            except ValueError as error:
+                raise EncodeError(f"the {what} cannot be read: {error}") from None
+        elif isinstance(given, str):
+            raise EncodeError(f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()")
+        else:
+            raise EncodeError(f"the {what} is {type(given).__name__}, and must be bytes or None")
+    encode_headers(headers)  # type: ignore[arg-type] # which it finds out
+
+
+def refuse(timestamp: object, key: object, value: object, headers: object, first: int | None) -> NoReturn:
+    """Say why a record cannot be appended behind one of timestamp ``first``.
+
+    Raises:
+        EncodeError: always.
+    """
+    check_bytes(key, value, headers)
+    if not isinstance(timestamp, int):
+        raise EncodeError(f"the timestamp is {timestamp!r:.80}, and must be an int of milliseconds")
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise EncodeError(f"the timestamp {timestamp!r:.80} does not fit 64 bits")
+    raise EncodeError(f"the timestamp {timestamp} is more than 64 bits away from the first of the batch, {first}")
+
+
+def refuse_record(record: object) -> NoReturn:
+    """Say what is no record. Raises `EncodeError`, always."""
+    shapes = "a Record, (timestamp, key, value) or (timestamp, key, value, headers)"
+    raise EncodeError(f"a record is {shapes}, not {record!r:.80}")
+
+
+def check_columns(
+    timestamps: Buffer, keys: "BinaryColumn", values: "BinaryColumn", headers: "HeaderColumn | None"
+) -> None:
+    """Raise `EncodeError` unless the columns are equally long, and their offsets lie within their data."""
+    rows, odd = divmod(memoryview(timestamps).nbytes, 8)
+    if odd or not rows == len(keys) == len(values):
+        raise EncodeError(f"{rows} timestamps, {len(keys)} keys and {len(values)} values")
+    _check_offsets("keys", keys, rows)
+    _check_offsets("values", values, rows)
+    if headers is None:
+        return
+    pairs = len(headers.names)
+    if len(headers) != rows or len(headers.values) != pairs:
+        raise EncodeError(f"headers of {len(headers)} rows for {rows}: {pairs} names, {len(headers.values)} values")
+    _check_steps("headers", headers.offsets, pairs)
+    _check_offsets("names of headers", headers.names, pairs)
+    _check_offsets("values of headers", headers.values, pairs)
+    if None in headers.names:
+        raise EncodeError("a header without a name")
+    try:
+        headers.tolist()
+    except UnicodeDecodeError as error:
+        raise EncodeError(f"a header's name is not UTF-8: {error.reason}") from None
+
+
+def _check_offsets(what: str, column: "BinaryColumn", rows: int) -> None:
+    if column.validity is not None and 8 * len(column.validity) < rows:
+        raise EncodeError(f"the validity of the {what} has {8 * len(column.validity)} bits for {rows} rows")
+    _check_steps(what, column.offsets, len(column.data))
+
+
+def _check_steps(what: str, offsets: memoryview, end: int) -> None:
+    steps = offsets.tolist()
+    if not steps or steps[0] < 0 or steps[-1] > end or any(map(gt, steps, steps[1:])):
+        raise EncodeError(f"the offsets of the {what} do not rise from 0 to {end} at most")
