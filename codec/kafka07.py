@@ -63,7 +63,7 @@ class ErrorCode(IntEnum):
     UNKNOWN = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
-    """The offset is no position in the log: deleted, not written yet, or (with luck) within a message."""
+    """The log has been deleted up to behind the offset, or does not reach it yet."""
     INVALID_MESSAGE = 2
     """A message has a wrong CRC."""
     WRONG_PARTITION = 3

@@ -20,6 +20,7 @@ Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, KIP-31 (relative offs
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import index
 from typing import TYPE_CHECKING
 
 from ottla.codec._engine import ENGINE
@@ -87,8 +88,13 @@ class Message:
         return self.magic > 0 and bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
+    def data(self) -> memoryview:
+        """Its bytes, made again."""
+        return memoryview(build(self, self.magic))
+
+    @property
     def crc_matches(self) -> bool:
-        return zlib.crc32(memoryview(build(self, self.magic))[_MAGIC_AT:]) == self.crc
+        return zlib.crc32(self.data[_MAGIC_AT:]) == self.crc
 
     def unwrapped(self, limit: int = DECOMPRESSED_LIMIT) -> list["Message"]:
         """The messages within, numbered and stamped as a consumer sees them; of a plain message, itself.
@@ -304,8 +310,11 @@ def wrapper(messages: Sequence[Message], compression: Compression, level: int | 
         level: as `ottla.codec.compression.LEVELS` says.
 
     Raises:
-        EncodeError: message sets have no such compression, or it has no such level, or a field does not fit.
+        EncodeError: there is nothing to wrap, or message sets have no such compression, or it has no such level, or a
+            field does not fit.
     """
+    if not messages:
+        raise EncodeError("a wrapper needs messages")
     if compression not in COMPRESSIONS:
         names = ", ".join(each.name.lower() for each in COMPRESSIONS)
         raise EncodeError(f"message sets cannot be compressed with {compression.name.lower()}, but with {names}")
@@ -346,11 +355,10 @@ def build_message_set(
     for each in records:
         if each.headers:
             raise EncodeError("a message cannot carry headers: they came with record batches, in Kafka 0.11")
-        if messages and each.offset <= messages[-1].offset:
-            raise EncodeError(f"offset {each.offset} after {messages[-1].offset}: the offsets of a message set ascend")
-        messages.append(
-            Message(offset=each.offset, magic=magic, timestamp=each.timestamp, key=each.key, value=each.value)
-        )
+        offset, timestamp = _integer(each.offset, "offset"), _integer(each.timestamp, "timestamp")
+        if messages and offset <= messages[-1].offset:
+            raise EncodeError(f"offset {offset} after {messages[-1].offset}: the offsets of a message set ascend")
+        messages.append(Message(offset=offset, magic=magic, timestamp=timestamp, key=each.key, value=each.value))
     if messages and compression != Compression.NONE:
         messages = [wrapper(messages, compression, level)]
     if log_append_time is not None:
@@ -360,3 +368,10 @@ def build_message_set(
             stamped.attributes |= _LOG_APPEND_TIME
             stamped.timestamp = log_append_time
     return b"".join(map(build_message, messages))
+
+
+def _integer(value: int, field: str) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise EncodeError(f"int wanted, not {type(value).__name__}", f"Message.{field}") from None

@@ -306,6 +306,7 @@ def test_a_record_set_of_all_formats_is_read_in_order() -> None:
     assert not any(part.control or part.transactional or part.log_append_time for part in parts)
     assert {part.producer_id for part in parts} == {-1}
     assert all(part.crc_matches for part in parts)
+    assert b"".join(part.data for part in parts) == upgraded_log()
     records = [record for part in parts for record in part.records()]
     assert [record.offset for record in records] == list(range(7))
     assert [record.value for record in records] == [b"a", b"b", b"c", b"d", b"e", None, b"f"]
@@ -483,14 +484,17 @@ def test_a_bomb_is_bounded_by_the_callers_limit(magic: int, compression: Compres
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_memory_and_time_grow_with_the_messages_only(magic: int) -> None:
-    record_set = build_message_set([Record(at, NOW, None, None) for at in range(2000)], magic=magic)
+    few, many = ([Record(at, NOW, None, None) for at in range(count)] for count in (250, 1000))
+    plain = build_message_set(many, magic=magic)
     tracemalloc.start()
     try:
-        read(record_set)
-        assert tracemalloc.get_traced_memory()[1] < 100 * len(record_set) + 2**20
+        read(plain)
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(plain) + 2**20
     finally:
         tracemalloc.stop()
-    assert seconds(record_set) < 12 * seconds(record_set[: len(record_set) // 4]), "linear would be 4"
+    for compression in (Compression.NONE, Compression.SNAPPY):
+        short, long = (build_message_set(each, magic=magic, compression=compression) for each in (few, many))
+        assert seconds(long) < 12 * seconds(short), "linear would be 4"
 
 
 def seconds(record_set: bytes) -> float:
@@ -534,6 +538,11 @@ class Unchecked(SimpleNamespace):
 def test_what_does_not_fit_is_refused_and_says_why(records: Any, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(EncodeError, match=complaint):
         build_message_set(records, **options)
+
+
+def test_a_wrapper_of_nothing_is_refused() -> None:
+    with pytest.raises(EncodeError, match="a wrapper needs messages"):
+        wrapper([], Compression.GZIP)
 
 
 @every_format
