@@ -75,6 +75,9 @@ cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject**, Py_ssize_t) except -1
     void Py_XDECREF(PyObject*)
     object PyList_AsTuple(object)
+    object PyMemoryView_FromObject(object)
+    Py_buffer* PyMemoryView_GET_BUFFER(object)
+    void PyObject_GC_UnTrack(object)
 
 # The codes of `program.Code`.
 cdef enum:
@@ -100,6 +103,7 @@ cdef struct Op:
     int length
     bint null
     bint ignorable
+    bint late  # the default is a struct, for which an empty slot stands
     uint32_t tag
     Py_ssize_t least
     Py_ssize_t slot
@@ -178,9 +182,7 @@ cdef class Struct:
 
     cdef int give_default(self, Op* op, object default) except -1:
         op.default = self.keep(default)
-        if op.struct == NULL and (program := programs.program_of_default(default)) is not None:
-            op.struct = self.keep(struct_of(program))
-            op.code = STRUCT
+        op.late = hasattr(default, "__wire__")
         return 0
 
     cdef int fill(self, Op* op, object each) except -1:
@@ -340,14 +342,16 @@ cdef inline int reraise() except -1:
 cdef object window(Cursor* c, Py_ssize_t size):
     need(c, size)
     if c.view == NULL:
-        view = memoryview(<object>c.data)
-        if view.format != "B" or view.ndim != 1:
-            view = view.cast("B")
+        view = memoryview(<object>c.data).cast("B")
         Py_INCREF(view)
         c.view = <PyObject*>view
-    cdef Py_ssize_t start = c.at - c.start
+    # What slicing a memoryview does, at half its price: another view of the same, made smaller.
+    made = PyMemoryView_FromObject(<object>c.view)
+    cdef Py_buffer* buffer = PyMemoryView_GET_BUFFER(made)
+    buffer.buf = <void*>c.at
+    buffer.len = buffer.shape[0] = size
     c.at += size
-    return (<object>c.view)[start : start + size]
+    return made
 
 
 cdef object uuid_at(const uint8_t* at):
@@ -437,6 +441,8 @@ cdef object parse_array(Cursor* c, Op* op):
         PyTuple_SET_ITEM(values, step.index, value)
         step.index += 1
     c.step = step.outer
+    if item.code <= BOOL:
+        PyObject_GC_UnTrack(values)  # numbers form no cycles: one thing less for the collector to look at
     return values
 
 
@@ -458,8 +464,8 @@ cdef object parse_struct(Cursor* c, Struct struct):
     op = struct.ops + struct.fields
     end = op + struct.tagged + struct.absent
     while op < end:
-        if slot_at(<PyObject*>made, op.slot)[0] == NULL:
-            set_slot(made, op.slot, <object>op.default if op.struct == NULL else copy(op, <object>op.default))
+        if not op.late and slot_at(<PyObject*>made, op.slot)[0] == NULL:
+            set_slot(made, op.slot, <object>op.default)
         op += 1
     c.step = step.outer
     return made
@@ -501,21 +507,6 @@ cdef int parse_tags(Cursor* c, Struct struct, object made) except -1:
         count -= 1
     set_slot(made, struct.tags_slot, NO_TAGS if unknown is None else unknown)
     return 0
-
-
-cdef object copy(Op* op, object value):
-    """A struct that is a default, for somebody who may change it."""
-    if op.struct == NULL or value is None:
-        return value
-    cdef Struct struct = <Struct>op.struct
-    cdef object made = allocate(struct.cls)
-    cdef Op* each = struct.ops
-    cdef Op* end = each + struct.fields + struct.tagged + struct.absent
-    while each < end:
-        set_slot(made, each.slot, copy(each, <object>slot_at(<PyObject*>value, each.slot)[0]))
-        each += 1
-    set_slot(made, struct.tags_slot, <object>slot_at(<PyObject*>value, struct.tags_slot)[0])
-    return made
 
 
 def parse(cls, version, data, Py_ssize_t offset=0):
@@ -713,10 +704,10 @@ cdef int build_array(Writer* w, Op* op, object value) except -1:
     return 0
 
 
-cdef inline object attribute(object value, Py_ssize_t slot):
-    cdef PyObject* found = slot_at(<PyObject*>value, slot)[0]
+cdef inline object attribute(object value, Op* op):
+    cdef PyObject* found = slot_at(<PyObject*>value, op.slot)[0]
     if found == NULL:
-        refuse()
+        return <object>op.default if op.late else getattr(value, <object>op.name)
     return <object>found
 
 
@@ -727,14 +718,14 @@ cdef int build_struct(Writer* w, Struct struct, object value) except -1:
     if type(value) is not struct.cls:
         refuse()
     while op < end:
-        each = attribute(value, op.slot)
+        each = attribute(value, op)
         if not op.ignorable and differs(op, each, <object>op.default):
             refuse()
         op += 1
     op = struct.ops
     end = op + struct.fields
     while op < end:
-        build_value(w, op, attribute(value, op.slot))
+        build_value(w, op, attribute(value, op))
         op += 1
     return build_tags(w, struct, value)
 
@@ -754,15 +745,15 @@ cdef bint structs_differ(Struct struct, object value, object default) except -1:
     cdef Op* op = struct.ops
     cdef Op* end = op + struct.fields + struct.tagged + struct.absent
     while op < end:
-        if differs(op, attribute(value, op.slot), attribute(default, op.slot)):
+        if differs(op, attribute(value, op), attribute(default, op)):
             return True
         op += 1
-    tags = attribute(value, struct.tags_slot)
+    tags = unknown_tags(struct, value)
     return tags is not NO_TAGS and tags != NO_TAGS
 
 
 cdef int build_tags(Writer* w, Struct struct, object value) except -1:
-    cdef object tags = attribute(value, struct.tags_slot)
+    cdef object tags = unknown_tags(struct, value)
     cdef Op* op = struct.ops + struct.fields
     cdef Op* end = op + struct.tagged
     cdef object each
@@ -774,7 +765,7 @@ cdef int build_tags(Writer* w, Struct struct, object value) except -1:
     if not struct.flexible:
         return refuse() if sent else 0
     while op < end:
-        each = attribute(value, op.slot)
+        each = attribute(value, op)
         if differs(op, each, <object>op.default):
             if sent is None:
                 sent, values = [], []
@@ -793,6 +784,13 @@ cdef int build_tags(Writer* w, Struct struct, object value) except -1:
             at, each = values[data]
             build_sized(w, struct.ops + <int>at, each)
     return 0
+
+
+cdef object unknown_tags(Struct struct, object value):
+    cdef PyObject* found = slot_at(<PyObject*>value, struct.tags_slot)[0]
+    if found == NULL:
+        refuse()
+    return <object>found
 
 
 cdef dict checked_tags(Struct struct, object tags):

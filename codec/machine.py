@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from ottla.codec import wire
-from ottla.codec.program import Code, Op, Program, Tagged, program, program_of_default
+from ottla.codec.program import Code, Op, Program, Tagged, program
 from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer
 
 T = TypeVar("T")
@@ -165,15 +165,9 @@ class _Reader(_Source):
         return made
 
     def default(self, target: str, default: Any) -> None:
-        """Write what sets a default; one that is a struct is made anew, as somebody may change it."""
-        if (inner := program_of_default(default)) is None:
+        """Write what sets a default; one that is a struct is made when somebody looks at it."""
+        if not hasattr(default, "__wire__"):
             self(f"{target} = {self.constant(default, 'default')}")
-            return
-        made = self.fresh("made")
-        self(f"{target} = {made} = new({self.constant(inner.cls, 'cls')})")
-        self(f"{made}.{UNKNOWN_TAGS} = NO_TAGS")
-        for field in inner.cls.__wire__:
-            self.default(f"{made}.{field.name}", getattr(default, field.name))
 
     def value(self, target: str, op: Op) -> None:
         """Write what reads a value to ``target``."""

@@ -18,7 +18,7 @@ before anything is allocated.
 import functools
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, cast
+from typing import Any
 
 from construct import Construct
 
@@ -101,7 +101,10 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """A field that the version lacks: it parses to its default, and must equal it to be built, unless ``ignorable``."""
+    """A field that the version lacks: it parses to its default, and must equal it to be built, unless ``ignorable``.
+
+    Where the default is a struct, machines leave the slot empty: see `wire.struct`.
+    """
 
     name: str
     default: Any
@@ -133,11 +136,6 @@ def program(cls: Any, version: int) -> Program:
         KeyError: the class has no such version.
     """
     return _struct(wire.message_tree(cls, version))
-
-
-def program_of_default(default: Any) -> Program | None:
-    """Where a default is itself a struct, a program that names all of its attributes, so that it can be copied."""
-    return _struct(wire.tree(cast(Any, type(default)), 0, True)) if hasattr(default, "__wire__") else None
 
 
 @functools.cache

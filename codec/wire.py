@@ -601,22 +601,43 @@ def wire(
 def struct(cls: type[T]) -> type[T]:
     """Make a declared class a slotted, keyword-only dataclass that knows its wire fields."""
     fields: list[Field] = []
+    late: dict[str, Any] = {}
     for name in list(cls.__annotations__):
         spec = cls.__dict__[name]
         if not isinstance(spec, Field):
             raise TypeError(f"{cls.__name__}.{name} needs a wire(...) declaration")
         fields.append(dataclasses.replace(spec, name=name))
+        if hasattr(spec.absent_value, "__wire__"):
+            late[name] = spec.absent_value
         if spec.default is _REQUIRED:
             delattr(cls, name)
         elif hasattr(spec.default, "__wire__"):
             setattr(cls, name, dataclasses.field(default_factory=functools.partial(_copy, spec.default)))
         else:
             setattr(cls, name, spec.default)
+    if late:
+        cls.__getattr__ = _made_late(late)  # type: ignore[attr-defined] # new to the type
     cls.__annotations__[UNKNOWN_TAGS] = Mapping[int, bytes]
     setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=lambda: NO_TAGS, repr=False))  # new to the type
     made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
     made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
     return made
+
+
+def _made_late(defaults: dict[str, Any]) -> Callable[[Any, str], Any]:
+    """A ``__getattr__``, which Python asks for a slot that is empty.
+
+    Machines leave a slot empty whose default is a struct: hardly anybody looks at it, and making it would cost more
+    than parsing the rest (three such defaults for each partition of a Fetch).
+    """
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if name not in defaults:
+            raise AttributeError(f"{type(self).__name__} has no {name}", name=name, obj=self)
+        setattr(self, name, value := _copy(defaults[name]))
+        return value
+
+    return __getattr__
 
 
 @dataclasses.dataclass(frozen=True)

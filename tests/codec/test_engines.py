@@ -347,8 +347,11 @@ def test_slots_that_were_deleted_and_tags_that_cannot_be(cls: type[Any], version
         right = getattr(holder, name)
         delattr(holder, name)
         outcome = agree_on_value(value, version, f"{type(holder).__name__}.{name} deleted")
-        assert isinstance(outcome, Refused)
-        assert outcome.path.endswith(f".{name}") or "compared" in outcome.reason
+        if hasattr(holder, name):  # it is a struct, and its default is back
+            assert isinstance(outcome, Done)
+        else:
+            assert isinstance(outcome, Refused)
+            assert outcome.path.endswith(f".{name}") or "compared" in outcome.reason
         setattr(holder, name, right)
     for holder in holders.values():
         right = holder.unknown_tags
