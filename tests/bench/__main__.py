@@ -1,35 +1,56 @@
 """``make bench``: ours against others' on the same data, in the same run; the ratio is what counts.
 
-A case is a pair of functions that do the same work and return how many records (or messages) they handled. Rounds of
-the two alternate, so that a machine that slows down slows both; the best round of each counts, because noise only adds.
+Each round lets every way of a case work once, so that a machine that slows down slows all of them. A ratio is taken
+within each round: printed are its median, and in brackets the lowest and the highest. What counts is the time that
+the processor spent on us, so that other programs on the machine disturb less.
 """
 
+import os
+import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable
 
-from tests.bench import records
+from tests.bench import messages, records
 from tests.bench.case import Case
 
-ROUNDS = 7
-CASES: list[Case] = [*records.CASES]
+ROUNDS = 15
+SECONDS = 0.05
+"""For one way in one round, at least."""
+CASES: list[Case] = [*records.CASES, *messages.CASES]
 
 
 def per_second(work: Callable[[], int]) -> float:
-    start = time.perf_counter()
-    handled = work()
-    return handled / (time.perf_counter() - start)
+    handled, start = 0, time.process_time()
+    while (taken := time.process_time() - start) < SECONDS:
+        handled += work()
+    return handled / taken
+
+
+def measured(case: Case) -> list[str]:
+    """The table of a case, a line for each way."""
+    ways = case.ours | case.theirs
+    for work in ways.values():
+        work()  # what is made at the first use is not measured
+    rounds = [{name: per_second(work) for name, work in ways.items()} for _ in range(ROUNDS)]
+    lines = [f"{case.name:<44}{case.unit + '/s':>14}" + "".join(f"{f'× by {name}':>24}" for name in case.ours)]
+    for name in ways:
+        lines.append(f"  {name:<42}{statistics.median(each[name] for each in rounds):>14,.0f}")
+        for ours in case.ours:
+            ratios = [each[ours] / each[name] for each in rounds]
+            text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+            lines[-1] += f"{'' if name in case.ours else text:>24}"
+    return lines
 
 
 def main(wanted: list[str]) -> None:
     """Run the cases whose name contains one of ``wanted``; all without any."""
-    print(f"{'':<44}{'ours/s':>14}{'theirs/s':>14}{'ratio':>9}  theirs")
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load}\n")
     for case in CASES:
-        if wanted and not any(word in case.name for word in wanted):
-            continue
-        rounds = [(per_second(case.ours), per_second(case.theirs)) for _ in range(ROUNDS)]
-        ours, theirs = (max(rates) for rates in zip(*rounds, strict=True))
-        print(f"{case.name:<44}{ours:>14,.0f}{theirs:>14,.0f}{ours / theirs:>9.2f}  {case.peer}", flush=True)
+        if not wanted or any(word in case.name for word in wanted):
+            print(*measured(case), "", sep="\n", flush=True)
 
 
 if __name__ == "__main__":
