@@ -16,7 +16,7 @@ Errors:
     NO_REASSIGNMENT_IN_PROGRESS: there is nothing to cancel.
     INVALID_REPLICATION_FACTOR: more or fewer replicas than before, while `allow_replication_factor_change` is false.
     UNKNOWN_TOPIC_OR_PARTITION: no such partition.
-    NOT_CONTROLLER: the controller has moved: ask Metadata, retry (before brokers forwarded this).
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
     REQUEST_TIMED_OUT: it may have begun all the same: list before trying again.
 
 Versions:

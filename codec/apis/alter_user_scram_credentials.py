@@ -17,6 +17,7 @@ Errors:
     UNSUPPORTED_SASL_MECHANISM: not a mechanism that the cluster knows.
     UNACCEPTABLE_CREDENTIAL: an empty user name, or too few or too many iterations.
     UNSUPPORTED_VERSION: the cluster's `metadata.version` is older than SCRAM in KRaft.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
 
 Versions:
     0 (2.7)

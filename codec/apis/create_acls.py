@@ -1,8 +1,8 @@
 """CreateAcls (key 30): allow or deny principals to do something.
 
 Sent by administrators (Admin.createAcls, kafka-acls.sh --add) to any broker, which forwards it to the controller; from
-3.7 on to a controller, too. It takes the right to alter the cluster. The answer comes when the rules are stored, and
-before every broker applies them.
+4.0 on Java's Admin may ask a controller directly. It takes the right to alter the cluster. The answer comes when the
+rules are stored, and before every broker applies them.
 
 A rule says: this principal, from this host, is allowed or denied this operation on the resources that match a pattern.
 Deny beats allow; where a resource has rules and none of them allows, the answer is no. Where it has none,

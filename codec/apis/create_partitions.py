@@ -18,6 +18,7 @@ Errors:
     THROTTLING_QUOTA_EXCEEDED: over the quota on such changes (`controller_mutation_rate`); retry after
         `throttle_time_ms`. Before v3 the request is carried out, and the client throttled.
     REASSIGNMENT_IN_PROGRESS: the topic's partitions are moving; only brokers with ZooKeeper say so: wait.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
     REQUEST_TIMED_OUT: look whether it happened before trying again.
     INVALID_REQUEST: a topic comes twice.
 

@@ -1,8 +1,8 @@
 """DeleteAcls (key 31): remove the rules that filters match.
 
 Sent by administrators (Admin.deleteAcls, kafka-acls.sh --remove) to any broker, which forwards it to the controller;
-from 3.7 on to a controller, too. It takes the right to alter the cluster. What rules mean, and the enumerations, are
-in create_acls.py; filters compare as in DescribeAcls.
+from 4.0 on Java's Admin may ask a controller directly. It takes the right to alter the cluster. What rules mean, and
+the enumerations, are in create_acls.py; filters compare as in DescribeAcls.
 
 Each filter has its result, in the order of the request, with the rules that it removed. A filter that matches nothing
 succeeds. In a KRaft cluster all that succeeds happens at once; one request may remove at most 10,000 rules.

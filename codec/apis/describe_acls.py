@@ -1,8 +1,9 @@
 """DescribeAcls (key 29): which rules say who may do what.
 
 Sent by administrators (Admin.describeAcls, kafka-acls.sh --list) to any broker, which answers from what it knows; from
-3.7 on to a controller, too. It takes the right to describe the cluster. The request is one filter; the answer has the
-rules that fit it in every respect, by resource. What rules mean, and the enumerations, are in create_acls.py.
+4.0 on Java's Admin may ask a controller directly. It takes the right to describe the cluster. The request is one
+filter; the answer has the rules that fit it in every respect, by resource. What rules mean, and the enumerations, are
+in create_acls.py.
 
 Filters compare the text of a rule, they do not ask what it leads to: principal ``User:alice`` does not find the rules
 for ``User:*``, host ``10.0.0.1`` not those for ``*``. Only names do better, with `PatternType.MATCH`.

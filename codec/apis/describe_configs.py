@@ -30,7 +30,8 @@ from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message
 TOPIC = 2
 """The resource is a topic, by its name."""
 BROKER = 4
-"""The resource is a broker, by its id in decimal; ``""``: what is set for all brokers at run time."""
+"""The resource is a broker, or from 3.7 on a controller, by its id in decimal; ``""``: what is set for all
+brokers at run time."""
 BROKER_LOGGER = 8
 """The resource is the log levels of a broker, by its id in decimal (2.4+, KIP-412)."""
 CLIENT_METRICS = 16

@@ -14,7 +14,7 @@ Errors:
     ELIGIBLE_LEADERS_NOT_AVAILABLE: unclean: no replica is alive.
     UNKNOWN_TOPIC_OR_PARTITION: no such partition.
     CLUSTER_AUTHORIZATION_FAILED: the principal may not alter the cluster; for all partitions v0 shows an empty answer.
-    NOT_CONTROLLER: the controller has moved: ask Metadata, retry (before brokers forwarded this).
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
 
 Versions:
     0 (2.2): preferred elections only; the API was called ElectPreferredLeaders (KIP-183).

@@ -6,7 +6,7 @@ exist, are left out without an error, so a partition that was asked for and is a
 The moves are made with AlterPartitionReassignments.
 
 Errors:
-    NOT_CONTROLLER: the controller has moved: ask Metadata, retry (before brokers forwarded this).
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
 
 Versions:
     0 (2.4)

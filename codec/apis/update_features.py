@@ -13,7 +13,7 @@ Errors:
     INVALID_UPDATE_VERSION: a broker or controller does not support the level, `upgrade_type` does not allow the
         direction, the downgrade would lose metadata, or another feature must come first; the message says which.
     FEATURE_UPDATE_FAILED: it could not be stored (clusters with ZooKeeper).
-    NOT_CONTROLLER: the controller has moved: retry.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
 
 Versions:
     0 (2.7): `allow_downgrade` (KIP-584).
