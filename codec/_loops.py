@@ -11,6 +11,7 @@ Rules:
   by `refuse`, which says why; so good records pay nothing, and both engines complain in the same words.
 """
 
+import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,68 @@ class DamagedRecord(Exception):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading.
+
+_HEAD = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = _HEAD.size
+"""Bytes of a batch before its records."""
+_LENGTH_END = 12
+_MAGIC = 2
+
+
+class BatchHead:
+    """The fields of `ottla.codec.records.BatchHeader` that are not about its place, and the batch itself in `data`."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "count",
+        "crc",
+        "data",
+        "last_offset_delta",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+    )
+    base_offset: int
+    partition_leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    data: memoryview
+
+    def read(self, data: memoryview, offset: int) -> bool:
+        """Read the header of the batch that begins at ``data[offset]``; whether a whole batch of magic 2 does."""
+        if len(data) - offset < HEADER_SIZE:
+            return False
+        (
+            self.base_offset,
+            length,
+            self.partition_leader_epoch,
+            magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        ) = _HEAD.unpack_from(data, offset)
+        end = offset + _LENGTH_END + length
+        if magic != _MAGIC or end > len(data) or end - offset < HEADER_SIZE:
+            return False
+        self.data = data[offset:end]
+        return True
 
 
 @dataclass(frozen=True, slots=True, init=False)

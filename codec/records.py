@@ -20,14 +20,13 @@ Source: DefaultRecordBatch.java, DefaultRecord.java; KIP-534 for the delete hori
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from ottla.codec import wire
 from ottla.codec._engine import ENGINE
-from ottla.codec._loops import LEAST_RECORD, NO_TIMESTAMP, DamagedRecord, Headers, check_bytes
+from ottla.codec._loops import HEADER_SIZE, LEAST_RECORD, NO_TIMESTAMP, DamagedRecord, Headers, check_bytes
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress
 from ottla.codec.messages import parse
@@ -35,9 +34,9 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import CorruptMessage, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, Record, Records, parse_records
+    from ottla.codec._loops import Appender, BatchHead, Record, Records, parse_records
 else:
-    from ottla.codec._records import Appender, Record, Records, parse_records
+    from ottla.codec._records import Appender, BatchHead, Record, Records, parse_records
 
 __all__ = [
     "HEADER_SIZE",
@@ -124,23 +123,25 @@ class _Length:
     length: int = wire.wire(VarInt)
 
 
-_HEADER_FIELDS = wire.tree(BatchHeader, 2, False).members
-_HEADER = struct.Struct(">" + "".join(node.fmtstr[1] for _, node in _HEADER_FIELDS))
-"""`BatchHeader` as `struct` reads it at once."""
-HEADER_SIZE = _HEADER.size
-"""Bytes of a batch before its records."""
+_FIELDS = wire.tree(BatchHeader, 2, False).members
 
 
 def _end_of(field: str) -> int:
     """Where a field of `BatchHeader` ends."""
-    names = [name for name, _ in _HEADER_FIELDS]
-    return sum(node.sizeof() for _, node in _HEADER_FIELDS[: names.index(field) + 1])
+    index = [name for name, _ in _FIELDS].index(field)
+    return sum(node.sizeof() for _, node in _FIELDS[: index + 1])
+
+
+def _packer(start: int, stop: int) -> struct.Struct:
+    """The fields of `BatchHeader` within some bytes, as `struct` writes them at once."""
+    return struct.Struct(">" + "".join(node.fmtstr[1] for name, node in _FIELDS if start < _end_of(name) <= stop))
 
 
 LENGTH_END = _end_of("length")
 """The length field counts the bytes from here on."""
 _EPOCH_END = _MAGIC_AT = _end_of("partition_leader_epoch")
 _CRC_END = _end_of("crc")
+_BEFORE_CRC, _BEHIND_CRC = _packer(0, _CRC_END), _packer(_CRC_END, HEADER_SIZE)
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
@@ -150,22 +151,14 @@ _INT32_MAX = (1 << 31) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-@dataclass(slots=True)
-class RecordBatch:
-    """The header of a batch, and its bytes in `data` (header included)."""
+class RecordBatch(BatchHead):
+    """The fields of a `BatchHeader`, and the bytes of the batch in `data` (header included)."""
 
-    base_offset: int
-    partition_leader_epoch: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int
-    data: memoryview
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        names = (name for name, _ in _FIELDS if hasattr(self, name))
+        return f"RecordBatch({', '.join(f'{name}={getattr(self, name)}' for name in names)})"
 
     @property
     def last_offset(self) -> int:
@@ -266,22 +259,25 @@ def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
     Raises:
         DecodeError: it is torn, or not a batch of magic 2.
     """
-    view = memoryview(data)
-    left = len(view) - offset
-    if left > _MAGIC_AT and (magic := view[offset + _MAGIC_AT]) != MAGIC:
+    batch = RecordBatch()
+    if not batch.read(memoryview(data), offset):
+        raise _no_batch(memoryview(data), offset)
+    return batch
+
+
+def _no_batch(data: memoryview, offset: int) -> DecodeError:
+    """Why no whole batch begins at ``data[offset]``."""
+    left = len(data) - offset
+    if left > _MAGIC_AT and (magic := data[offset + _MAGIC_AT]) != MAGIC:
         old = "; message sets, of Kafka before 0.11, are not read" if magic < MAGIC else ""
-        raise DecodeError(f"record format (magic) {magic} instead of {MAGIC}{old}", offset=offset + _MAGIC_AT)
+        return DecodeError(f"record format (magic) {magic} instead of {MAGIC}{old}", offset=offset + _MAGIC_AT)
     if left < HEADER_SIZE:
-        raise DecodeError(f"{left} bytes are no record batch", offset=offset)
-    base_offset, length, epoch, _, crc, attributes, delta, base_ts, max_ts, pid, pepoch, seq, count = (
-        _HEADER.unpack_from(view, offset)
-    )
-    end = offset + LENGTH_END + length
-    if length < HEADER_SIZE - LENGTH_END or end > len(view):
-        raise DecodeError(f"batch of {length + LENGTH_END} bytes with {left} left", offset=offset)
-    return RecordBatch(
-        base_offset, epoch, crc, attributes, delta, base_ts, max_ts, pid, pepoch, seq, count, view[offset:end]
-    )
+        return DecodeError(f"{left} bytes are no record batch", offset=offset)
+    return DecodeError(f"batch of {_length_at(data, offset) + LENGTH_END} bytes with {left} left", offset=offset)
+
+
+def _length_at(data: memoryview, offset: int) -> int:
+    return int.from_bytes(data[offset + LENGTH_END - 4 : offset + LENGTH_END], "big", signed=True)
 
 
 def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
@@ -295,15 +291,18 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
         DecodeError: something that is no batch of magic 2 stands where one should.
     """
     view, offset = memoryview(data), 0
-    while len(view) - offset > _MAGIC_AT:
-        length = int.from_bytes(view[offset + 8 : offset + LENGTH_END], "big", signed=True)
-        if length > len(view) - offset - LENGTH_END and view[offset + _MAGIC_AT] == MAGIC:
-            return
-        batch = parse_batch(view, offset)
+    while True:
+        batch = RecordBatch()
+        if not batch.read(view, offset):
+            break
         if verify and not batch.crc_matches:
             raise CorruptMessage(f"batch at offset {batch.base_offset}")
         yield batch
         offset += len(batch.data)
+    left = len(view) - offset
+    torn = left > _MAGIC_AT and view[offset + _MAGIC_AT] == MAGIC and _length_at(view, offset) > left - LENGTH_END
+    if left > _MAGIC_AT and not torn:
+        raise _no_batch(view, offset)
 
 
 def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:
@@ -346,25 +345,23 @@ class BatchBuilder(Appender):
         if compression:
             body = compress(compression, body, level)
         attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
-        covered = (
-            attributes,
-            self.count - 1,
-            self.base_timestamp,
-            self.max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            self.count,
-        )
+        length = HEADER_SIZE - LENGTH_END + len(body)
         try:
-            length = HEADER_SIZE - LENGTH_END + len(body)
-            before = (base_offset, length, partition_leader_epoch, MAGIC)
-            head = _HEADER.pack(*before, 0, *covered)
-            crc = crc32c(body, crc32c(head[_CRC_END:]))
-            head = _HEADER.pack(*before, crc, *covered)
+            covered = _BEHIND_CRC.pack(
+                attributes,
+                self.count - 1,
+                self.base_timestamp,
+                self.max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                self.count,
+            )
+            crc = crc32c(body, crc32c(covered))
+            head = _BEFORE_CRC.pack(base_offset, length, partition_leader_epoch, MAGIC, crc)
         except struct.error as error:
             raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
-        return b"".join((head, body))
+        return b"".join((head, covered, body))
 
 
 def build_batch(records: Iterable[Record], *, compression: Compression = Compression.NONE) -> bytes:
