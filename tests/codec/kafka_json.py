@@ -13,28 +13,40 @@ from construct import Construct
 
 from ottla.codec import wire
 
-OTHER_NAMES = {
-    "enable2pc": "enable2Pc",
-    "kraft_version": "kRaftVersion",
-    "kraft_version_feature": "kRaftVersionFeature",
-}
-"""Ours -> Kafka's, where the rule does not lead from the one to the other."""
 Names = Mapping[tuple[str, str], str]
-"""Names that differ for a while: (struct, our name) -> Kafka's."""
+"""Names that do not follow the rule: (struct, our name) -> Kafka's."""
+NAMES: Names = {
+    ("InitProducerIdRequest", "enable2pc"): "enable2Pc",
+    ("KRaftVersionRecord", "kraft_version"): "kRaftVersion",
+    ("Voter", "kraft_version_feature"): "kRaftVersionFeature",
+    ("RequestHeader", "api_key"): "requestApiKey",  # that it is the request's goes without saying there
+    ("RequestHeader", "api_version"): "requestApiVersion",
+}
 OLD_NAMES: Names = {
+    **NAMES,
     ("TxnOffsetCommitRequest", "generation_id_or_member_epoch"): "generationId",
     ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag_legacy"): "acceptableRecoveryLag",
 }
-"""Names from before Kafka 4.4."""
+"""Names before Kafka 4.4."""
 
 
-def kafkas_name(name: str) -> str:
+def names_of(release: str) -> Names:
+    return OLD_NAMES if release < "4.4" else NAMES
+
+
+def kafkas_name(cls: type[Any], name: str, names: Names) -> str:
     """``leader_epoch`` -> ``leaderEpoch``."""
-    return OTHER_NAMES.get(name) or re.sub("_(.)", lambda found: found[1].upper(), name)
+    return names.get((cls.__name__, name)) or re.sub("_(.)", lambda found: found[1].upper(), name)
 
 
-def to_json(value: Any, node: Construct, names: Names = {}) -> Any:  # noqa: B006 it is only read
-    """``value`` as Kafka would write it; ``node`` is the tree that it was parsed with."""
+def to_json(value: Any, node: Construct, names: Names = NAMES, *, records: bool = False) -> Any:
+    """``value`` as Kafka would write it.
+
+    Args:
+        node: the tree that it was parsed with.
+        names: those of the release (`names_of`).
+        records: write record sets as bytes, as Kafka reads them, though it does not write them.
+    """
     if value is None:
         return None
     match node:
@@ -43,14 +55,14 @@ def to_json(value: Any, node: Construct, names: Names = {}) -> Any:  # noqa: B00
             present += [(name, each) for _, name, each, default in node.tagged or () if getattr(value, name) != default]
             fields = {}
             for name, each in present:
-                key = names.get((cls.__name__, name)) or kafkas_name(name)
+                key = kafkas_name(cls, name, names)
                 inner = getattr(value, name)
-                only_size = isinstance(each, wire.Window) and inner is not None
-                fields[key + "SizeInBytes" * only_size] = to_json(inner, each, names)
+                only_size = isinstance(each, wire.Window) and inner is not None and not records
+                fields[key + "SizeInBytes" * only_size] = to_json(inner, each, names, records=records)
             return fields
         case wire.Sequence(item=item):
-            return [to_json(each, item, names) for each in value]
-        case wire.Window():
+            return [to_json(each, item, names, records=records) for each in value]
+        case wire.Window() if not records:
             return len(value)
         case wire.Blob():
             return base64.b64encode(value).decode()

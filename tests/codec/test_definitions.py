@@ -16,17 +16,15 @@ from ottla.codec.apis import NAMES
 from ottla.codec.wire import Array, Boolean, Int8, Int32, Int64, String, message, struct
 from tests.codec import strategies
 from tests.codec.definitions import Default, Definition, Field, definitions, read_definition
-from tests.codec.kafka_json import OLD_NAMES, kafkas_name
+from tests.codec.kafka_json import kafkas_name, names_of
 
 DEVIATIONS = {
-    "RequestHeader.RequestApiKey: called ApiKey": "within a request's header it goes without saying",
-    "RequestHeader.RequestApiVersion: called ApiVersion": "within a request's header it goes without saying",
     "RequestHeader.ClientId: default None; and Kafka: ''": "who has no name says none; only our constructor knows it",
     "ReadShareGroupStateSummaryResponse.Results.Partitions: Partition, ErrorCode, ErrorMessage, StateEpoch, "
     "LeaderEpoch, StartOffset; and Kafka: Partition, ErrorCode, ErrorMessage, StateEpoch, StartOffset": "so it was in "
     "3.9's early access",
 }
-"""What differs -> why."""
+"""What differs -> why; names that differ are those of `kafka_json.NAMES`."""
 
 OTHER_VERSIONS = {
     "RequestHeader": "version 0, without a client id, was ControlledShutdown's alone",
@@ -143,8 +141,7 @@ class Comparison:
 
     def name(self, node: wire.Structure, name: str) -> str:
         """A field of ours as this release names it."""
-        old = OLD_NAMES.get((node.cls.__name__, name)) if self.release < "4.4" else None
-        name = old or kafkas_name(name)
+        name = kafkas_name(node.cls, name, names_of(self.release))
         return name[0].upper() + name[1:]
 
 
