@@ -133,7 +133,7 @@ def test_the_same_values_and_the_same_bytes(cls: type[Any], version: int, data: 
     assert parsed == Done((shape(value), len(outcome.what)))
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.ENDS[::3], ids=strategies.named)
+@pytest.mark.parametrize(("cls", "version"), strategies.SAMPLE, ids=strategies.named)
 def test_any_buffer_from_any_offset(cls: type[Any], version: int) -> None:
     data = wire.build(strategies.example(strategies.tree(cls, version)), version)
     around = b"head" + data + b"tail"
@@ -189,7 +189,7 @@ def test_bytes_damaged_anywhere(cls: type[Any], version: int, data: st.DataObjec
         agree_on_bytes(cls, version, damaged, damaged.hex())
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.ENDS[::3], ids=strategies.named)
+@pytest.mark.parametrize(("cls", "version"), strategies.SAMPLE, ids=strategies.named)
 @given(data=st.binary(max_size=60))
 @strategies.examples(5)
 def test_noise(cls: type[Any], version: int, data: bytes) -> None:
