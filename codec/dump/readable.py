@@ -31,8 +31,6 @@ WIDTH = 100
 _CUT = 200
 """Characters of a string, or bytes, that are shown of a long one."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LIKELY_TIMES = range(10**11, 10**14)
-"""Milliseconds from 1973 to 5138: other numbers are no times that anybody meant."""
 
 _ERRORS = {code: cls.name for code, cls in BY_CODE.items()}
 _ACL_RESOURCES = {
@@ -114,10 +112,15 @@ class Named(int):
         return made
 
 
+def is_time(milliseconds: int) -> bool:
+    """Whether the number is from 1973 to 5138: others are no times that anybody meant."""
+    return 10**11 <= milliseconds < 10**14
+
+
 def time_text(milliseconds: int) -> str:
     """A time since 1970 as people read it, in UTC; the number itself where it is no likely time."""
-    if milliseconds not in _LIKELY_TIMES:
-        return str(milliseconds)
+    if not is_time(milliseconds):
+        return str(int(milliseconds))
     return f"{(_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
@@ -184,7 +187,7 @@ class Plain:
         names = _NUMBERS.get(f"{owner.__name__}.{name}") or _NUMBERS.get(name)
         if names is not None:
             return Named(value, names[value]) if value in names else value
-        if "timestamp" in name and value in _LIKELY_TIMES:
+        if "timestamp" in name and is_time(value):
             return Named(value, time_text(value))
         return value
 

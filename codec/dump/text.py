@@ -44,11 +44,13 @@ def _batch(item: Item, full: bool) -> str:
 
 def _record(item: Item, full: bool) -> str:
     record = item.fields
-    time = time_text(record["timestamp"]) if record["timestamp"] >= 0 else "no time"
-    lead = f"  {record['offset']}  {time} "
+    lead = f"  {record['offset']} "
+    if record["timestamp"] >= 0:
+        lead += f" {time_text(record['timestamp'])} "
     headers = f"  headers [{', '.join(_header(each, full) for each in record['headers'])}]" if record["headers"] else ""
     if "type" not in record:
-        return f"{lead} {scalar(record['key'], full=full)} → {scalar(record['value'], full=full)}{headers}"
+        key = "" if record["key"] is None else f"{scalar(record['key'], full=full)} → "
+        return f"{lead} {key}{scalar(record['value'], full=full)}{headers}"
     lead += f" {record['type']}"
     if "key" in record:
         lead += f" {one_line(record['key'], full=full)} →"

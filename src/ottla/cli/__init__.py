@@ -1,4 +1,4 @@
-"""The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `demo`.
+"""The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `dump`, `demo`.
 
 Rules of this package:
 - Starting up costs nothing: a command imports what it needs when it runs; ``ottla --help`` knows no trio and no Spark.
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import consume, demo, produce, servers, topics
+from ottla.cli import consume, demo, dump, produce, servers, topics
 
 app = typer.Typer(
     name="ottla",
@@ -25,6 +25,7 @@ app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)
 app.add_typer(topics.app, name="topics")
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
+app.command("dump", epilog=dump.EXAMPLE)(dump.dump)
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 
 

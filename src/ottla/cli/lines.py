@@ -1,4 +1,4 @@
-"""Records as lines of text or JSON, for `ottla produce` and `ottla consume`; pure functions.
+"""Records as lines of text or JSON, for `ottla produce`, `consume` and `dump`; pure functions.
 
 As JSON, bytes that are UTF-8 are strings, and others are base64 under a name that says so: ``"key"`` or
 ``"key_base64"``, ``"value"`` or ``"value_base64"``. What `consume --json` prints, `produce --json` takes.
@@ -76,13 +76,13 @@ def parse_json(line: bytes) -> Line:
 
 
 def as_json(**fields: Any) -> bytes:
-    """One line of JSON; bytes among the fields become text or base64, as the rules say."""
+    """One line of JSON; bytes among the fields, however deep, become text or base64, as the rules say."""
     return json.dumps(_texts(fields), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def header_fields(headers: Headers) -> list[dict[str, Any]]:
     """Headers as `as_json` takes them."""
-    return [_texts({"key": key, "value": value}) for key, value in headers]
+    return [{"key": key, "value": value} for key, value in headers]
 
 
 def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +90,10 @@ def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(name: str, value: Any) -> tuple[str, Any]:
+    if isinstance(value, dict):
+        return name, _texts(value)
+    if isinstance(value, list):
+        return name, [_texts(each) if isinstance(each, dict) else each for each in value]
     if not isinstance(value, bytes):
         return name, value
     try:
