@@ -435,7 +435,7 @@ def append(items: list[Any]) -> int:
 
 
 def move(items: list[Any]) -> int:
-    items.extend(Leaf(id=4) for _ in range(10_000))
+    items.extend(Leaf(id=4) for _ in range(1000))
     return 1
 
 
