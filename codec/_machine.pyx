@@ -384,11 +384,8 @@ cdef object parse_value(Cursor* c, Op* op):
     if code == ARRAY:
         return parse_array(c, op)
     if code == STRUCT:
-        if op.null:
-            need(c, 1)
-            c.at += 1
-            if <int8_t>(c.at - 1)[0] < 0:
-                return None
+        if op.null and integer(c, op.length) - (op.length == UNSIGNED) < 0:
+            return None
         return parse_struct(c, <Struct>op.struct)
     if code == BOOL:
         need(c, 1)
@@ -637,7 +634,7 @@ cdef int build_value(Writer* w, Op* op, object value) except -1:
     if code == STRUCT:
         if op.null:
             ensure(w, 1)
-            w.at[0] = 255 if value is None else 1
+            w.at[0] = 1 if value is not None else 0 if op.length == UNSIGNED else 255
             w.at += 1
             if value is None:
                 return 0

@@ -187,9 +187,8 @@ class _Reader(_Source):
             case Code.STRUCT:
                 assert op.program is not None  # every struct has
                 if op.null:
-                    self("n = 0 if data[at] > 127 else 1")
-                    self("at += 1")
-                    with self.block("if n:"):
+                    self.length(op)
+                    with self.block("if n >= 0:"):
                         self(f"{target} = {self.struct(op.program)}")
                     with self.block("else:"):
                         self(f"{target} = None")
@@ -338,10 +337,7 @@ class _Writer(_Source):
         self(f"{local} = {value}")
         if op.null:
             with self.block(f"if {local} is None:"):
-                if op.code == Code.STRUCT:
-                    self(f"{self._put}(b'\\xff')")
-                else:
-                    self.integer("-1" if op.length != Code.UNSIGNED else "0", op.length)
+                self.integer("-1" if op.length != Code.UNSIGNED else "0", op.length)
             with self.block("else:"):
                 if op.code == Code.STRUCT:
                     self(f"{self._put}(b'\\1')")

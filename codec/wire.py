@@ -356,15 +356,20 @@ class Structure(Struct):  # type: ignore[misc]
         absent: list["Field"],
         tagged: list[Tagged] | None,
         null: bool = False,
+        mark: Construct = INT8,
     ) -> None:
         super().__init__(*(name / node for name, node in members))
         self.cls, self.members, self.absent, self.null = cls, members, absent, null
+        self.mark = mark
+        """What stands before a struct that may be null: an integer of 8 bits, -1 for null and else 1. Among tagged
+        fields it is unsigned, and one higher for null, as with lengths."""
+        self.compact = isinstance(mark, Unsigned)
         self.tagged = tagged
         """Known tagged fields in the order of their tags; ``None`` where the version is not flexible."""
         self.known = {each.tag: each for each in tagged or ()}
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
-        if self.null and INT8._parse(stream, context, path) < 0:
+        if self.null and self.mark._parse(stream, context, path) - self.compact < 0:
             return None
         values: dict[str, Any] = {field.name: field.fresh_default() for field in self.absent}
         name = ""
@@ -408,7 +413,7 @@ class Structure(Struct):  # type: ignore[misc]
 
     def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> None:
         if self.null:
-            INT8._build(-1 if obj is None else 1, stream, context, path)
+            self.mark._build(self.compact - 1 if obj is None else 1, stream, context, path)
             if obj is None:
                 return
         if type(obj) is not self.cls:
@@ -680,6 +685,8 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
             absent.append(field)
             continue
         node = field.type.make(version, flexible, version in field.null)
+        if field.tag is not None and isinstance(node, Structure) and node.null:
+            node = Structure(node.cls, node.members, node.absent, node.tagged, null=True, mark=UNSIGNED)
         if field.tag is None:
             members.append((field.name, node))
         else:
