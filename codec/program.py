@@ -71,8 +71,8 @@ class Op:
         code: how it is coded.
         null: it may be ``None``.
         least: the fewest bytes it can take.
-        length: how the length in front of strings, bytes and arrays is coded, and the mark in front of a struct that may
-            be null (-1 for null, and else 0 or more); `Code.INT32` for the rest.
+        length: how the length in front of strings, bytes and arrays is coded, and the mark (-1 for null) in front of a
+            struct that may be null; `Code.INT32` for the rest.
         item: of an array: what each element is.
         program: of a struct.
     """
@@ -167,9 +167,7 @@ def _op(node: Construct) -> Op:
         case wire.Sequence():
             return Op(code=Code.ARRAY, null=node.null, least=least, length=_integer(node.length), item=_op(node.item))
         case wire.Structure():
-            return Op(
-                code=Code.STRUCT, null=node.null, least=least, length=_integer(node.mark), program=_struct(node)
-            )
+            return Op(code=Code.STRUCT, null=node.null, least=least, length=_integer(node.mark), program=_struct(node))
         case wire.Bool():
             return Op(code=Code.BOOL, least=least)
         case wire.Id():

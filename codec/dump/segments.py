@@ -183,10 +183,7 @@ def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None
         if row is None or not isinstance(batch, RecordBatch):
             return (), error
         body = _body(batch)
-        end = _ends(body, row)[-1]
-        plain = batch.attributes & ~0x07  # without compression
-        whole = replace(batch, count=row, attributes=plain, data=memoryview(bytes(HEADER_SIZE) + body[:end]))
-        return whole.records(), error
+        return [_record(batch, _parse_record(body, at)[0]) for at in _starts(body, row)[:-1]], error
 
 
 def _row(path: str) -> int | None:
@@ -199,12 +196,24 @@ def _body(batch: RecordBatch) -> bytes:
     return bytes(decompress(batch.compression, batch.data[HEADER_SIZE:]))
 
 
-def _ends(body: bytes, count: int) -> list[int]:
-    """Where the first records end; 0 comes first, where the first one begins."""
-    ends = [0]
-    for _ in range(count):
-        ends.append(messages.parse(_SizedRecord, 2, body, ends[-1])[1])
-    return ends
+def _starts(body: bytes, row: int) -> list[int]:
+    """Where each record begins, up to ``row``."""
+    starts = [0]
+    for _ in range(row):
+        starts.append(messages.parse(_SizedRecord, 2, body, starts[-1])[1])
+    return starts
+
+
+def _parse_record(body: bytes, at: int) -> tuple[RecordBody, int]:
+    """The record behind the length at ``body[at]``, and where it begins."""
+    sized, end = messages.parse(_SizedRecord, 2, body, at)
+    return messages.parse(RecordBody, 2, sized.body)[0], end - len(sized.body)
+
+
+def _record(batch: RecordBatch, body: RecordBody) -> Record:
+    timestamp = batch.max_timestamp if batch.log_append_time else batch.base_timestamp + body.timestamp_delta
+    headers = tuple((each.key, each.value) for each in body.headers)
+    return Record(batch.base_offset + body.offset_delta, timestamp, body.key, body.value, headers)
 
 
 def _in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
@@ -214,13 +223,12 @@ def _in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
     if not isinstance(batch, RecordBatch):
         return DecodeError(error.reason, path)
     body = _body(batch)
-    sized, end = messages.parse(_SizedRecord, 2, body, _ends(body, row)[-1])
-    record, _ = messages.parse(RecordBody, 2, sized.body)
+    record, start = _parse_record(body, _starts(body, row)[-1])
     if part == "key":  # what stands behind it: an empty value and no headers, one byte each
         size, behind = len(record.key or b""), len(messages.build(replace(record, value=None, headers=()), 2)) - 2
     else:
         size, behind = len(record.value or b""), len(messages.build(replace(record, headers=()), 2)) - 1
-    return DecodeError(error.reason, path, end - len(sized.body) + behind - size + error.offset)
+    return DecodeError(error.reason, path, start + behind - size + error.offset)
 
 
 def _located(error: DecodeError, batch: Batch, view: View, within: str) -> Broken:
