@@ -8,6 +8,7 @@ only if they were sent, and tagged fields that its class does not know as ``unkn
 character that a terminal would act upon.
 """
 
+import functools
 import io
 import json
 import uuid
@@ -30,6 +31,7 @@ WIDTH = 100
 """Characters of a value that is still written in one line."""
 _CUT = 200
 """Characters of a string, or bytes, that are shown of a long one."""
+_JSON = json.JSONEncoder(ensure_ascii=False)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ERRORS = {code: cls.name for code, cls in BY_CODE.items()}
@@ -121,7 +123,13 @@ def time_text(milliseconds: int) -> str:
     """A time since 1970 as people read it, in UTC; the number itself where it is no likely time."""
     if not is_time(milliseconds):
         return str(int(milliseconds))
-    return f"{(_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec='milliseconds')[:-6]}Z"
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_second_text(seconds)}.{rest:03}Z"
+
+
+@functools.lru_cache
+def _second_text(seconds: int) -> str:
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -277,16 +285,16 @@ def one_line(value: Any, *, full: bool = False) -> str | None:
 def scalar(value: Any, *, full: bool = False) -> str:
     """A number, a string, bytes or nothing."""
     match value:
+        case bytes():
+            return bytes_text(value, full=full)
+        case str():
+            return quoted(value, full=full)
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case Named():
             return f"{int(value)} ({value.name})"
-        case str():
-            return quoted(value, full=full)
-        case bytes():
-            return bytes_text(value, full=full)
     return str(value)
 
 
@@ -294,10 +302,10 @@ def bytes_text(data: bytes, *, full: bool = False) -> str:
     """As a string where it is one that can be printed, otherwise in hexadecimal digits."""
     try:
         text = data.decode()
+        if text.isprintable() or all(each.isprintable() or each in "\t\r\n" for each in text):
+            return quoted(text, full=full)
     except UnicodeDecodeError:
-        text = None
-    if text is not None and (text.isprintable() or all(each.isprintable() or each in "\t\r\n" for each in text)):
-        return quoted(text, full=full)
+        pass  # then it is no text
     shown = data if full else data[: _CUT // 2]
     return f"0x{shown.hex()}{_more(len(data) - len(shown), 'bytes')}"
 
@@ -305,7 +313,9 @@ def bytes_text(data: bytes, *, full: bool = False) -> str:
 def quoted(text: str, *, full: bool = False) -> str:
     """Between quotes, with what cannot be printed escaped as JSON does."""
     shown = text if full else text[:_CUT]
-    body = json.dumps(shown, ensure_ascii=not shown.isprintable())
+    body = _JSON.encode(shown)
+    if not body.isprintable():
+        body = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in body)
     return body + _more(len(text) - len(shown), "characters")
 
 

@@ -32,8 +32,8 @@ def _batch(item: Item, full: bool) -> str:
         parts.append(f"leader epoch {batch['partition_leader_epoch']}")
     if batch.get("producer_id", -1) >= 0:
         parts.append(f"producer {batch['producer_id']} epoch {batch['producer_epoch']}")
-    if batch.get("base_sequence", -1) >= 0:
-        parts.append(f"sequences {batch['base_sequence']}-{batch['last_sequence']}")
+        if batch["base_sequence"] >= 0:
+            parts.append(f"sequences {batch['base_sequence']}-{batch['last_sequence']}")
     parts += [flag for flag in ("transactional", "control") if batch.get(flag)]
     if "delete_horizon" in batch:
         parts.append(f"delete horizon {time_text(batch['delete_horizon'])}")
