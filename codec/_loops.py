@@ -12,9 +12,10 @@ Rules:
 """
 
 import struct
+import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from operator import gt
@@ -596,16 +597,16 @@ def check_columns(
     rows, odd = divmod(memoryview(timestamps).nbytes, 8)
     if odd or not rows == len(keys) == len(values):
         raise EncodeError(f"{rows} timestamps, {len(keys)} keys and {len(values)} values")
-    _check_offsets("keys", keys, rows)
-    _check_offsets("values", values, rows)
+    check_offsets("keys", keys, rows)
+    check_offsets("values", values, rows)
     if headers is None:
         return
     pairs = len(headers.names)
     if len(headers) != rows or len(headers.values) != pairs:
         raise EncodeError(f"headers of {len(headers)} rows for {rows}: {pairs} names, {len(headers.values)} values")
     _check_steps("headers", headers.offsets, pairs)
-    _check_offsets("names of headers", headers.names, pairs)
-    _check_offsets("values of headers", headers.values, pairs)
+    check_offsets("names of headers", headers.names, pairs)
+    check_offsets("values of headers", headers.values, pairs)
     if None in headers.names:
         raise EncodeError("a header without a name")
     try:
@@ -614,7 +615,8 @@ def check_columns(
         raise EncodeError(f"a header's name is not UTF-8: {error.reason}") from None
 
 
-def _check_offsets(what: str, column: "BinaryColumn", rows: int) -> None:
+def check_offsets(what: str, column: "BinaryColumn", rows: int) -> None:
+    """Raise `EncodeError` unless the offsets of a column lie within its data, and its validity has all rows."""
     if column.validity is not None and 8 * len(column.validity) < rows:
         raise EncodeError(f"the validity of the {what} has {8 * len(column.validity)} bits for {rows} rows")
     _check_steps(what, column.offsets, len(column.data))
@@ -624,3 +626,83 @@ def _check_steps(what: str, offsets: memoryview, end: int) -> None:
     steps = offsets.tolist()
     if not steps or steps[0] < 0 or steps[-1] > end or any(map(gt, steps, steps[1:])):
         raise EncodeError(f"the offsets of the {what} do not rise from 0 to {end} at most")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hashes; `ottla.codec.partitioners` says whose they are.
+
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's 32-bit murmur2 (seed 0x9747b28c), unsigned. Source: Utils.java."""
+    size = len(key)
+    h = 0x9747B28C ^ size
+    for k in struct.unpack_from(f"<{size >> 2}I", key):
+        k = (k * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ (((k ^ (k >> 24)) * _M) & _MASK)
+    if tail := size & 3:
+        h = ((h ^ int.from_bytes(key[size - tail :], "little")) * _M) & _MASK
+    h = ((h ^ (h >> 13)) * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def fnv1a(key: bytes) -> int:
+    """32-bit FNV-1a, unsigned."""
+    h = 0x811C9DC5
+    for byte in key:
+        h = ((h ^ byte) * 0x01000193) & _MASK
+    return h
+
+
+def murmur2_partition(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % positive(partitions)
+
+
+def crc32_partition(key: bytes, partitions: int) -> int:
+    return zlib.crc32(key) % positive(partitions)
+
+
+def fnv1a_partition(key: bytes, partitions: int) -> int:
+    h = fnv1a(key)
+    return ((1 << 32) - h if h >> 31 else h) % positive(partitions)
+
+
+def fnv1a_reference_partition(key: bytes, partitions: int) -> int:
+    return (fnv1a(key) & 0x7FFFFFFF) % positive(partitions)
+
+
+def positive(partitions: int) -> int:
+    """``partitions``. Raises `ValueError` for none, and for more than there can be."""
+    if not 0 < partitions <= _INT32_MAX:
+        raise ValueError(f"{partitions} partitions: there are 1 to {_INT32_MAX}")
+    return partitions
+
+
+def partition_column(partitioner: str, keys: "BinaryColumn", partitions: int) -> memoryview:
+    """The partition of each key by the partitioner of that name, as integers of 32 bits; -1 for null keys.
+
+    Raises:
+        ValueError: there is no such partitioner, or not one partition.
+        EncodeError: the column's offsets do not lie within its data.
+    """
+    place = _BY_NAME.get(partitioner)
+    if place is None:
+        raise no_partitioner(partitioner)
+    positive(partitions)
+    check_offsets("keys", keys, len(keys))
+    places = array("i", (-1 if key is None else place(key, partitions) for key in keys))
+    return memoryview(places).toreadonly()
+
+
+_BY_NAME: dict[str, Callable[[bytes, int], int]] = {
+    "murmur2": murmur2_partition,
+    "crc32": crc32_partition,
+    "fnv1a": fnv1a_partition,
+    "fnv1a_reference": fnv1a_reference_partition,
+}
+
+
+def no_partitioner(name: object) -> ValueError:
+    return ValueError(f"partitioner {name!r} is not one of {', '.join(_BY_NAME)}")

@@ -4,5 +4,12 @@ from ottla.codec._loops import Appender as Appender
 from ottla.codec._loops import BatchHead as BatchHead
 from ottla.codec._loops import Record as Record
 from ottla.codec._loops import Records as Records
+from ottla.codec._loops import crc32_partition as crc32_partition
+from ottla.codec._loops import fnv1a as fnv1a
+from ottla.codec._loops import fnv1a_partition as fnv1a_partition
+from ottla.codec._loops import fnv1a_reference_partition as fnv1a_reference_partition
 from ottla.codec._loops import gather as gather
+from ottla.codec._loops import murmur2 as murmur2
+from ottla.codec._loops import murmur2_partition as murmur2_partition
 from ottla.codec._loops import parse_records as parse_records
+from ottla.codec._loops import partition_column as partition_column

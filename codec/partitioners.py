@@ -8,55 +8,40 @@
 | fnv1a_reference  | sarama and kafka-go, `ReferenceHash`            | ``(fnv1a(k) & 0x7fffffff) % n``           |
 
 A null key goes where its client likes; that is not decided here.
+
+The functions themselves are among the loops: `ottla.codec._loops` in Python, `ottla.codec._records` in C.
 """
 
-import struct
-import zlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.codec._engine import ENGINE
+
+if TYPE_CHECKING or ENGINE == "python":
+    from ottla.codec._loops import (
+        crc32_partition,
+        fnv1a,
+        fnv1a_partition,
+        fnv1a_reference_partition,
+        murmur2,
+        murmur2_partition,
+        partition_column,
+    )
+else:
+    from ottla.codec._records import (
+        crc32_partition,
+        fnv1a,
+        fnv1a_partition,
+        fnv1a_reference_partition,
+        murmur2,
+        murmur2_partition,
+        partition_column,
+    )
+
+__all__ = ["PARTITIONERS", "Partitioner", "fnv1a", "murmur2", "partition_column"]
 
 Partitioner = Callable[[bytes, int], int]
-
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's 32-bit murmur2 (seed 0x9747b28c), unsigned. Source: Utils.java."""
-    size = len(key)
-    h = 0x9747B28C ^ size
-    for k in struct.unpack_from(f"<{size >> 2}I", key):
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ (((k ^ (k >> 24)) * _M) & _MASK)
-    if tail := size & 3:
-        h = ((h ^ int.from_bytes(key[size - tail :], "little")) * _M) & _MASK
-    h = ((h ^ (h >> 13)) * _M) & _MASK
-    return h ^ (h >> 15)
-
-
-def fnv1a(key: bytes) -> int:
-    """32-bit FNV-1a, unsigned."""
-    h = 0x811C9DC5
-    for byte in key:
-        h = ((h ^ byte) * 0x01000193) & _MASK
-    return h
-
-
-def murmur2_partition(key: bytes, partitions: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
-
-
-def crc32_partition(key: bytes, partitions: int) -> int:
-    return zlib.crc32(key) % partitions
-
-
-def fnv1a_partition(key: bytes, partitions: int) -> int:
-    h = fnv1a(key)
-    return ((1 << 32) - h if h >> 31 else h) % partitions
-
-
-def fnv1a_reference_partition(key: bytes, partitions: int) -> int:
-    return (fnv1a(key) & 0x7FFFFFFF) % partitions
-
+"""Raises `ValueError` for less than one partition."""
 
 PARTITIONERS: dict[str, Partitioner] = {
     "murmur2": murmur2_partition,
