@@ -38,7 +38,17 @@ else:
         partition_column,
     )
 
-__all__ = ["PARTITIONERS", "Partitioner", "fnv1a", "murmur2", "partition_column"]
+__all__ = [
+    "PARTITIONERS",
+    "Partitioner",
+    "crc32_partition",
+    "fnv1a",
+    "fnv1a_partition",
+    "fnv1a_reference_partition",
+    "murmur2",
+    "murmur2_partition",
+    "partition_column",
+]
 
 Partitioner = Callable[[bytes, int], int]
 """Raises `ValueError` for less than one partition."""
