@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ottla
+import ottla.codec
 from ottla.cli import app
 
 COMMANDS = [
@@ -37,8 +38,9 @@ def test_without_a_command_help_is_shown() -> None:
     assert result.exit_code == 2
 
 
-def test_the_version_is_printed() -> None:
-    assert CliRunner().invoke(app, ["--version"]).output == f"ottla {ottla.__version__}\n"
+def test_the_version_and_the_engine_are_printed() -> None:
+    expected = f"ottla {ottla.__version__} (codec: {ottla.codec.engine})\n"
+    assert CliRunner().invoke(app, ["--version"]).output == expected
 
 
 def test_help_loads_nothing_heavy() -> None:

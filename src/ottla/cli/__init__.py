@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import consume, demo, dump, produce, servers, topics
+from ottla.cli import consume, demo, dump, exits, produce, servers, topics
 
 app = typer.Typer(
     name="ottla",
@@ -33,14 +33,20 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from ottla import __version__
 
-        typer.echo(f"ottla {__version__}")
+        with exits.reported():
+            from ottla.codec import engine
+
+        typer.echo(f"ottla {__version__} (codec: {engine})")
         raise typer.Exit
 
 
 @app.callback()
 def ottla(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and the engine that runs."
+        ),
     ] = False,
 ) -> None:
     """Kafka's little sister: a broker, a proxy that puts equal keys together, and the tools to talk to any Kafka."""

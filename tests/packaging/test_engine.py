@@ -1,0 +1,90 @@
+"""Which engine runs, who may choose it, and who is told."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.codec import _engine
+from ottla.errors import ConfigurationError
+from tests.packaging import extension
+
+
+@pytest.fixture
+def never_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _engine.EXTENSIONS:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "built_for_another.py").write_text("raise ImportError('undefined symbol: _Py_Oops')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(_engine, "EXTENSIONS", ("built_for_another",))
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "ottla.codec")
+    return caplog
+
+
+def test_c_runs_where_it_was_built_and_nothing_is_said(log: pytest.LogCaptureFixture) -> None:
+    if extension.stale():
+        pytest.skip("the extensions are not built")
+    assert _engine.chosen("") == _engine.chosen("c") == "c"
+    assert not log.records
+
+
+@pytest.mark.parametrize("wanted", ["python", ""])
+@pytest.mark.usefixtures("never_built")
+def test_python_runs_where_it_is_asked_for_or_c_was_never_built_and_the_log_says_so(
+    wanted: str, log: pytest.LogCaptureFixture
+) -> None:
+    assert _engine.chosen(wanted) == "python"
+    [record] = log.records
+    assert record.levelno == logging.INFO
+    assert ("OTTLA_ENGINE asks" if wanted else "without a C compiler") in record.getMessage()
+
+
+@pytest.mark.usefixtures("broken")
+def test_extensions_that_do_not_load_are_a_warning_with_the_reason(log: pytest.LogCaptureFixture) -> None:
+    assert _engine.chosen("") == "python"
+    [record] = log.records
+    assert record.levelno == logging.WARNING
+    assert "_Py_Oops" in record.getMessage()
+
+
+@pytest.mark.usefixtures("never_built")
+def test_c_that_was_never_built_cannot_be_demanded() -> None:
+    with pytest.raises(ConfigurationError, match="reinstall it where there is a C compiler"):
+        _engine.chosen("c")
+
+
+@pytest.mark.usefixtures("broken")
+def test_c_that_does_not_load_cannot_be_demanded() -> None:
+    with pytest.raises(ConfigurationError, match="_Py_Oops"):
+        _engine.chosen("c")
+
+
+def test_there_are_no_other_engines() -> None:
+    with pytest.raises(ConfigurationError, match="choose c or python"):
+        _engine.chosen("rust")
+
+
+PURE = """
+import sys
+from ottla.codec import build, engine, records
+from ottla.codec.apis.metadata import MetadataRequest
+print(engine, build(MetadataRequest(topics=None), 1).hex(), sys.modules.keys() & {*sys.argv[1:]})
+"""
+
+
+def test_python_runs_without_the_extensions_and_no_warning() -> None:
+    command = [sys.executable, "-W", "error", "-c", PURE, *_engine.EXTENSIONS]
+    environment = os.environ | {"OTTLA_ENGINE": "python"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("python ffffffff set()\n", "")
