@@ -6,32 +6,35 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench extension clean lint types arrows quick full
+.PHONY: help setup check test demo bench extension clean lint types arrows quick full pure other
+
+# What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
+ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 
-check: setup ## the quick gates, for every edit (under three minutes)
+check: extension ## the quick gates, for every edit (under three minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
-test: setup ## every gate and every test, with real peers (under thirty minutes)
-	@$(BIN)/python tests/gates.py lint types arrows full
+test: extension ## every gate and every test, with real peers, both engines, every Python here (under thirty minutes)
+	@$(BIN)/python tests/gates.py lint types arrows full pure python3.11 python3.12 python3.13
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
 
-bench: setup ## measure; prints ratios against other clients in the same run
+bench: extension ## measure; prints ratios against other clients in the same run
 	@$(BIN)/python -m tests.bench
 
-clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) build dist *.egg-info codec/*.c codec/*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+extension: $(VENV)/.dev ## build the C of codec/, if its .pyx files were edited; check, test and bench do it too
+	@$(BIN)/python tests/packaging/extension.py
 
-extension: $(BIN)/python ## build the C of codec/ again, after an edit of its .pyx files
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet "setuptools>=80" "Cython>=3.1"
-	@$(BIN)/python -c "from setuptools import setup; setup()" --quiet build_ext --inplace
+clean: ## remove .venv, builds and caches
+	rm -rf $(VENV) .venv-3.* build dist *.egg-info codec/*.c codec/*.so
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
 # The gates: `check` and `test` run them one after the other and print how long each took.
 
@@ -51,6 +54,14 @@ quick:
 full:
 	$(BIN)/python -X dev -m pytest
 
+pure:
+	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(ON_CODEC)
+
+# Called by tests/gates.py with PYTHON and VENV of another version.
+other: $(VENV)/.test
+	@$(BIN)/python tests/packaging/extension.py
+	$(BIN)/python -X dev -m pytest -m "not slow" $(ON_CODEC)
+
 # Stamps: a second run costs nothing, an edited pyproject.toml installs again.
 
 $(BIN)/python:
@@ -61,12 +72,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { \
 	    rm -rf $(VENV); echo "Python's venv module does not work; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; } >&2
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: pyproject.toml setup.py | $(BIN)/python
 	@echo "installing ottla for development ..."
 	@$(PIP) --editable '.[dev]'
-	@touch $(VENV)/.demo $@
+	@touch $(VENV)/.demo $(VENV)/.test $@
 
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
+$(VENV)/.demo: pyproject.toml setup.py | $(BIN)/python
 	@echo "installing ottla for the demo ..."
 	@$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml setup.py | $(BIN)/python
+	@echo "installing ottla with what the quick tests need, but Spark ..."
+	@$(PIP) --editable '.[test]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""What every test may use, and the minutes that each part of the suite took.
+"""What every test may use, which engine the codec runs in, and the minutes that each part of the suite took.
 
 Slow tests run last, so that a small mistake is seen early.
 """
@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from ottla.codec import engine
+from tests.packaging import extension
+
 pytest_plugins = ["tests.kafka"]
 
 TESTS = Path(__file__).parent
 _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 """Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
+
+
+def pytest_report_header() -> str:
+    stale = extension.stale() if engine == "c" else []
+    return f"codec: {engine}" + (f", built before {' and '.join(stale)} was edited (make extension)" if stale else "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

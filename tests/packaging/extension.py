@@ -1,0 +1,60 @@
+"""`make extension`: the C of `codec/`, built where the tree is, for the Python that runs this.
+
+Does nothing where the extensions are newer than what they are made of. Where there is no compiler it says so, and the
+Python engine is what runs and is tested; in CI that is a failure. What a compiler refuses is a failure everywhere.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def stale() -> list[str]:
+    """The sources that were edited since their extension was built, or never were built, for this Python."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    made_of = (ROOT / "setup.py").stat().st_mtime
+
+    def built(source: Path) -> float:
+        extension = source.with_suffix(suffix)
+        return extension.stat().st_mtime if extension.exists() else 0.0
+
+    sources = sorted((ROOT / "codec").glob("*.pyx"))
+    return [f"codec/{each.name}" for each in sources if built(each) < max(each.stat().st_mtime, made_of)]
+
+
+def missing() -> str:
+    """What this machine lacks to compile; empty if nothing."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if not shutil.which(compiler):
+        return f"no C compiler (`{compiler}`): on Debian and Ubuntu apt-get install gcc"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "no Python.h: on Debian and Ubuntu apt-get install python3-dev"
+    return ""
+
+
+def main() -> int:
+    """Build what is stale; returns the exit code."""
+    if not stale():
+        return 0
+    if why := missing():
+        print(f"ottla runs in Python, because there is {why}", file=sys.stderr)
+        return 1 if os.environ.get("CI") else 0
+    print(f"building {', '.join(stale())} ...")
+    command = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # An extension is optional: setup.py succeeds where a compiler did not.
+    if done.returncode or stale():
+        print(done.stdout, f"{', '.join(stale())}: not built, see above", sep="\n", file=sys.stderr)
+        return 1
+    return subprocess.run(
+        [sys.executable, "-c", "import ottla.codec"], env=os.environ | {"OTTLA_ENGINE": "c"}
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
