@@ -1,7 +1,11 @@
 """Record batches: the loops equal the declaration, aiokafka agrees both ways, and no batch can lie its way through."""
 
+import copy
+import dataclasses
+import pickle
 import tracemalloc
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,16 +14,23 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec import build, parse
+from ottla.codec import build, parse, wire
+from ottla.codec._loops import LEAST_RECORD
 from ottla.codec.compression import Compression
 from ottla.codec.records import (
     HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
     BatchBuilder,
+    BatchHeader,
+    BinaryColumn,
+    HeaderColumn,
     Headers,
     Record,
     RecordBatch,
     RecordBody,
     RecordHeader,
+    Records,
     build_batch,
     check_bytes,
     parse_batch,
@@ -51,6 +62,13 @@ def zigzag(value: int) -> bytes:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes((*out, value))
+
+
+def ints(*values: int) -> bytes:
+    return array("i", values).tobytes()
+
+
+NOTHING, ONE, TWO = BinaryColumn(ints(0), b""), BinaryColumn(ints(0, 1), b"n"), BinaryColumn(ints(0, 1, 2), b"ab")
 
 
 def batch_of(body: bytes, count: int, **fields: int) -> RecordBatch:
@@ -184,6 +202,78 @@ def outcome(read: Callable[[], list[Record]]) -> list[Record] | None:
         return None
 
 
+int64s, int32s, int16s = (st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (64, 32, 16))
+
+
+@given(
+    st.builds(
+        BatchHeader,
+        base_offset=int64s,
+        length=st.just(HEADER_SIZE - LENGTH_END),
+        partition_leader_epoch=int32s,
+        magic=st.just(MAGIC),
+        crc=st.integers(0, (1 << 32) - 1),
+        attributes=int16s,
+        last_offset_delta=int32s,
+        base_timestamp=int64s,
+        max_timestamp=int64s,
+        producer_id=int64s,
+        producer_epoch=int16s,
+        base_sequence=int32s,
+        count=int32s,
+    )
+)
+def test_a_header_is_read_as_it_is_declared(declared: BatchHeader) -> None:
+    batch = parse_batch(build(declared, 2))
+    shown = ", ".join(f"{name}={value}" for name, value in fields(declared) if name not in ("length", "magic"))
+    assert repr(batch) == f"RecordBatch({shown})"
+    assert len(batch.data) == HEADER_SIZE
+
+
+@given(int64s, int16s, st.integers(0, (1 << 31) - 1), int32s, st.booleans(), st.booleans())
+def test_a_header_is_built_as_it_is_declared(
+    producer_id: int, epoch: int, sequence: int, leader_epoch: int, transactional: bool, control: bool
+) -> None:
+    builder = BatchBuilder()
+    builder.append(NOW, b"k", b"v")
+    builder.append(NOW - 5, None, None)
+    built = builder.build(
+        base_offset=7,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        partition_leader_epoch=leader_epoch,
+        transactional=transactional,
+        control=control,
+    )
+    declared, end = parse(BatchHeader, 2, built)
+    assert end == HEADER_SIZE
+    assert declared == BatchHeader(
+        base_offset=7,
+        length=len(built) - LENGTH_END,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=crc32c(built[ATTRIBUTES_AT:]),
+        attributes=16 * transactional + 32 * control,
+        last_offset_delta=1,
+        base_timestamp=NOW,
+        max_timestamp=NOW,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        count=2,
+    )
+
+
+def fields(declared: BatchHeader) -> list[tuple[str, int]]:
+    return [(field.name, getattr(declared, field.name)) for field in dataclasses.fields(declared) if field.repr]
+
+
+def test_the_shortest_record_is_as_short_as_it_is_declared() -> None:
+    assert wire.least_size(wire.tree(RecordBody, 2, False)) + 1 == LEAST_RECORD == len(zigzag(6) + bytes(6))
+    assert len(batch_of((zigzag(6) + bytes(6)) * 3, 3).records()) == 3
+
+
 # --- round trips, and other people's batches
 
 
@@ -264,6 +354,16 @@ def test_the_header_carries_what_it_was_given() -> None:
     assert not batch.log_append_time
 
 
+def test_a_delete_horizon_is_told_and_timestamps_count_from_it() -> None:
+    raw = bytearray(build_batch([Record(0, NOW, b"a", None), Record(1, NOW + 9, b"b", None)]))
+    assert parse_batch(raw).delete_horizon is None
+    raw[ATTRIBUTES_AT + 1] |= 0x40
+    raw[BASE_TIMESTAMP_AT : BASE_TIMESTAMP_AT + 8] = (NOW + 1000).to_bytes(8, "big")
+    batch = parse_batch(sealed(raw))
+    assert batch.delete_horizon == NOW + 1000
+    assert [record.timestamp for record in batch.records()] == [NOW + 1000, NOW + 1009]
+
+
 def test_with_log_append_time_every_record_has_the_brokers_time() -> None:
     raw = bytearray(build_batch([Record(0, NOW, b"a", b""), Record(1, NOW + 9, b"b", b"")]))
     raw[ATTRIBUTES_AT + 1] |= 0x08
@@ -296,6 +396,95 @@ def test_a_rebased_batch_keeps_its_crc() -> None:
     assert (batch.base_offset, batch.partition_leader_epoch) == (1 << 40, 17)
     assert list(batch.records()) == [Record(1 << 40, NOW, b"k", b"v")]
     assert parse_batch(rebased(raw, 0, -1)).partition_leader_epoch == -1
+
+
+# --- a record, and records
+
+RECORD = Record(7, NOW, b"k", None, (("h", b"1"), ("h", None)))
+
+
+def some_records(count: int = 5) -> Records:
+    """Offsets 10, 12, 14, …"""
+    body = b"".join(record_bytes(offset_delta=zigzag(2 * row)) for row in range(count))
+    return batch_of(body, count, base_offset=10).records()
+
+
+def read_back() -> Record:
+    """`RECORD`, out of a batch."""
+    batch = parse_batch(rebased(build_batch([RECORD]), 7, 0))
+    return batch.records()[0]
+
+
+@pytest.mark.parametrize("record", [RECORD, read_back()], ids=["made", "read"])
+def test_a_record_is_a_value(record: Record) -> None:
+    assert record == RECORD == Record(offset=7, timestamp=NOW, key=b"k", value=None, headers=RECORD.headers)
+    assert hash(record) == hash(RECORD)
+    assert record != Record(7, NOW, b"k", b"", RECORD.headers)
+    assert record != (7, NOW, b"k", None, RECORD.headers)
+    assert (
+        repr(record) == f"Record(offset=7, timestamp={NOW}, key=b'k', value=None, headers=(('h', b'1'), ('h', None)))"
+    )
+    match record:
+        case Record(offset, timestamp, key, value, headers):
+            assert (offset, timestamp, key, value, headers) == (7, NOW, b"k", None, (("h", b"1"), ("h", None)))
+    assert pickle.loads(pickle.dumps(record)) == copy.copy(record) == copy.deepcopy(record) == record
+    for name in ("offset", "timestamp", "key", "value", "headers"):
+        with pytest.raises(AttributeError):
+            setattr(record, name, None)
+    assert Record(0, 0, None, None).headers == ()
+
+
+def test_records_have_places() -> None:
+    records = some_records()
+    assert len(records) == len(list(records)) == 5
+    assert records[0].offset == records[-5].offset == 10
+    assert records[4] == records[-1] == list(records)[4]
+    for index in (5, -6, 2**70, -(2**70)):
+        with pytest.raises(IndexError):
+            records[index]
+    assert repr(records) == "<5 records from offset 10 on>"
+    assert repr(records[:0]) == "<0 records>"
+    assert records.size == 5 * 2
+
+
+@given(st.slices(5))
+def test_a_slice_is_records_again(part: slice) -> None:
+    records = some_records()
+    if part.step in (None, 1):
+        assert list(records[part]) == list(records)[part]
+    else:
+        with pytest.raises(ValueError, match="steps"):
+            records[part]
+
+
+@given(st.integers(8, 22), st.integers(8, 22))
+def test_records_between_two_offsets(start: int, stop: int) -> None:
+    records = some_records()
+    assert list(records.between(start, stop)) == [each for each in records if start <= each.offset < stop]
+    assert len(records.between(-(2**70), 2**70)) == 5
+
+
+def test_records_and_a_record_outlive_what_they_came_from() -> None:
+    raw = build_batch([Record(n, NOW + n, b"key %d" % n, b"value" * n, (("h", b"%d" % n),)) for n in range(100)])
+    expected = list(parse_batch(raw).records())
+    kept = [parse_batch(bytes(bytearray(raw))).records()[row] for row in range(100)]
+    iterator = iter(parse_batch(bytes(bytearray(raw))).records())
+    assert kept == expected
+    assert list(iterator) == expected
+
+
+def test_a_bytearray_cannot_be_resized_under_its_records() -> None:
+    raw = bytearray(build_batch([RECORD]))
+    batch = parse_batch(raw)
+    [record] = batch.records()
+    with pytest.raises(BufferError):
+        raw.clear()
+    raw[HEADER_SIZE:] = bytes(len(raw) - HEADER_SIZE)  # and what is changed in place cannot crash who reads it
+    try:
+        assert isinstance(record.key, bytes)
+        assert isinstance(record.headers, tuple)
+    except DecodeError as error:
+        assert "changed" in error.reason
 
 
 # --- record sets: several batches, torn ones, wrong ones
@@ -485,6 +674,33 @@ def test_a_compression_that_means_nothing_is_refused(compression: int) -> None:
         batch.records()
 
 
+def test_memory_is_a_small_multiple_of_the_input_whatever_is_in_it() -> None:
+    least = zigzag(6) + bytes(6)
+    header = zigzag(1) + zigzag(0) + zigzag(-1)
+    many_headers = record_bytes(headers=zigzag(20_000) + (zigzag(0) + zigzag(-1)) * 20_000)
+    for body, count in ((least * 30_000, 30_000), (many_headers, 1), (record_bytes(headers=header) * 9000, 9000)):
+        batch = batch_of(body, count)
+        tracemalloc.start()
+        try:
+            columns = batch.columns()
+            assert len(columns.headers.tolist()) == count
+            assert len(list(batch.records())) == count
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 100 * len(body) + 2**20
+
+
+def test_no_record_is_seen_of_a_batch_that_is_damaged_further_on() -> None:
+    batch = batch_of(record_bytes() * 9 + record_bytes(key=zigzag(-2)), 10)
+    with pytest.raises(DecodeError) as caught:
+        iter(batch.records())
+    assert caught.value.path == "records[9].key"
+    with pytest.raises(DecodeError) as again:
+        batch.columns()
+    assert str(again.value) == str(caught.value)
+
+
 # --- what cannot be appended or built
 
 NOT_BYTES: list[tuple[tuple[Any, ...], str]] = [
@@ -563,3 +779,139 @@ def test_a_header_field_that_does_not_fit_is_refused(field: Any) -> None:
     builder.append(NOW, b"k", b"v")
     with pytest.raises(EncodeError, match="a field of the batch's header does not fit"):
         builder.build(**field)
+
+
+# --- many at once
+
+MANY: list[Any] = [
+    (NOW, b"k", b"v"),
+    (NOW + 1, None, b"", (("h", None),)),
+    Record(99, NOW - 1, b"x", None),
+    read_back(),
+    (NOW, bytearray(b"k"), memoryview(b"v"), [("h", bytearray(b"1"))]),
+]
+
+
+def one_by_one(records: list[Any]) -> bytes:
+    builder = BatchBuilder()
+    for each in records:
+        builder.append(*(each if isinstance(each, tuple) else (each.timestamp, each.key, each.value, each.headers)))
+    return builder.build()
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter], ids=lambda kind: kind.__name__)
+def test_many_records_are_as_each_alone(kind: Callable[[Any], Any]) -> None:
+    builder = BatchBuilder()
+    assert builder.extend(kind(MANY[:2])) == 0
+    assert builder.extend(kind(MANY[2:])) == 2
+    assert builder.extend(kind([])) == 5
+    assert builder.build() == one_by_one(MANY)
+    assert (builder.count, builder.base_timestamp, builder.max_timestamp) == (5, NOW, NOW + 1)
+
+
+def test_records_are_copied_as_they_are() -> None:
+    records = parse_batch(one_by_one(MANY)).records()
+    builder = BatchBuilder()
+    assert builder.extend(records[:2]) == 0
+    assert builder.extend(records[2:]) == 2
+    assert builder.build() == one_by_one(MANY)
+
+
+@given(record_lists)
+def test_columns_are_copied_as_they_are(items: list[tuple[int, Any, Any, Headers]]) -> None:
+    columns = parse_batch(build_batch(numbered(items))).columns()
+    builder = BatchBuilder()
+    assert builder.extend_columns(columns.timestamps, columns.keys, columns.values, columns.headers) == 0
+    assert builder.build() == build_batch(numbered(items))
+    without = BatchBuilder()
+    without.extend_columns(columns.timestamps, columns.keys, columns.values)
+    assert without.build() == build_batch([Record(0, each[0], each[1], each[2]) for each in items])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (NOW, "str", b""),
+        (NOW, b"", b"", (("a", "b"),)),
+        (None, b"", b""),
+        (NOW, b""),
+        (NOW, b"", b"", (), ()),
+        [NOW, b"", b""],
+        None,
+        5,
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("kind", [list, iter], ids=lambda kind: kind.__name__)
+def test_many_records_are_added_all_or_none(kind: Callable[[Any], Any], bad: Any) -> None:
+    for before in ([], MANY[:3]):
+        builder = BatchBuilder()
+        builder.extend(before)
+        state = (builder.count, builder.size, builder.base_timestamp, builder.max_timestamp)
+        with pytest.raises(EncodeError):
+            builder.extend(kind([(NOW + 50, b"new", b"new"), bad]))
+        assert (builder.count, builder.size, builder.base_timestamp, builder.max_timestamp) == state
+        builder.extend(MANY[3:])
+        assert builder.build() == one_by_one([*before, *MANY[3:]])
+
+
+def test_an_iterator_that_fails_adds_nothing() -> None:
+    def failing() -> Iterator[tuple[Any, ...]]:
+        yield (NOW, b"k", b"v")
+        raise ZeroDivisionError
+
+    builder = BatchBuilder()
+    with pytest.raises(ZeroDivisionError):
+        builder.extend(failing())
+    assert (builder.count, builder.size) == (0, HEADER_SIZE)
+
+
+def test_a_list_that_changes_while_it_is_added_cannot_crash() -> None:
+    class Fickle(bytearray):
+        def __bytes__(self) -> bytes:
+            records.clear()
+            return b"fickle"
+
+    records: list[Any] = [(NOW, b"k", b"v"), (NOW, Fickle(b"x"), b"v"), *[(NOW, b"k", b"v")] * 50]
+    builder = BatchBuilder()
+    builder.extend(records)
+    assert [each.key for each in parse_batch(builder.build()).records()] in ([b"k", b"fickle"], [b"k", b"x"])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"timestamps": bytes(15)}, "1 timestamps"),
+        ({"timestamps": bytes(24)}, "3 timestamps, 2 keys and 2 values"),
+        ({"values": BinaryColumn(bytes(4), b"")}, "2 timestamps, 2 keys and 0 values"),
+        ({"keys": BinaryColumn(ints(0, 1, 9), b"ab")}, "offsets of the keys"),
+        ({"keys": BinaryColumn(ints(0, 2, 1), b"ab")}, "offsets of the keys"),
+        ({"keys": BinaryColumn(ints(-1, 1, 2), b"ab")}, "offsets of the keys"),
+        ({"values": BinaryColumn(ints(0, 1, 2), b"ab", b"")}, "validity of the values has 0 bits for 2 rows"),
+        ({"headers": HeaderColumn(ints(0, 0, 0, 0), NOTHING, NOTHING)}, "headers of 3 rows for 2"),
+        ({"headers": HeaderColumn(ints(0, 0, 1), NOTHING, NOTHING)}, "offsets of the headers"),
+        ({"headers": HeaderColumn(ints(0, 0, 1), BinaryColumn(ints(0, 1), b"\xff"), ONE)}, "not UTF-8"),
+        ({"headers": HeaderColumn(ints(0, 0, 1), BinaryColumn(ints(0, 0), b"", b"\0"), ONE)}, "without a name"),
+        ({"headers": HeaderColumn(ints(0, 0, 1), ONE, NOTHING)}, "1 names, 0 values"),
+    ],
+    ids=lambda case: "" if isinstance(case, dict) else case,
+)
+def test_columns_that_do_not_fit_together_are_refused(change: dict[str, Any], complaint: str) -> None:
+    columns = {"timestamps": bytes(16), "keys": TWO, "values": TWO}
+    builder = BatchBuilder()
+    builder.append(NOW, b"k", b"v")
+    with pytest.raises(EncodeError, match=complaint):
+        builder.extend_columns(**(columns | change))
+    assert builder.count == 1
+    assert builder.extend_columns(**columns) == 1
+
+
+def test_nothing_is_appended_while_somebody_reads_what_there_is() -> None:
+    builder = BatchBuilder()
+    builder.append(NOW, b"k", b"v")
+    with builder.body as body:
+        for add in (lambda: builder.append(NOW, b"k", b"v"), lambda: builder.extend([(NOW, b"k", b"v")])):
+            with pytest.raises(BufferError):
+                add()
+        assert len(body) == builder.size - HEADER_SIZE
+    assert builder.append(NOW, b"k", b"v") == 1
