@@ -14,7 +14,7 @@ Source: ConsumerProtocol.java, StickyAssignor.java, CooperativeStickyAssignor.ja
 """
 
 from ottla.codec import messages
-from ottla.codec.prefixed import build_prefixed, parse_prefixed
+from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
 from ottla.codec.wire import Array, Buffer, Bytes, Int32, String, message, struct, wire
 from ottla.errors import DecodeError
 
@@ -66,10 +66,19 @@ class CooperativeStickyAssignorUserData:
 def parse_subscription(data: Buffer) -> tuple[int, ConsumerProtocolSubscription]:
     """The version, and the subscription as the newest version known that is not newer.
 
+    kafka-go says version 1 and stops where version 0 ends; that is taken for what it is, version 0.
+
     Raises:
         DecodeError: the bytes are no subscription.
     """
-    version, subscription, _ = parse_prefixed(ConsumerProtocolSubscription, data, newer=True)
+    try:
+        version, subscription, _ = parse_prefixed(ConsumerProtocolSubscription, data, newer=True)
+    except DecodeError:
+        if len(data) > SIZE and version_of(data) == 1:
+            subscription, end = messages.parse(ConsumerProtocolSubscription, 0, data, SIZE)
+            if end == len(data):
+                return 0, subscription
+        raise
     return version, subscription
 
 

@@ -88,8 +88,9 @@ def _number(text: str, limit: int) -> int:
 
 
 def _parse(data: Buffer, make: Callable[..., T]) -> Iterator[T]:
-    """The lines behind the version and the count, each made of its words."""
-    lines = list(_lines(data))
+    """The lines behind the version and the count, each made of its words; an empty file has none, and is not wrong."""
+    if not (lines := list(_lines(data))):
+        return
     _check(lines, 0, "version", lambda text: text == _VERSION, f"{_VERSION} (the only version)")
     _check(lines, 1, "count", str.isdecimal, "the number of lines that follow")
     for index, (start, text) in enumerate(lines[2:], 2):
