@@ -4,7 +4,7 @@ import functools
 import importlib
 import pkgutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 
 from ottla.codec import wire
 
-MODULES = ("frames", "consumer_protocol")
 PACKAGES = ("apis", "stored")
 
 
-def _declared() -> Iterator[type[Any]]:
-    """Every message class of the codec: of APIs, headers, and what is stored."""
-    names = list(MODULES)
+def _modules() -> Iterator[str]:
+    yield from ("frames", "consumer_protocol")
     for package in PACKAGES:
         path = importlib.import_module(f"ottla.codec.{package}").__path__
-        names += [f"{package}.{found.name}" for found in pkgutil.iter_modules(path)]
+        yield from (f"{package}.{found.name}" for found in pkgutil.iter_modules(path))
+
+
+def _declared(names: Iterable[str]) -> Iterator[type[Any]]:
+    """The message classes of modules."""
     for name in names:
         module = importlib.import_module(f"ottla.codec.{name}")
         for member in vars(module).values():
@@ -31,13 +33,29 @@ def _declared() -> Iterator[type[Any]]:
                 yield member
 
 
-MESSAGES = list(_declared())
-VERSIONS = {cls: range(wire.api(cls).versions.low, wire.api(cls).versions.high + 1) for cls in MESSAGES}
+def _versions(messages: list[type[Any]]) -> dict[type[Any], range]:
+    return {cls: range(wire.api(cls).versions.low, wire.api(cls).versions.high + 1) for cls in messages}
+
+
+MESSAGES = list(_declared(_modules()))
+"""Requests, responses, headers, and what is stored."""
+VERSIONS = _versions(MESSAGES)
 EVERY_VERSION = [(cls, version) for cls, versions in VERSIONS.items() for version in versions]
 ENDS = [(cls, version) for cls, versions in VERSIONS.items() for version in dict.fromkeys((versions[0], versions[-1]))]
-SAMPLE = ENDS[2::8]
-EACH = [pytest.param(*case, marks=[] if case in SAMPLE else [pytest.mark.slow]) for case in EVERY_VERSION]
-"""Every version of every message, most of them marked slow: together they take minutes."""
+SAMPLE = ENDS[3::10]
+OLD = [
+    (cls, version)
+    for cls, versions in _versions(list(_declared(["kafka07", "message_sets"]))).items()
+    for version in versions
+]
+"""Messages of other protocols and formats, which Kafka has no definitions of."""
+
+
+def parameters(cases: Iterable[tuple[type[Any], int]]) -> Callable[[Any], Any]:
+    """A test's ``cls`` and ``version``; most are slow only because they are many."""
+    quick = (*SAMPLE, *OLD)
+    marked = [pytest.param(*case, marks=[] if case in quick else [pytest.mark.slow]) for case in cases]
+    return pytest.mark.parametrize(("cls", "version"), marked, ids=named)
 
 
 def examples(count: int) -> Callable[[Any], Any]:

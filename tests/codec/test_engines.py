@@ -12,7 +12,6 @@ A sample of the messages is quick; all of them are slow only because they are ma
 import dataclasses
 import functools
 import io
-import itertools
 import struct as packed
 import types
 import uuid
@@ -33,6 +32,9 @@ from tests.codec import strategies
 from tests.codec.engines import ENGINES, Engine
 
 REFERENCE = "construct"
+IN_EVERY_VERSION = strategies.parameters([*strategies.EVERY_VERSION, *strategies.OLD])
+IN_THE_OLDEST_AND_THE_NEWEST = strategies.parameters([*strategies.ENDS, *strategies.OLD])
+IN_A_SAMPLE = strategies.parameters([*strategies.SAMPLE, *strategies.OLD])
 
 # --- what an engine makes of something
 
@@ -122,7 +124,7 @@ def machines_agree(outcomes: Mapping[str, Outcome], what: object) -> None:
 # --- right values
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.EACH, ids=strategies.named)
+@IN_EVERY_VERSION
 @given(data=st.data())
 @strategies.examples(3)
 def test_the_same_values_and_the_same_bytes(cls: type[Any], version: int, data: st.DataObject) -> None:
@@ -133,7 +135,7 @@ def test_the_same_values_and_the_same_bytes(cls: type[Any], version: int, data: 
     assert parsed == Done((shape(value), len(outcome.what)))
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.SAMPLE, ids=strategies.named)
+@IN_A_SAMPLE
 def test_any_buffer_from_any_offset(cls: type[Any], version: int) -> None:
     data = wire.build(strategies.example(strategies.tree(cls, version)), version)
     around = b"head" + data + b"tail"
@@ -159,7 +161,7 @@ def test_a_version_that_does_not_exist_is_a_key_error(engine: Engine) -> None:
 # --- wrong bytes
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.EACH, ids=strategies.named)
+@IN_EVERY_VERSION
 def test_what_is_cut_at_any_byte(cls: type[Any], version: int) -> None:
     data = wire.build(strategies.example(strategies.tree(cls, version)), version)
     for size in range(len(data)):
@@ -169,7 +171,7 @@ def test_what_is_cut_at_any_byte(cls: type[Any], version: int) -> None:
         assert 0 <= outcome.offset <= size
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.EACH, ids=strategies.named)
+@IN_THE_OLDEST_AND_THE_NEWEST
 def test_every_length_and_count_replaced_by_a_lie(cls: type[Any], version: int) -> None:
     data = wire.build(strategies.example(strategies.tree(cls, version)), version)
     for start, end, coding in lengths(cls, version, data):
@@ -178,7 +180,7 @@ def test_every_length_and_count_replaced_by_a_lie(cls: type[Any], version: int) 
             agree_on_bytes(cls, version, damaged, f"{lie.hex()} at byte {start} of {data.hex()}")
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.EACH, ids=strategies.named)
+@IN_EVERY_VERSION
 @given(data=st.data())
 @strategies.examples(2)
 def test_bytes_damaged_anywhere(cls: type[Any], version: int, data: st.DataObject) -> None:
@@ -189,7 +191,7 @@ def test_bytes_damaged_anywhere(cls: type[Any], version: int, data: st.DataObjec
         agree_on_bytes(cls, version, damaged, damaged.hex())
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.SAMPLE, ids=strategies.named)
+@IN_A_SAMPLE
 @given(data=st.binary(max_size=60))
 @strategies.examples(5)
 def test_noise(cls: type[Any], version: int, data: bytes) -> None:
@@ -222,13 +224,11 @@ def lies(coding: Construct, left: int) -> list[bytes]:
     if isinstance(coding, wire.Integer):
         most = (1 << 8 * coding.length - 1) - 1
         return [n.to_bytes(coding.length, "big", signed=True) for n in (-2, -1, 0, most, -most - 1, left, left + 1)]
-    stream = io.BytesIO()
-    ends = [0]
-    numbers = (0, 1, left, left + 1, left + 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
-    for number in (*numbers, *range(2, 12)) if isinstance(coding, wire.Unsigned) else (-2, -1, 0, left, left + 1):
-        coding._build(number, stream, None, "")
-        ends.append(stream.tell())
-    coded = [stream.getvalue()[start:end] for start, end in itertools.pairwise(ends)]
+    unsigned = (0, 1, 2, 7, left, left + 1, left + 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+    coded = []
+    for number in unsigned if isinstance(coding, wire.Unsigned) else (-2, -1, 0, left, left + 1, (1 << 31) - 1):
+        coding._build(number, stream := io.BytesIO(), None, "")
+        coded.append(stream.getvalue())
     overlong = [b"\x80\0", b"\x81\0", b"\x80" * 4 + b"\0", b"\x80" * 4 + b"\x10", b"\xff" * 5, b"\x80" * 9 + b"\x02"]
     return [*coded, *overlong, b"\xff" * 20]
 
@@ -325,7 +325,7 @@ def places(value: Any, node: wire.Structure) -> Iterator[tuple[Any, str, Any]]:
             yield from places(inner, item)
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.EACH, ids=strategies.named)
+@IN_THE_OLDEST_AND_THE_NEWEST
 def test_values_that_do_not_fit_anywhere(cls: type[Any], version: int) -> None:
     node = strategies.tree(cls, version)
     value = strategies.example(node)
@@ -337,7 +337,7 @@ def test_values_that_do_not_fit_anywhere(cls: type[Any], version: int) -> None:
         setattr(holder, name, right)
 
 
-@pytest.mark.parametrize(("cls", "version"), strategies.EACH, ids=strategies.named)
+@IN_THE_OLDEST_AND_THE_NEWEST
 def test_slots_that_were_deleted_and_tags_that_cannot_be(cls: type[Any], version: int) -> None:
     node = strategies.tree(cls, version)
     value = strategies.example(node)

@@ -1,7 +1,8 @@
 """Generated values against codecs that others wrote in Python: kio and kafka-python, in the versions that they know.
 
-A value of ours becomes one of theirs, as near as their types can hold it; they build it, we read that and build it
-again, and both the bytes and the values must be the same. What they cannot do stands in the lists, with the reason.
+A value of ours becomes one of theirs, as near as their types can hold it (no unknown tags, only error codes that they
+know, times of this age); they build it, we read that and build it again, and both the bytes and the values must be the
+same.
 """
 
 import dataclasses
@@ -15,7 +16,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from construct import Construct
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,12 +47,6 @@ def agree(
 def snake(name: str) -> str:
     """As both make Python's names of Kafka's."""
     return re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def known(their_versions: Callable[[type[Any], int], bool]) -> list[Any]:
-    """Parameters of a test: every version that they know, of which a sample is quick."""
-    cases = [case for case in strategies.EVERY_VERSION if their_versions(*case)]
-    return [pytest.param(*case, marks=[] if case in strategies.SAMPLE else [pytest.mark.slow]) for case in cases]
 
 
 # --- kio: one frozen dataclass for each message and version
@@ -122,7 +116,7 @@ def kio_build(entity: Any) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(("cls", "version"), known(lambda *case: bool(kios_class(*case))), ids=strategies.named)
+@strategies.parameters(case for case in strategies.EVERY_VERSION if kios_class(*case))
 @given(data=st.data())
 @strategies.examples(3)
 def test_kio_agrees(cls: type[Any], version: int, data: st.DataObject) -> None:
@@ -192,7 +186,7 @@ def is_known_to_kafka_python(cls: type[Any], version: int) -> bool:
     return theirs is not None and version <= theirs.max_version
 
 
-@pytest.mark.parametrize(("cls", "version"), known(is_known_to_kafka_python), ids=strategies.named)
+@strategies.parameters(case for case in strategies.EVERY_VERSION if is_known_to_kafka_python(*case))
 @given(data=st.data())
 @strategies.examples(3)
 def test_kafka_python_agrees(cls: type[Any], version: int, data: st.DataObject) -> None:
