@@ -25,8 +25,37 @@ _UNSUPPORTED_VERSION = UnsupportedVersion.code.to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True)
+class _Frame:
+    """A frame, the last one perhaps torn.
+
+    Attributes:
+        at: where its length stands in the stream.
+        size: what its length says.
+        data: what is behind the length.
+    """
+
+    at: int
+    size: int
+    data: bytes
+
+    @property
+    def torn(self) -> bool:
+        return len(self.data) < self.size
+
+    def broken(self, error: DecodeError, what: str) -> Broken:
+        """An error within `data`. If the frame is torn, that is what is wrong with it."""
+        start = self.at + _LENGTH
+        place = start + max(error.offset, 0)
+        if self.torn:
+            error = DecodeError(f"a frame of {self.size} bytes, of which there are {len(self.data)}", "length")
+            place = self.at
+        view = View(self.size.to_bytes(_LENGTH, "big") + self.data, self.at)
+        return Broken(error, at=place, within=f"{what} at {self.at}", view=view)
+
+
+@dataclass(frozen=True, slots=True)
 class _Opened:
-    """A frame whose header has been read.
+    """What the header of a frame says.
 
     Attributes:
         cls: of the message, ``None`` where the API or the version is not known.
@@ -49,8 +78,12 @@ def dump_requests(pieces: Iterable[Buffer], options: Options) -> Dump:
     Raises:
         Broken: (while iterating) at the first broken byte.
     """
-    for at, frame in _frames(pieces):
-        yield from _items(at, frame, _open_request(at, frame), options)
+    for frame in _frames(pieces):
+        try:
+            opened = _open_request(frame.data)
+        except DecodeError as error:
+            raise frame.broken(error, "request") from None
+        yield from _items(frame, opened, options)
 
 
 def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, version: int) -> Dump:
@@ -59,34 +92,29 @@ def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, 
     Raises:
         Broken: (while iterating) at the first broken byte.
     """
-    for at, frame in _frames(pieces):
-        yield from _items(at, frame, _open_response(at, frame, api_key, version), options)
+    for frame in _frames(pieces):
+        try:
+            opened = _open_response(frame.data, api_key, version)
+        except DecodeError as error:
+            raise frame.broken(error, f"response {NAMES[api_key]} v{version}") from None
+        yield from _items(frame, opened, options)
 
 
-def _frames(pieces: Iterable[Buffer]) -> Iterator[tuple[int, bytes]]:
-    """Where each frame begins, and what is behind its length."""
+def _frames(pieces: Iterable[Buffer]) -> Iterator[_Frame]:
     source = Pieces(pieces)
     while head := source.take(_LENGTH):
         at = source.position - len(head)
         size = int.from_bytes(head, "big", signed=True)
-        view = View(head + source.peek(_LENGTH), at)
-        if len(head) == _LENGTH and not 0 <= size <= frames.MAX_FRAME:
-            seems = frames.looks_like(bytes(view.data))
-            hint = f": this looks like {seems}" if seems else ""
-            error = DecodeError(f"{size} is no length of a frame{hint}", "length")
-            raise Broken(error, at=at, within=f"frame at {at}", view=view)
-        frame = source.take(size)
-        if len(head) < _LENGTH or len(frame) < size:
-            error = DecodeError(f"a frame of {size} bytes, of which there are {len(frame)}", "length")
-            raise Broken(error, at=at, within=f"frame at {at}", view=view)
-        yield at, frame
+        if len(head) < _LENGTH or not 0 <= size <= frames.MAX_FRAME:
+            start = head + source.peek(_LENGTH)
+            hint = f": this looks like {seems}" if (seems := frames.looks_like(start)) else ""
+            error = DecodeError(f"{head.hex(' ')} is no length of a frame{hint}", "length")
+            raise Broken(error, at=at, within=f"frame at {at}", view=View(start, at))
+        yield _Frame(at, size, source.take(size))
 
 
-def _open_request(at: int, frame: bytes) -> _Opened:
-    try:
-        header, start = frames.parse_header(frame)
-    except DecodeError as error:
-        raise _broken(error, at, frame, "request") from None
+def _open_request(data: bytes) -> _Opened:
+    header, start = frames.parse_header(data)
     fields = {"api": NAMES.get(header.api_key, "?"), **Plain(0).message(header)}
     cls = APIS[header.api_key].request if header.api_key in APIS else None
     if cls is not None and header.api_version not in api(cls).versions:
@@ -94,43 +122,35 @@ def _open_request(at: int, frame: bytes) -> _Opened:
     return _Opened("request", fields, cls, header.api_version, start)
 
 
-def _open_response(at: int, frame: bytes, api_key: int, version: int) -> _Opened:
-    try:
-        header, start = messages.parse(ResponseHeader, frames.response_header_version(api_key, version), frame)
-    except DecodeError as error:
-        raise _broken(error, at, frame, f"response {NAMES[api_key]} v{version}") from None
-    if api_key == frames.API_VERSIONS and frame[start : start + 2] == _UNSUPPORTED_VERSION:
+def _open_response(data: bytes, api_key: int, version: int) -> _Opened:
+    header, start = messages.parse(ResponseHeader, frames.response_header_version(api_key, version), data)
+    if api_key == frames.API_VERSIONS and data[start : start + 2] == _UNSUPPORTED_VERSION:
         version = 0  # in which it is said that the version of the request is not known (KIP-511)
     fields = {"api": NAMES[api_key], "api_key": api_key, "api_version": version, **Plain(0).message(header)}
     return _Opened("response", fields, APIS[api_key].response, version, start)
 
 
-def _items(at: int, frame: bytes, opened: _Opened, options: Options) -> Dump:
+def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
     """The frame, and `Broken` if something in it is."""
-    fields = {"at": at, "size": len(frame), **opened.fields}
+    fields = {"at": frame.at, "size": frame.size, **opened.fields}
     if opened.cls is None:
-        yield Item(opened.kind, {**fields, "message": frame[opened.start :]})
+        yield Item(opened.kind, {**fields, "message": frame.data[opened.start :]})
         return
     sets = _RecordSets(options)
     plain = Plain(opened.version, options.deep, sets.plain)
     try:
-        message, end = messages.parse(opened.cls, opened.version, frame, opened.start)
+        message, end = messages.parse(opened.cls, opened.version, frame.data, opened.start)
     except DecodeError as error:
-        begun = plain.begun(opened.cls, frame, opened.start, error.offset)
-        yield Item(opened.kind, {**fields, "message": begun})
-        raise _broken(error, at, frame, str(opened)) from None
-    left = {"leftover": frame[end:]} if end < len(frame) else {}
+        readable = len(frame.data) if frame.torn else error.offset
+        yield Item(opened.kind, {**fields, "message": plain.begun(opened.cls, frame.data, opened.start, readable)})
+        raise frame.broken(error, str(opened)) from None
+    left = {"leftover": frame.data[end:]} if end < len(frame.data) else {}
     yield Item(opened.kind, {**fields, "message": plain.message(message), **left})
     for damage, record_set in sets.damages:
-        damage.offset += frame.find(record_set)
-        raise _broken(damage, at, frame, str(opened))
-    if left and opened.kind == "response":  # of a request, brokers put up with it
-        raise _broken(DecodeError(f"{len(frame) - end} bytes left over", "", end), at, frame, str(opened))
-
-
-def _broken(error: DecodeError, at: int, frame: bytes, what: str) -> Broken:
-    start = at + _LENGTH
-    return Broken(error, at=start + max(error.offset, 0), within=f"{what} at {at}", view=View(frame, start))
+        damage.offset += frame.data.find(record_set)
+        raise frame.broken(damage, str(opened))
+    if frame.torn or (left and opened.kind == "response"):  # behind a request, brokers put up with it
+        raise frame.broken(DecodeError(f"{len(frame.data) - end} bytes left over", "", end), str(opened))
 
 
 class _RecordSets:

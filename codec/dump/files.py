@@ -89,7 +89,7 @@ def _entry_items(entry: Any, at: int, options: Options) -> Dump:
         last = entry.relative_offset + (options.base_offset or 0)
         if options.base_offset is not None:
             fields = {"offset": last, **fields}
-    if last >= options.start:
+    if not options.skips(last):
         yield Item("entry", {"at": at, **fields})
 
 
@@ -103,8 +103,8 @@ def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
     try:
         version, snapshot, _ = prefixed.parse_prefixed(ProducerSnapshot, data)
         fields = Plain(version).message(snapshot)
-    except DecodeError as error:
-        fields = Plain(snapshots.VERSION).begun(ProducerSnapshot, data, prefixed.SIZE, error.offset)
+    except DecodeError:
+        fields = Plain(snapshots.VERSION).begun(ProducerSnapshot, data, prefixed.SIZE, len(data))
     producers = fields.pop("producer_entries", [])
     yield Item("snapshot", {"at": 0, **fields, "producers": len(producers)})
     yield from (Item("producer", producer) for producer in producers)

@@ -31,6 +31,10 @@ class Options:
     deep: bool = False
     raw: bool = False
 
+    def skips(self, offset: int) -> bool:
+        """Whether ``offset`` is before the one to begin with; by default none is, also no broken one below 0."""
+        return self.start > 0 and offset < self.start
+
 
 @dataclass(frozen=True, slots=True)
 class Item:

@@ -38,7 +38,7 @@ def dump_segment_07(pieces: Iterable[Buffer], options: Options) -> Dump:
 def _dump(segment: Segment, options: Options) -> Dump:
     try:
         for batch in segment:
-            if last_offset(batch) >= options.start:
+            if not options.skips(last_offset(batch)):
                 yield from _batch_items(batch, View(segment.data, segment.position), options)
     except Broken:
         raise
@@ -55,7 +55,7 @@ def _batch_items(batch: Batch, view: View, options: Options) -> Dump:
     yield Item("batch", {"at": view.at, **fields})
     records, damage = readable_records(batch) if options.records else ((), None)
     for row, record in enumerate(records):
-        if record.offset < options.start:
+        if options.skips(record.offset):
             continue
         try:
             item = Item("record", record_fields(record, is_control(batch), options))
