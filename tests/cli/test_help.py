@@ -21,6 +21,7 @@ COMMANDS = [
     ["topics", "delete"],
     ["produce"],
     ["consume"],
+    ["dump"],
     ["demo"],
 ]
 
