@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from typing import Any
 
 from ottla.codec import wire
 from ottla.codec.apis import NAMES
+from ottla.codec.apis.create_acls import AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.codec.compression import Compression
 from ottla.codec.consumer_protocol import parse_assignment, parse_sticky, parse_subscription
 from ottla.codec.stored import consumer_groups, share_group_state, streams_groups, transaction_state
@@ -34,21 +36,17 @@ _CUT = 200
 _JSON = json.JSONEncoder(ensure_ascii=False)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+
+def _names(numbers: type[IntEnum]) -> dict[int, str]:
+    return {each.value: each.name.lower() for each in numbers}
+
+
 _ERRORS = {code: cls.name for code, cls in BY_CODE.items()}
-_ACL_RESOURCES = {
-    1: "any", 2: "topic", 3: "group", 4: "cluster", 5: "transactional_id", 6: "delegation_token", 7: "user"
-}  # fmt: skip
-_ACL_OPERATIONS = {
-    1: "any", 2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe", 9: "cluster_action",
-    10: "describe_configs", 11: "alter_configs", 12: "idempotent_write", 13: "create_tokens", 14: "describe_tokens",
-    15: "two_phase_commit",
-}  # fmt: skip
 _CONFIG_RESOURCES = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
 _CONFIG_SOURCES = {
     1: "topic", 2: "dynamic_broker", 3: "dynamic_default_broker", 4: "static_broker", 5: "default",
     6: "dynamic_broker_logger", 7: "client_metrics", 8: "group",
 }  # fmt: skip
-_PATTERNS = {1: "any", 2: "match", 3: "literal", 4: "prefixed"}
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 _NUMBERS: Mapping[str, Mapping[int, str]] = {
@@ -58,12 +56,12 @@ _NUMBERS: Mapping[str, Mapping[int, str]] = {
     "acks": {-1: "all", 0: "none", 1: "leader"},
     "isolation_level": {0: "read_uncommitted", 1: "read_committed"},
     "key_type": {0: "group", 1: "transaction", 2: "share"},
-    "operation": _ACL_OPERATIONS,
-    "permission_type": {1: "any", 2: "deny", 3: "allow"},
-    "pattern_type": _PATTERNS,
-    "pattern_type_filter": _PATTERNS,
-    "resource_pattern_type": _PATTERNS,
-    "resource_type_filter": _ACL_RESOURCES,
+    "operation": _names(AclOperation),
+    "permission_type": _names(AclPermissionType),
+    "pattern_type": _names(PatternType),
+    "pattern_type_filter": _names(PatternType),
+    "resource_pattern_type": _names(PatternType),
+    "resource_type_filter": _names(ResourceType),
     "resource_type": _CONFIG_RESOURCES,
     "config_source": _CONFIG_SOURCES,
     "source": _CONFIG_SOURCES,
@@ -73,18 +71,22 @@ _NUMBERS: Mapping[str, Mapping[int, str]] = {
     "config_operation": {0: "set", 1: "delete", 2: "append", 3: "subtract"},
     "election_type": {0: "preferred", 1: "unclean"},
     "mechanism": _SCRAM,
-    "compression_type": {each.value: each.name.lower() for each in Compression},
+    "compression_type": _names(Compression),
     "upgrade_type": {1: "upgrade", 2: "safe_downgrade", 3: "unsafe_downgrade"},
     "endpoint_type": {1: "brokers", 2: "controllers"},
     "delivery_state": share_group_state.DELIVERY_STATES,
     "acknowledge_types": {0: "gap", 1: "accept", 2: "release", 3: "reject", 4: "renew"},
     "transaction_status": transaction_state.TRANSACTION_STATES,
+    "ListOffsetsPartition.timestamp": {
+        -1: "latest", -2: "earliest", -3: "max_timestamp", -4: "earliest_local", -5: "latest_tiered",
+        -6: "earliest_pending_upload",
+    },
     "ConsumerGroupCurrentMemberAssignmentValue.state": consumer_groups.MEMBER_STATES,
     "ShareGroupCurrentMemberAssignmentValue.state": consumer_groups.MEMBER_STATES,
     "StreamsGroupCurrentMemberAssignmentValue.state": streams_groups.MEMBER_STATES,
-    "AclCreation.resource_type": _ACL_RESOURCES,
-    "DescribeAclsResource.resource_type": _ACL_RESOURCES,
-    "DeleteAclsMatchingAcl.resource_type": _ACL_RESOURCES,
+    "AclCreation.resource_type": _names(ResourceType),
+    "DescribeAclsResource.resource_type": _names(ResourceType),
+    "DeleteAclsMatchingAcl.resource_type": _names(ResourceType),
 }  # fmt: skip
 """``field`` or ``Class.field`` -> number -> what it stands for. 0 has no name where it means nothing in particular."""
 
@@ -195,6 +197,8 @@ class Plain:
         names = _NUMBERS.get(f"{owner.__name__}.{name}") or _NUMBERS.get(name)
         if names is not None:
             return Named(value, names[value]) if value in names else value
+        if name.endswith("authorized_operations") and value >= 0:
+            return Named(value, ", ".join(each.name.lower() for each in AclOperation if value >> each.value & 1))
         if "timestamp" in name and is_time(value):
             return Named(value, time_text(value))
         return value

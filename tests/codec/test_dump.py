@@ -3,16 +3,16 @@
 import functools
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
-from ottla.codec import frames, kafka07, prefixed
+from ottla.codec import frames, kafka07, prefixed, wire
 from ottla.codec.apis import NAMES
-from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression, compress
 from ottla.codec.dump import (
@@ -30,6 +30,7 @@ from ottla.codec.dump import (
     dump_snapshot,
     dump_time_index,
     dump_transaction_index,
+    readable,
     text,
 )
 from ottla.codec.dump.readable import Named, lines, one_line, quoted, scalar, time_text
@@ -37,6 +38,7 @@ from ottla.codec.message_sets import Message, build_message, build_message_set
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, Record
 from ottla.codec.stored import classic_groups, indexes, snapshots
 from ottla.codec.wire import Buffer
+from tests.codec import strategies
 from tests.codec.recorded import FILES, exchanges
 
 STORED = Path(__file__).parents[1] / "wire" / "stored"
@@ -523,3 +525,27 @@ def test_what_does_not_fit_into_a_line_is_laid_out_below_its_name() -> None:
 )
 def test_a_time_is_shown_in_utc_where_it_can_be_one(milliseconds: int, shown: str) -> None:
     assert time_text(milliseconds) == shown
+
+
+def test_every_number_and_embedded_message_that_has_a_name_is_a_field_of_some_message() -> None:
+    fields = set()
+    for cls in strategies.MESSAGES:
+        for version in strategies.VERSIONS[cls]:
+            fields |= set(_fields(strategies.tree(cls, version)))
+    names = fields | {field.partition(".")[2] for field in fields}
+    assert not (set(readable._NUMBERS) | set(readable._EMBEDDED)) - names
+
+
+def _fields(node: Any) -> Iterator[str]:
+    for name, member in [*node.members, *((each.name, each.node) for each in node.tagged or ())]:
+        yield f"{node.cls.__name__}.{name}"
+        inner = getattr(member, "item", member)
+        if isinstance(inner, wire.Structure):
+            yield from _fields(inner)
+
+
+def test_rights_are_shown_by_their_names() -> None:
+    response = MetadataResponse(brokers=(), topics=(), cluster_authorized_operations=0b11000)
+    data = frames.build_response(response, 8, 1)
+    [item], _ = dumped(functools.partial(dump_responses, api_key=3, version=8), data)
+    assert "cluster_authorized_operations: 24 (read, write)" in text(item)
