@@ -35,6 +35,11 @@ cdef extern from *:
     #include <structmember.h>
 
     static inline Py_ssize_t slot_of(PyObject *descriptor) {
+        if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)
+            || ((PyMemberDescrObject *)descriptor)->d_member->type != T_OBJECT_EX) {
+            PyErr_Format(PyExc_TypeError, "a slot wanted, not %R: the class was altered", descriptor);
+            return -1;
+        }
         return ((PyMemberDescrObject *)descriptor)->d_member->offset;
     }
     static inline PyObject *allocate(PyObject *cls) {
@@ -56,7 +61,7 @@ cdef extern from *:
     static inline double as_double(uint64_t bits) { double value; memcpy(&value, &bits, 8); return value; }
     static inline uint64_t as_bits(double value) { uint64_t bits; memcpy(&bits, &value, 8); return bits; }
     """
-    Py_ssize_t slot_of(object)
+    Py_ssize_t slot_of(object) except -1
     object allocate(object)
     PyObject** slot_at(PyObject*, Py_ssize_t) nogil
     uint64_t load(const uint8_t*, int) nogil
@@ -78,6 +83,8 @@ cdef extern from "Python.h":
     object PyMemoryView_FromObject(object)
     Py_buffer* PyMemoryView_GET_BUFFER(object)
     void PyObject_GC_UnTrack(object)
+    void PyObject_GC_Track(object)
+    double PyFloat_AsDouble(object) except? -1
 
 # The codes of `program.Code`.
 cdef enum:
@@ -91,6 +98,7 @@ cdef int[9] SIZES = [1, 2, 4, 8, 2, 4, 0, 0, 0]
 
 cdef tuple EMPTY = ()
 cdef object NO_TAGS = wire.NO_TAGS
+cdef str UNKNOWN_TAGS = wire.UNKNOWN_TAGS
 cdef object NO_UUID = wire.NO_UUID
 cdef object NEW_UUID = uuid.UUID
 cdef object UNKNOWN_SAFETY = uuid.SafeUUID.unknown
@@ -125,18 +133,18 @@ cdef class Struct:
     cdef bint flexible
     cdef Py_ssize_t tags_slot
     cdef object cls
+    cdef dict known
     cdef list kept
 
     def __cinit__(self, program):
         self.cls = program.cls
         self.kept = []
         self.flexible = program.tagged is not None
+        self.known = {each.tag: each.name for each in program.tagged or ()}
         self.tags_slot = slot_of(program.cls.__dict__[wire.UNKNOWN_TAGS])
         self.fields = len(program.fields)
         self.tagged = len(program.tagged or ())
         self.absent = len(program.absent)
-        if self.tagged > 64:
-            raise TypeError(f"{program.cls.__name__} has more tagged fields than a mask of 64 bits can hold")
         self.ops = <Op*>PyMem_Calloc(max(1, self.fields + self.tagged + self.absent), sizeof(Op))
         if self.ops == NULL:
             raise MemoryError
@@ -214,7 +222,7 @@ cdef Struct struct_of(object program):
 
 cdef Struct message(object cls, object version):
     cdef object found = messages.get(cls)
-    if found is not None:
+    if found is not None and type(version) is int:
         found = (<dict>found).get(version)
         if found is not None:
             return <Struct>found
@@ -310,7 +318,7 @@ cdef inline Py_ssize_t length(Cursor* c, Op* op, str unit) except -2:
     cdef long long size = integer(c, op.length)
     if op.length == UNSIGNED:
         size -= 1
-    if size < 0 and not (size == -1 and op.null):
+    if (size < 0 and not (size == -1 and op.null)) or size > op.longest:
         broken(c, start, f"{unit} length of {size}")
     return size
 
@@ -343,6 +351,8 @@ cdef object window(Cursor* c, Py_ssize_t size):
     need(c, size)
     if c.view == NULL:
         view = memoryview(<object>c.data).cast("B")
+        if PyMemoryView_GET_BUFFER(view).buf != c.start:
+            raise BufferError("this buffer is another one each time it is asked for")
         Py_INCREF(view)
         c.view = <PyObject*>view
     # What slicing a memoryview does, at half its price: another view of the same, made smaller.
@@ -422,12 +432,13 @@ cdef object parse_array(Cursor* c, Op* op):
     if count == 0:
         return EMPTY
     values = PyTuple_New(count)
+    PyObject_GC_UnTrack(values)
     step.outer = c.step
     step.name = NULL
     step.index = 0
     c.step = &step
     while step.index < count:
-        if item.code == INT32:
+        if item.code == INT32:  # all of them were found there, by their count
             value = PyLong_FromLongLong(<int32_t>load(c.at, 4))
             c.at += 4
         elif item.code == STRUCT and not item.null:
@@ -438,8 +449,8 @@ cdef object parse_array(Cursor* c, Op* op):
         PyTuple_SET_ITEM(values, step.index, value)
         step.index += 1
     c.step = step.outer
-    if item.code <= BOOL:
-        PyObject_GC_UnTrack(values)  # numbers form no cycles: one thing less for the collector to look at
+    if item.code > BOOL:
+        PyObject_GC_Track(values)
     return values
 
 
@@ -477,10 +488,10 @@ cdef int parse_tags(Cursor* c, Struct struct, object made) except -1:
     cdef Op* op
     cdef Op* end = struct.ops + struct.fields + struct.tagged
     cdef dict unknown = None
-    step.name = <PyObject*>wire.UNKNOWN_TAGS
+    step.name = <PyObject*>UNKNOWN_TAGS
     cdef long long count = <long long>varint(c, 32)
     while count > 0:
-        step.name = <PyObject*>wire.UNKNOWN_TAGS
+        step.name = <PyObject*>UNKNOWN_TAGS
         tag = <long long>varint(c, 32)
         size = <long long>varint(c, 32)
         start = c.at
@@ -506,7 +517,7 @@ cdef int parse_tags(Cursor* c, Struct struct, object made) except -1:
     return 0
 
 
-def parse(cls, version, data, Py_ssize_t offset=0):
+def parse(cls, version, data, offset=0):
     """As `wire.parse`."""
     cdef Struct struct = message(cls, version)
     cdef Py_buffer buffer
@@ -518,7 +529,7 @@ def parse(cls, version, data, Py_ssize_t offset=0):
         if not 0 <= offset <= buffer.len:
             raise ValueError(f"offset {offset} lies outside of the {buffer.len} bytes")
         c.start = <const uint8_t*>buffer.buf
-        c.at = c.start + offset
+        c.at = c.start + <Py_ssize_t>offset
         c.end = c.start + buffer.len
         c.data = <PyObject*>data
         name = cls.__name__
@@ -619,6 +630,7 @@ cdef int build_value(Writer* w, Op* op, object value) except -1:
     cdef int code = op.code
     cdef Py_ssize_t size
     cdef const char* data
+    cdef double number
     if code <= ZIGZAG64:
         return build_integer(w, code, PyLong_AsLongLong(value if PyLong_CheckExact(value) else PyNumber_Index(value)))
     if code == STRING:
@@ -651,8 +663,9 @@ cdef int build_value(Writer* w, Op* op, object value) except -1:
     if code == FLOAT64:
         if not isinstance(value, (int, float)):
             refuse()
+        number = PyFloat_AsDouble(value)
         ensure(w, 8)
-        store(w.at, as_bits(float(value)), 8)
+        store(w.at, as_bits(number), 8)
         w.at += 8
         return 0
     return build_bytes(w, op, value)
@@ -678,7 +691,7 @@ cdef int build_bytes(Writer* w, Op* op, object value) except -1:
 cdef int build_uuid(Writer* w, object value) except -1:
     if not isinstance(value, NEW_UUID):
         refuse()
-    cdef bytes data = value.int.to_bytes(16, "big")
+    cdef bytes data = int.to_bytes(value.int, 16, "big")
     return build_raw(w, PyBytes_AS_STRING(data), 16)
 
 
@@ -733,6 +746,8 @@ cdef bint differs(Op* op, object value, object default) except -1:
         return False
     if op.struct != NULL and type(value) is (<Struct>op.struct).cls and type(default) is type(value):
         return structs_differ(<Struct>op.struct, value, default)
+    if op.late:
+        return wire.differs(value, default)
     if type(value) is list:
         value = PyList_AsTuple(value)
     return value != default
@@ -746,7 +761,7 @@ cdef bint structs_differ(Struct struct, object value, object default) except -1:
             return True
         op += 1
     tags = unknown_tags(struct, value)
-    return tags is not NO_TAGS and tags != NO_TAGS
+    return tags is not NO_TAGS and wire.differs(tags, NO_TAGS)
 
 
 cdef int build_tags(Writer* w, Struct struct, object value) except -1:
@@ -757,7 +772,7 @@ cdef int build_tags(Writer* w, Struct struct, object value) except -1:
     cdef list sent = None  # pairs of a tag, and an op's index or an unknown tag's bytes; the values are held meanwhile
     cdef list values = None
     if tags is not NO_TAGS:
-        sent = [(tag, data) for tag, data in checked_tags(struct, tags).items()]
+        sent = [(tag, data) for tag, data in wire.unknown_tags_of(tags, struct.known).items()]
         values = [None] * len(sent)
     if not struct.flexible:
         return refuse() if sent else 0
@@ -774,7 +789,7 @@ cdef int build_tags(Writer* w, Struct struct, object value) except -1:
     build_varint(w, len(sent))
     for tag, data in sorted(sent):
         build_varint(w, tag)
-        if type(data) is bytes:
+        if isinstance(data, bytes):
             build_varint(w, len(<bytes>data))
             build_raw(w, PyBytes_AS_STRING(data), len(<bytes>data))
         else:
@@ -788,22 +803,6 @@ cdef object unknown_tags(Struct struct, object value):
     if found == NULL:
         refuse()
     return <object>found
-
-
-cdef dict checked_tags(Struct struct, object tags):
-    cdef Op* op
-    if not isinstance(tags, (dict, type(NO_TAGS))):
-        refuse()
-    cdef dict found = dict(tags)
-    for tag, data in found.items():
-        if not isinstance(tag, int) or not 0 <= tag < 1 << 32 or type(data) is not bytes:
-            refuse()
-        op = struct.ops + struct.fields
-        for _ in range(struct.tagged):
-            if op.tag == tag:
-                refuse()
-            op += 1
-    return found
 
 
 cdef int build_sized(Writer* w, Op* op, object value) except -1:

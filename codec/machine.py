@@ -15,10 +15,10 @@ Rules:
 
 import contextlib
 import functools
+import operator
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from ottla.codec import wire
@@ -43,11 +43,12 @@ LETTERS = {
 def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T, int]:
     """As `wire.parse`."""
     read = parser(cast(Any, cls), version)
-    whole = data if type(data) is bytes else bytes(data)
     try:
-        return cast(tuple[T, int], read(whole, offset, data))
-    except Exception:  # the reference says what is wrong; should the two not agree, it is the one that is right
-        return wire.parse(cls, version, data, offset)
+        return cast(tuple[T, int], read(data if type(data) is bytes else _whole(data), offset, data))
+    except Exception as error:
+        error.__traceback__ = None  # lets go of what was read so far
+    # The reference says what is wrong; should the two not agree, it is the one that is right.
+    return wire.parse(cls, version, data, offset)
 
 
 def build(value: Any, version: int) -> bytes:
@@ -55,6 +56,8 @@ def build(value: Any, version: int) -> bytes:
     write = builder(cast(Any, type(value)), version)
     try:
         return cast(bytes, write(value))
+    except MemoryError:
+        raise
     except Exception:  # the reference says what is wrong
         raise wire.misfit(value, version) from None
 
@@ -104,12 +107,15 @@ class _Source:
         self._names += 1
         return f"{prefix}{self._names}"
 
-    def constant(self, value: Any, prefix: str) -> str:
+    def named(self, value: Any, prefix: str) -> str:
         """A name for ``value``."""
-        if value is None or type(value) in (bool, int, str, bytes) or value == ():
-            return repr(value)
         self.constants[name := self.fresh(prefix)] = value
         return name
+
+    def constant(self, value: Any, prefix: str) -> str:
+        """A literal for ``value``, or else a name."""
+        literal = value is None or type(value) in (bool, int, str, bytes) or value == ()
+        return repr(value) if literal else self.named(value, prefix)
 
     def compiled(self) -> Callable[..., Any]:
         namespace = {**_SHARED, **self.constants}
@@ -187,8 +193,8 @@ class _Reader(_Source):
             case Code.STRUCT:
                 assert op.program is not None  # every struct has
                 if op.null:
-                    self.length(op)
-                    with self.block("if n >= 0:"):
+                    self.integer("n", op.length)
+                    with self.block(f"if n {'>' if op.length == Code.UNSIGNED else '>='} 0:"):
                         self(f"{target} = {self.struct(op.program)}")
                     with self.block("else:"):
                         self(f"{target} = None")
@@ -229,9 +235,12 @@ class _Reader(_Source):
             self(f"{target} = ({target} >> 1) ^ -({target} & 1)")
 
     def length(self, op: Op) -> None:
-        self.integer("n", op.length)
         if op.length == Code.UNSIGNED:
-            self("n -= 1")
+            self("n = data[at] - 1")
+            self("at += 1")
+            self(f"if n > 126: n, at = length(data, at, n + 1, {op.longest})")
+        else:
+            self.integer("n", op.length)
 
     @contextlib.contextmanager
     def unless_null(self, target: str, op: Op) -> Iterator[None]:
@@ -323,12 +332,8 @@ class _Writer(_Source):
 
     @contextlib.contextmanager
     def if_sent(self, value: str, default: Any) -> Iterator[None]:
-        name = self.constant(default, "default")
-        with self.block(
-            f"if {value} is not {name} and differs({value}, {name}):"
-            if name[0] == "d"
-            else f"if differs({value}, {name}):"
-        ):
+        name = self.named(default, "default")
+        with self.block(f"if {value} is not {name} and differs({value}, {name}):"):
             yield
 
     def value(self, value: str, op: Op) -> None:
@@ -385,7 +390,7 @@ class _Writer(_Source):
         """Write what builds the length of ``local``; `struct` refuses what is too long."""
         if op.length == Code.UNSIGNED:
             self(f"n = len({local}) + 1")
-            self(f"{self._put}(ONE_BYTE[n] if n < 128 else unsigned(n))")
+            self(f"{self._put}(ONE_BYTE[n] if n < 128 else long(n, {op.longest}))")
         else:
             self.integer(f"len({local})", op.length)
 
@@ -401,9 +406,9 @@ class _Writer(_Source):
 
     def tags(self, made: str, tagged: tuple[Tagged, ...] | None) -> None:
         if tagged is None:
-            self(f"if {made}.{UNKNOWN_TAGS} is not NO_TAGS and fit({made}.{UNKNOWN_TAGS}, ()): raise Bad")
+            self(f"if {made}.{UNKNOWN_TAGS} is not NO_TAGS and fit({made}.{UNKNOWN_TAGS}, {{}}): raise Bad")
             return
-        known = self.constant(frozenset(each.tag for each in tagged), "known")
+        known = self.named({each.tag: each.name for each in tagged}, "known")
         tags, outer = self.fresh("tags"), self._put
         self(f"{tags} = {made}.{UNKNOWN_TAGS}")
         self(f"{tags} = {{}} if {tags} is NO_TAGS else fit({tags}, {known})")
@@ -436,6 +441,14 @@ def _varint(data: bytes, at: int, first: int, bits: int = 32) -> tuple[int, int]
     raise Bad
 
 
+def _length(data: bytes, at: int, first: int, longest: int) -> tuple[int, int]:
+    """What the length that begins with ``first`` says, and where it ends."""
+    value, at = _varint(data, at, first)
+    if value - 1 > longest:
+        raise Bad
+    return value - 1, at
+
+
 def _zigzag64(data: bytes, at: int) -> tuple[int, int]:
     value, at = data[at], at + 1
     if value > 0x7F:
@@ -445,6 +458,13 @@ def _zigzag64(data: bytes, at: int) -> tuple[int, int]:
 
 _UUID_SLOTS: Any = vars(uuid.UUID)
 _set_int, _set_safety = _UUID_SLOTS["int"].__set__, _UUID_SLOTS["is_safe"].__set__
+
+
+def _whole(data: Buffer) -> bytes:
+    with memoryview(data) as view:
+        if not view.c_contiguous:
+            raise Bad
+        return bytes(view)
 
 
 def _uuid_of(data: bytes) -> uuid.UUID:
@@ -462,13 +482,20 @@ def _uuid_of(data: bytes) -> uuid.UUID:
 def _bytes_of_uuid(value: Any) -> bytes:
     if not isinstance(value, uuid.UUID):
         raise Bad
-    return value.int.to_bytes(16, "big")
+    return int.to_bytes(value.int, 16, "big")
 
 
 def _unsigned(value: int) -> bytes:
     if not 0 <= value < 1 << 32:
         raise Bad
     return _leb128(value)
+
+
+def _long(length: int, longest: int) -> bytes:
+    """The compact form of a length, which is one higher than what it counts."""
+    if length - 1 > longest:
+        raise Bad
+    return _leb128(length)
 
 
 def _leb128(value: int) -> bytes:
@@ -481,7 +508,7 @@ def _leb128(value: int) -> bytes:
 
 
 def _zigzag(value: Any, bits: int) -> bytes:
-    value = value.__index__()
+    value = operator.index(value)
     if not -1 << (bits - 1) <= value < 1 << (bits - 1):
         raise Bad
     return _leb128((value << 1) ^ (value >> (bits - 1)))
@@ -502,21 +529,6 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _differs(value: Any, default: Any) -> bool:
-    return bool((tuple(value) if type(value) is list else value) != default)
-
-
-def _fit(tags: Any, known: Collection[int]) -> dict[int, bytes]:
-    """A copy of the unknown ``tags`` of a struct."""
-    if not isinstance(tags, dict | MappingProxyType):
-        raise Bad
-    found = dict(tags)
-    for tag, data in found.items():
-        if not isinstance(tag, int) or not 0 <= tag < 1 << 32 or tag in known or type(data) is not bytes:
-            raise Bad
-    return found
-
-
 def _tag_bytes(tags: Mapping[int, bytes]) -> bytes:
     parts = [_leb128(len(tags))]
     for tag in sorted(tags):
@@ -531,9 +543,11 @@ _SHARED: dict[str, Any] = {
     "as_tuple": _as_tuple,
     "bytes_of_uuid": _bytes_of_uuid,
     "contiguous": _contiguous,
-    "differs": _differs,
+    "differs": wire.differs,
     "encode": str.encode,
-    "fit": _fit,
+    "fit": wire.unknown_tags_of,
+    "length": _length,
+    "long": _long,
     "new": object.__new__,
     "pack": struct.pack,
     "tag_bytes": _tag_bytes,

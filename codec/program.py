@@ -50,17 +50,8 @@ class Code(IntEnum):
 
 
 INTEGERS = {"b": Code.INT8, "h": Code.INT16, "l": Code.INT32, "q": Code.INT64, "H": Code.UINT16, "L": Code.UINT32}
-BITS = {
-    Code.INT8: 8,
-    Code.INT16: 16,
-    Code.INT32: 32,
-    Code.INT64: 64,
-    Code.UINT16: 16,
-    Code.UINT32: 32,
-    Code.UNSIGNED: 32,
-    Code.ZIGZAG32: 32,
-    Code.ZIGZAG64: 64,
-}
+SIZED = {wire.Window: Code.WINDOW, wire.Blob: Code.BYTES, wire.Text: Code.STRING, wire.Sequence: Code.ARRAY}
+"""Subclasses first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +64,7 @@ class Op:
         least: the fewest bytes it can take.
         length: how the length in front of strings, bytes and arrays is coded, and the mark (-1 for null) in front of a
             struct that may be null; `Code.INT32` for the rest.
+        longest: the most that such a length may say.
         item: of an array: what each element is.
         program: of a struct.
     """
@@ -81,13 +73,9 @@ class Op:
     null: bool = False
     least: int
     length: Code = Code.INT32
+    longest: int = 0
     item: "Op | None" = None
     program: "Program | None" = None
-
-    @property
-    def longest(self) -> int:
-        """The longest string, bytes or array whose length can be said."""
-        return int((1 << (31 if self.length >= Code.UNSIGNED else BITS[self.length] - 1)) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +146,14 @@ def _struct(tree: Any) -> Program:
 def _op(node: Construct) -> Op:
     least = wire.least_size(node)
     match node:
-        case wire.Window():
-            return Op(code=Code.WINDOW, null=node.null, least=least, length=_integer(node.length))
-        case wire.Blob():
-            return Op(code=Code.BYTES, null=node.null, least=least, length=_integer(node.length))
-        case wire.Text():
-            return Op(code=Code.STRING, null=node.null, least=least, length=_integer(node.length))
-        case wire.Sequence():
-            return Op(code=Code.ARRAY, null=node.null, least=least, length=_integer(node.length), item=_op(node.item))
+        case wire.Sized():
+            code = next(code for kind, code in SIZED.items() if isinstance(node, kind))
+            item = _op(node.item) if isinstance(node, wire.Sequence) else None
+            length = _integer(node.length)
+            return Op(code=code, null=node.null, least=least, length=length, longest=node.longest, item=item)
         case wire.Structure():
-            return Op(code=Code.STRUCT, null=node.null, least=least, length=_integer(node.mark), program=_struct(node))
+            mark = _integer(node.mark)
+            return Op(code=Code.STRUCT, null=node.null, least=least, length=mark, program=_struct(node))
         case wire.Bool():
             return Op(code=Code.BOOL, least=least)
         case wire.Id():

@@ -27,8 +27,7 @@ import io
 import operator
 import struct as packed
 import uuid
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
 
 from construct import Construct, FormatField, Struct
@@ -42,7 +41,30 @@ NO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
 UNKNOWN_TAGS = "unknown_tags"
 """The attribute of every struct that keeps the tagged fields its class does not know, as ``{tag: bytes}``."""
-NO_TAGS: Mapping[int, bytes] = MappingProxyType({})
+
+
+class _NoTags(Mapping[int, bytes]):
+    """An empty mapping that nobody can fill, so that one does for all; copies and pickles of it are itself."""
+
+    __slots__ = ()
+
+    def __getitem__(self, tag: int) -> bytes:
+        raise KeyError(tag)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+    def __reduce__(self) -> str:
+        return "NO_TAGS"
+
+
+NO_TAGS = _NoTags()
 _REQUIRED: Any = object()
 
 
@@ -95,6 +117,8 @@ class Integer(FormatField):  # type: ignore[misc]  # construct is untyped
 def _index(obj: Any) -> int:
     try:
         return operator.index(obj)
+    except MemoryError:
+        raise
     except Exception:  # whatever the `__index__` of a stranger raises
         raise EncodeError(f"int wanted, not {type(obj).__name__}") from None
 
@@ -124,9 +148,11 @@ class Float(FormatField):  # type: ignore[misc]
         if not isinstance(obj, int | float):
             raise EncodeError(f"float wanted, not {type(obj).__name__}")
         try:
-            stream.write(packed.pack(">d", float(obj)))
-        except OverflowError:
-            raise EncodeError("this int is too large for a float of 64 bits") from None
+            stream.write(packed.pack(">d", obj))
+        except MemoryError:
+            raise
+        except Exception:  # an int that is too large, or whatever the `__float__` of a stranger raises
+            raise EncodeError(f"{_shown(obj)} makes no float of 64 bits") from None
 
 
 class Unsigned(Construct):  # type: ignore[misc]
@@ -199,7 +225,11 @@ class Id(Construct):  # type: ignore[misc]
     def _build(self, obj: uuid.UUID, stream: io.BytesIO, context: Any, path: str) -> None:
         if not isinstance(obj, uuid.UUID):
             raise EncodeError(f"uuid.UUID wanted, not {type(obj).__name__}")
-        stream.write(obj.int.to_bytes(16, "big"))
+        try:
+            data = int.to_bytes(obj.int, 16, "big")
+        except Exception:  # a stranger's UUID, whose number is none
+            raise EncodeError(f"{type(obj).__name__} has no number of 128 bits") from None
+        stream.write(data)
 
 
 class Sized(Construct):  # type: ignore[misc]
@@ -211,12 +241,15 @@ class Sized(Construct):  # type: ignore[misc]
         super().__init__()
         self.length, self.null = length, null
         self.compact = isinstance(length, Unsigned)
-        self.longest = (1 << (8 * length.sizeof() - 1 if isinstance(length, FormatField) else 31)) - 1
+        self.longest = self._longest()
+
+    def _longest(self) -> int:
+        return (1 << (8 * self.length.sizeof() - 1 if isinstance(self.length, FormatField) else 31)) - 1
 
     def _parse_length(self, stream: io.BytesIO) -> int:
         start = stream.tell()
         size: int = self.length._parse(stream, None, "") - self.compact
-        if size < 0 and not (size == -1 and self.null):
+        if (size < 0 and not (size == -1 and self.null)) or size > self.longest:
             raise DecodeError(f"{self.unit} length of {size}", offset=start)
         return size
 
@@ -224,7 +257,7 @@ class Sized(Construct):  # type: ignore[misc]
         if size == -1 and not self.null:
             raise EncodeError(f"this {self.unit} cannot be null in this version")
         if size > self.longest:
-            raise EncodeError(f"{self.unit} of {size} is longer than its length field can say")
+            raise EncodeError(f"{self.unit} of {size} is longer than {self.longest}, the most that Kafka takes")
         self.length._build(size + self.compact, stream, None, "")
 
 
@@ -232,6 +265,10 @@ class Text(Sized):
     """A UTF-8 string."""
 
     unit = "string"
+
+    def _longest(self) -> int:
+        # Kafka reads and writes no longer ones where the length is compact either.
+        return (1 << 15) - 1 if self.compact else super()._longest()
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> str | None:
         size = self._parse_length(stream)
@@ -423,14 +460,14 @@ class Structure(Struct):  # type: ignore[misc]
             for field in self.absent:
                 name = field.name
                 value = getattr(obj, name)
-                if not field.ignorable and _differs(value, field.absent_value):
+                if not field.ignorable and differs(value, field.absent_value):
                     raise EncodeError(f"this version has no such field, so it cannot carry {_shown(value)}")
             for name, node in self.members:
                 node._build(getattr(obj, name), stream, context, path)
             name = UNKNOWN_TAGS
             present = self._unknown_tags(getattr(obj, name))
             for tag, name, node, default in self.tagged or ():
-                if _differs(value := getattr(obj, name), default):
+                if differs(value := getattr(obj, name), default):
                     node._build(value, out := io.BytesIO(), context, path)
                     present[tag] = out.getvalue()
         except EncodeError as error:
@@ -447,27 +484,41 @@ class Structure(Struct):  # type: ignore[misc]
 
     def _unknown_tags(self, tags: Any) -> dict[int, bytes]:
         """A copy of ``tags``, found fit to be built."""
-        if not isinstance(tags, dict | MappingProxyType):
-            raise EncodeError(f"dict wanted, not {type(tags).__name__}")
-        found: dict[int, bytes] = dict(tags)
+        found = unknown_tags_of(tags, {tag: each.name for tag, each in self.known.items()})
         if found and self.tagged is None:
             raise EncodeError("this version has no tagged fields")
-        for tag, data in found.items():
-            if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
-                raise EncodeError(f"{tag!r} is no tag: an int of 32 bits is")
-            if tag in self.known:
-                raise EncodeError(f"tag {tag} is not unknown: it is {self.known[tag].name}")
-            if not isinstance(data, bytes):
-                raise EncodeError(f"tag {tag} has {type(data).__name__}, not bytes")
         return found
 
 
-def _differs(value: Any, default: Any) -> bool:
+def unknown_tags_of(tags: Any, known: Mapping[int, str]) -> dict[int, bytes]:
+    """A copy of the unknown ``tags`` of a struct, found fit to be built; ``known`` are those that have names."""
+    if not isinstance(tags, Mapping):
+        raise EncodeError(f"dict wanted, not {type(tags).__name__}")
+    try:
+        found = dict(tags)
+    except Exception:  # whatever the mapping of a stranger raises
+        raise EncodeError(f"{type(tags).__name__} cannot be read") from None
+    for tag, data in found.items():
+        if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
+            raise EncodeError(f"{_shown(tag)} is no tag: an int of 32 bits is")
+        if tag in known:
+            raise EncodeError(f"tag {tag} is not unknown: it is {known[tag]}")
+        if not isinstance(data, bytes):
+            raise EncodeError(f"tag {tag} has {type(data).__name__}, not bytes")
+    return found
+
+
+def differs(value: Any, default: Any) -> bool:
     """Whether a field has a value to be sent; lists stand for tuples everywhere."""
     if value is default:
         return False
+    if hasattr(default, "__wire__") and type(value) is type(default):
+        names = (*(field.name for field in default.__wire__), UNKNOWN_TAGS)
+        return any(differs(getattr(value, name), getattr(default, name)) for name in names)
     try:
         return bool((tuple(value) if type(value) is list else value) != default)
+    except MemoryError:
+        raise
     except Exception:  # whatever the `__eq__` of a stranger raises
         raise EncodeError(f"{type(value).__name__} cannot be compared with the default") from None
 
@@ -605,6 +656,8 @@ def wire(
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def struct(cls: type[T]) -> type[T]:
     """Make a declared class a slotted, keyword-only dataclass that knows its wire fields."""
+    if cls.__bases__ != (object,):
+        raise TypeError(f"{cls.__name__} has a base class, whose fields would be lost")
     fields: list[Field] = []
     late: dict[str, Any] = {}
     for name in list(cls.__annotations__):
@@ -669,8 +722,8 @@ def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[ty
 def api(cls: Any) -> Api:
     """The `Api` of a message class."""
     try:
-        return cast(Api, cls.__api__)
-    except AttributeError:
+        return cast(Api, vars(cls)["__api__"])  # a subclass is another class, with slots of its own
+    except KeyError:
         raise TypeError(f"{cls.__name__} is not a message: the classes of ottla.codec.apis are") from None
 
 
@@ -689,6 +742,11 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
             node = Structure(node.cls, node.members, node.absent, node.tagged, null=True, mark=UNSIGNED)
         if field.tag is None:
             members.append((field.name, node))
+        elif not flexible or field.tag in (each.tag for each in tagged):
+            raise TypeError(
+                f"{cls.__name__}.{field.name} cannot have tag {field.tag} in version {version}: "
+                + ("another field has it" if flexible else "only flexible versions have tagged fields")
+            )
         else:
             tagged.append(Tagged(field.tag, field.name, node, field.absent_value))
     return Structure(cls, members, absent, sorted(tagged) if flexible else None, null)
@@ -697,7 +755,7 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
 @functools.cache
 def message_tree(cls: Any, version: int) -> Structure:
     declared = api(cls)
-    if version not in declared.versions:
+    if type(version) is not int or version not in declared.versions:
         raise KeyError(f"{cls.__name__} has versions {declared.versions.text}, not {version}")
     return tree(cls, version, version in declared.flexible)
 
@@ -721,11 +779,10 @@ def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T,
         raise ValueError(f"offset {offset} lies outside of the {memoryview(data).nbytes} bytes")
     stream.seek(offset)
     try:
-        value = node._parse(stream, None, "")
+        return cast(T, node._parse(stream, None, "")), stream.tell()
     except DecodeError as error:
-        error.path = cls.__name__ + error.path
-        raise
-    return cast(T, value), stream.tell()
+        found = DecodeError(error.reason, cls.__name__ + error.path, error.offset)
+    raise found  # and not the first one, whose traceback would keep all that was read before it
 
 
 def build(value: Any, version: int) -> bytes:
@@ -739,10 +796,10 @@ def build(value: Any, version: int) -> bytes:
     stream = io.BytesIO()
     try:
         node._build(value, stream, None, "")
+        return stream.getvalue()
     except EncodeError as error:
-        error.path = type(value).__name__ + error.path
-        raise
-    return stream.getvalue()
+        found = EncodeError(error.reason, type(value).__name__ + error.path)
+    raise found
 
 
 def misfit(value: Any, version: int) -> EncodeError:
