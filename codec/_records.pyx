@@ -12,7 +12,7 @@ Rules:
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,7 +20,6 @@ from cpython.list cimport PyList_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
-from cpython.ref cimport Py_DECREF
 from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -645,6 +644,25 @@ cdef inline size_t padded(size_t size) noexcept:
     return (size + LINE - 1) & ~<size_t>(LINE - 1)
 
 
+cdef int describe(
+    Py_buffer* view, int flags, void* at, Py_ssize_t* count, Py_ssize_t* width, char* format
+) except -1:
+    """Fill in all but `obj` for who asks for `count` items; they cannot be changed."""
+    if flags & PyBUF_WRITABLE:
+        raise BufferError("what the codec gives away cannot be changed")
+    view.buf = at
+    view.len = count[0] * width[0]
+    view.itemsize = width[0]
+    view.readonly = 1
+    view.ndim = 1
+    view.format = format if flags & PyBUF_FORMAT else NULL
+    view.shape = count if flags & PyBUF_ND else NULL
+    view.strides = width if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
+    view.suboffsets = NULL
+    view.internal = NULL
+    return 0
+
+
 @cython.final
 @cython.no_gc
 @cython.freelist(64)
@@ -656,19 +674,8 @@ cdef class Exported:
     cdef char* format
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        if flags & PyBUF_WRITABLE:
-            raise BufferError("columns cannot be changed")
+        describe(view, flags, self.at, &self.count, &self.width, self.format)
         view.obj = self
-        view.buf = self.at
-        view.len = self.count * self.width
-        view.itemsize = self.width
-        view.readonly = 1
-        view.ndim = 1
-        view.format = self.format if flags & PyBUF_FORMAT else NULL
-        view.shape = &self.count if flags & PyBUF_ND else NULL
-        view.strides = &self.width if flags & PyBUF_STRIDES == PyBUF_STRIDES else NULL
-        view.suboffsets = NULL
-        view.internal = NULL
 
 
 cdef object exported(Memory memory, void* at, Py_ssize_t count, Py_ssize_t width):
@@ -1019,6 +1026,9 @@ cdef class Column:
         return True
 
 
+cdef Py_ssize_t one = 1
+
+
 cdef object changed_columns():
     return EncodeError("the columns have changed while they were read")
 
@@ -1039,9 +1049,9 @@ cdef class Appender:
         give(self.at, self.room)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.at if self.at != NULL else <uint8_t*>b"", self.size, True, flags)
-        Py_DECREF(None)  # which Cython had put into `view.obj`, and nobody else takes out
-        self.exports += 1
+        describe(view, flags, self.at if self.at != NULL else <uint8_t*>b"", &self.size, &one, b"B")
+        view.obj = self
+        self.exports += 1  # while there is one, neither the address nor the size changes
 
     def __releasebuffer__(self, Py_buffer* view):
         self.exports -= 1
@@ -1150,7 +1160,7 @@ cdef class Appender:
         cdef Bytes key = Bytes(at + row.key_at, row.key_size), value = Bytes(at + row.value_at, row.value_size)
         cdef Bytes headers = Bytes(at + row.headers_at, row.end - row.headers_at)
         if row.headers_at == 0:
-            headers = Bytes(b"\0", 1)
+            headers = no_headers
         return self.write(row.timestamp, &key, &value, &headers)
 
     @cython.final

@@ -1,0 +1,308 @@
+"""The two kinds of loops over records are one: same values, same buffers, same bytes, same errors, and no leaks."""
+
+import gc
+import resource
+import sys
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ottla.codec._loops import DamagedRecord
+from ottla.codec.partitioners import PARTITIONERS
+from ottla.errors import DecodeError, EncodeError
+from tests.codec.record_engines import LOOPS, RECORDS
+from tests.codec.test_records import NOW, ONE, TWO, damaged_bodies, ints, record_bytes, record_lists, zigzag
+
+if "c" not in LOOPS:
+    pytest.skip("the extension is not built", allow_module_level=True)
+
+C, PYTHON = LOOPS["c"], LOOPS["python"]
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns, or how it fails."""
+    try:
+        return work()
+    except (DecodeError, EncodeError, ValueError, TypeError, IndexError, BufferError) as error:
+        where = (getattr(error, "path", ""), getattr(error, "offset", -1))
+        return type(error), str(error), *where
+
+
+def same(work: Callable[[Any], Any]) -> Any:
+    """What both engines make of it; ``work`` is given `ottla.codec.records` in each."""
+    c, python = (outcome(lambda engine=engine: work(RECORDS[engine])) for engine in ("c", "python"))  # type: ignore[misc]
+    assert c == python
+    return c
+
+
+def values(records: Any) -> list[tuple[Any, ...]]:
+    return [(each.offset, each.timestamp, each.key, each.value, each.headers) for each in records]
+
+
+def buffers(columns: Any) -> list[Any]:
+    parts = [columns.offsets, columns.timestamps, *columns.keys.buffers, *columns.values.buffers]
+    parts += [columns.headers.offsets, *columns.headers.names.buffers, *columns.headers.values.buffers]
+    return [part if part is None else (part.format, part.readonly, part.tobytes()) for part in parts]
+
+
+def batch_in(module: Any, body: bytes, count: int, changed: dict[str, int]) -> Any:
+    batch = module.parse_batch(module.BatchBuilder().build())
+    batch.data = memoryview(bytes(module.HEADER_SIZE) + body)
+    batch.count = count
+    for name, value in changed.items():
+        setattr(batch, name, value)
+    return batch
+
+
+int64s = st.sampled_from([0, NOW, 2**63 - 1, -(2**63)])
+changes = st.fixed_dictionaries(
+    {"base_offset": int64s, "base_timestamp": int64s, "max_timestamp": int64s, "attributes": st.sampled_from([0, 8])}
+)
+
+
+@given(record_lists, changes)
+def test_the_same_records_are_read(items: list[Any], changed: dict[str, int]) -> None:
+    def read(module: Any) -> Any:
+        builder = module.BatchBuilder()
+        builder.extend(items)
+        batch = batch_in(module, bytes(builder.body), len(items), changed)
+        records = batch.records()
+        middle = records[1:4]
+        return (
+            values(records),
+            values(middle),
+            values(records.between(changed["base_offset"] + 1, changed["base_offset"] + 3)),
+            records.size,
+            buffers(batch.columns()),
+            buffers(module.Columns.of([middle, records, records[:0]])),
+        )
+
+    same(read)
+
+
+@given(damaged_bodies(), changes)
+@settings(max_examples=500, deadline=None)
+@example((b"", 0), {})
+@example((b"", 1), {})
+@example((b"\0" * 7, 1), {})
+@example((record_bytes() + b"\0", 1), {})
+@example((record_bytes(timestamp_delta=zigzag(-1)) + record_bytes(key=zigzag(-2)), 2), {"base_timestamp": -(2**63)})
+@example((record_bytes(key=zigzag(-2)) + record_bytes(offset_delta=zigzag(1)), 2), {"base_offset": 2**63 - 1})
+def test_damage_is_told_in_the_same_words(damaged: tuple[bytes, int], changed: dict[str, int]) -> None:
+    same(lambda module: values(batch_in(module, *damaged, changed).records()))
+
+
+@given(st.binary(max_size=60), st.integers(-1, 9))
+@settings(max_examples=500, deadline=None)
+def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:
+    same(lambda module: values(batch_in(module, body, count, {}).records()))
+
+
+@pytest.mark.parametrize("field", ["length", "timestamp_delta", "offset_delta", "key", "value", "headers"])
+@pytest.mark.parametrize(
+    "number", [-(2**31), -2, -1, 0, 1, 2, 63, 64, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**64], ids=str
+)
+def test_any_number_anywhere_is_told_in_the_same_words(field: str, number: int) -> None:
+    for body in (
+        record_bytes(**{field: zigzag(number)}),
+        record_bytes() + record_bytes(**{field: zigzag(number)}) + record_bytes(),
+        record_bytes(**{field: zigzag(number) + b"k"}),
+        record_bytes(headers=zigzag(1) + zigzag(number)),
+        record_bytes(headers=zigzag(1) + zigzag(1) + b"n" + zigzag(number)),
+        record_bytes(**{field: b"\x80" * 9 + b"\0"}),
+        record_bytes(**{field: b"\x80" * 4 + b"\0"}),
+    ):
+        for count in (1, 3):
+            same(lambda module, body=body, count=count: values(batch_in(module, body, count, {}).records()))  # type: ignore[misc]
+
+
+@given(st.binary(max_size=8) | st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@example(b"\xed\xa0\x80")
+@example(b"\xf4\x90\x80\x80")
+@example(b"\xe0\x9f\xbf")
+@example(b"\xf0\x8f\xbf\xbf")
+@example(b"\xc1\xbf")
+@example(b"\xc2")
+@example(b"\xf5\x80\x80\x80")
+@settings(max_examples=1000, deadline=None)
+def test_the_same_names_are_utf_8(name: bytes) -> None:
+    body = record_bytes(headers=zigzag(1) + zigzag(len(name)) + name + zigzag(-1))
+    told = same(lambda module: values(batch_in(module, body, 1, {}).records()))
+    assert (told[0] is DecodeError) == (not decodes(name))
+
+
+def decodes(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_the_same_names_of_every_first_two_bytes_are_utf_8() -> None:
+    for first in range(256):
+        for second in range(256):
+            for rest in (b"", b"\x80", b"\x80\x80", b"\xbf\xbf", b"a"):
+                name = bytes((first, second)) + rest
+                body = record_bytes(headers=zigzag(1) + zigzag(len(name)) + name + zigzag(-1))
+                try:
+                    C.parse_records(body, 1, 0, 0)
+                except DamagedRecord:
+                    assert not decodes(name)
+                else:
+                    assert decodes(name)
+
+
+anything = st.one_of(
+    st.none(),
+    st.binary(max_size=3),
+    st.binary(max_size=3).map(bytearray),
+    st.binary(max_size=3).map(lambda data: memoryview(data)),
+    st.text(max_size=2),
+    st.integers(-1, 3),
+)
+stamps = st.sampled_from([NOW, 0, -1, 2**63 - 1, -(2**63), 2**63, True, None, 1.0, "now"])
+pairs = st.one_of(
+    st.tuples(st.text(max_size=2), st.none() | st.binary(max_size=2)),
+    st.tuples(anything, anything),
+    st.lists(anything, max_size=3),
+    anything,
+)
+any_headers = st.one_of(st.lists(pairs, max_size=2), st.lists(pairs, max_size=2).map(tuple), anything, st.just({}))
+any_records = st.one_of(
+    st.tuples(stamps, anything, anything), st.tuples(stamps, anything, anything, any_headers), anything
+)
+
+
+@given(st.lists(any_records, max_size=4))
+@settings(max_examples=500, deadline=None)
+def test_the_same_is_appended_and_refused_in_the_same_words(records: list[Any]) -> None:
+    def appended(module: Any) -> Any:
+        builder = module.BatchBuilder()
+        told = [outcome(lambda each=each: builder.append(*each)) for each in records if isinstance(each, tuple)]  # type: ignore[misc]
+        told += [outcome(lambda: builder.extend(records)), outcome(lambda: builder.extend(iter(records)))]
+        told += [outcome(lambda each=each: builder.extend([each])) for each in records]  # type: ignore[misc]
+        return told, builder.count, builder.base_timestamp, builder.max_timestamp, builder.build()
+
+    same(appended)
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 8180, 8190, 8200, 2**20])
+@pytest.mark.parametrize("far", [0, 1, 2**40, -(2**62)])
+def test_a_record_of_any_size_is_appended_alike(size: int, far: int) -> None:
+    def appended(module: Any) -> bytes:
+        builder = module.BatchBuilder()
+        builder.append(NOW, None, None)
+        builder.append(NOW + far, b"k" * size, None)
+        builder.append(NOW, None, b"v" * size)
+        builder.append(NOW, b"k" * (size // 2), b"v" * (size // 2), (("n" * size, b"h" * size),))
+        return bytes(builder.build())
+
+    same(appended)
+
+
+columns_of_keys = st.lists(st.none() | st.binary(max_size=9), max_size=20)
+
+
+@given(columns_of_keys, st.integers(1, 100))
+def test_a_column_of_keys_goes_where_each_key_goes(keys: list[bytes | None], partitions: int) -> None:
+    for module in RECORDS.values():
+        builder = module.BatchBuilder()
+        builder.extend([(NOW, key, None) for key in keys])
+        column = module.parse_batch(builder.build()).columns().keys
+        for name, place in PARTITIONERS.items():
+            expected = [-1 if key is None else place(key, partitions) for key in keys]
+            for loops in LOOPS.values():
+                places = loops.partition_column(name, column, partitions)
+                assert (places.format, places.readonly, places.tolist()) == ("i", True, expected)
+
+
+@given(st.binary(max_size=64), st.integers(1, 2**31 - 1))
+def test_keys_are_hashed_alike(key: bytes, partitions: int) -> None:
+    for name in ("murmur2", "fnv1a"):
+        assert getattr(C, name)(key) == getattr(PYTHON, name)(key)
+    for name in ("murmur2_partition", "crc32_partition", "fnv1a_partition", "fnv1a_reference_partition"):
+        assert getattr(C, name)(key, partitions) == getattr(PYTHON, name)(key, partitions)
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 2**31, 2**70])
+def test_partitions_that_cannot_be_are_refused(partitions: int) -> None:
+    for loops in LOOPS.values():
+        for name in ("murmur2_partition", "crc32_partition", "fnv1a_partition", "fnv1a_reference_partition"):
+            with pytest.raises(ValueError, match=f"{partitions} partitions"):
+                getattr(loops, name)(b"key", partitions)
+        with pytest.raises(ValueError, match=f"{partitions} partitions"):
+            loops.partition_column("murmur2", ONE, partitions)
+        with pytest.raises(ValueError, match="'md5' is not one of murmur2, crc32"):
+            loops.partition_column("md5", ONE, 3)
+        with pytest.raises(EncodeError, match="offsets of the keys"):
+            loops.partition_column("murmur2", type(ONE)(ints(0, 9), b"x"), 3)
+
+
+# --- no reference too many or too few
+
+
+def everything(module: Any) -> None:
+    """Every path once, errors included; nothing is kept."""
+    builder = module.BatchBuilder()
+    builder.extend([(NOW, b"k", b"v"), (NOW, None, None, (("n", b"h"), ("m", None)))])
+    builder.append(NOW, bytearray(b"k"), memoryview(b"v"), [("n", bytearray(b"h"))])
+    builder.extend_columns(array("q", [NOW, NOW]), TWO, TWO)
+    for refused in ((NOW, 5, b""), (None, b"", b""), (NOW, b"", b"", 5), (NOW, b"", b"", (("\ud800", b""),)), (1,), 7):
+        outcome(lambda refused=refused: builder.extend([(NOW, b"k", b"v"), refused]))  # type: ignore[misc]
+    outcome(lambda: builder.extend_columns(b"", TWO, ONE))
+    with builder.body:
+        outcome(lambda: builder.append(NOW, b"", b""))
+    [batch] = module.read_batches(builder.build())
+    records, columns = batch.records(), batch.columns()
+    again = module.BatchBuilder()
+    again.extend(records)
+    again.extend(list(records))
+    again.extend([module.Record(0, NOW, b"", b"")])
+    again.extend_columns(columns.timestamps, columns.keys, columns.values, columns.headers)
+    outcome(lambda: records[99])
+    outcome(lambda: records[::2])
+    hash(records[0]), repr(records[1]), records[0] == records[1], records[0] == 5, values(records[1:].between(0, 9))
+    buffers(columns)
+    outcome(lambda: memoryview(columns.offsets).cast("B").cast("q")[99:])
+    for body in (b"\0" * 7, record_bytes(key=zigzag(9)), record_bytes(headers=zigzag(1) + zigzag(1) + b"\xff\1")):
+        outcome(lambda body=body: batch_in(module, body, 1, {}).records())  # type: ignore[misc]
+    outcome(lambda: module.parse_batch(b"short"))
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+def test_nothing_is_kept_of_what_nobody_keeps(engine: str) -> None:
+    times, shared = 500, (None, (), b"", b"k", "n", True, NOW)
+    counts = []
+    for _ in range(3):  # the first time fills caches
+        for _ in range(times):
+            everything(RECORDS[engine])
+        gc.collect()
+        counts.append([sys.getallocatedblocks(), *map(sys.getrefcount, shared)])
+    for before, after in zip(counts[1], counts[2], strict=True):
+        assert abs(after - before) < times / 2
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_over_millions_of_records() -> None:
+    def work() -> None:
+        for _ in range(10_000):
+            everything(RECORDS["c"])
+
+    work()
+    before = resident()
+    for _ in range(4):
+        work()
+    assert resident() - before < 4 * 2**20
+
+
+def resident() -> int:
+    """Bytes of this process in memory, those included that C allocates."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
