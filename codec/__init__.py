@@ -1,6 +1,7 @@
 """The bytes of Kafka's protocol: messages, frames, record batches, compressions, partitioners.
 
 No I/O, no clock. Messages are declared in `ottla.codec.apis`, one file per API; `ottla.codec.wire` says how.
+What brokers store is in `ottla.codec.stored`, and `ottla.codec.dump` makes any of it readable.
 `engine` is what runs: ``"c"``, or ``"python"`` where the extensions were not built or ``OTTLA_ENGINE=python`` is set.
 """
 

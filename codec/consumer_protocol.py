@@ -1,14 +1,22 @@
 """The consumer protocol: what members of a classic group tell each other through the coordinator.
 
-A member that joins sends a subscription for each assignor that it would accept (JoinGroup, `metadata`); the leader
-gets them all, and gives each member an assignment (SyncGroup, `assignment`). Both stand behind their version, and
-grow only at their end, so that members of different ages understand each other: a newer version is read as the newest
-known.
+A member that joins sends a subscription for each assignor that it would accept (JoinGroup, `metadata`). The leader gets
+them all, runs the assignor that the coordinator chose, and gives each member an assignment (SyncGroup, `assignment`).
+The coordinator does not look inside, but stores both (`ottla.codec.stored.classic_groups`), and DescribeGroups shows
+them.
 
-Versions: 1: `owned_partitions` (KIP-429, cooperative rebalances). 2: `generation_id`. 3: `rack_id` (KIP-881).
+Both stand behind their version and grow only at their end, so that members of different ages understand each other: a
+newer version is read as the newest known, and what it adds is left unread.
 
 Within `user_data` each assignor may say what it likes. Kafka's sticky assignor sends what the member had
-(`StickyAssignorUserData`); its cooperative one only the generation (`CooperativeStickyAssignorUserData`).
+(`StickyAssignorUserData`), its cooperative one only the generation (`CooperativeStickyAssignorUserData`); ``range`` and
+``roundrobin`` send nothing.
+
+Versions:
+    0 (0.9.0)
+    1 (2.4): `owned_partitions`, for cooperative rebalances (KIP-429).
+    2 (3.4): `generation_id` (KIP-792).
+    3 (3.5): `rack_id` (KIP-881).
 
 Source: ConsumerProtocol.java, StickyAssignor.java, CooperativeStickyAssignor.java.
 """

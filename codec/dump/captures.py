@@ -183,8 +183,15 @@ class _RecordSets:
 
     def _records(self, batch: RecordBatch | Message, path: str, at: int, data: Buffer) -> list[dict[str, Any]]:
         records, damage = readable_records(batch)
+        shown = []
+        for row, record in enumerate(records):
+            try:
+                shown.append(record_fields(record, is_control(batch), self._options))
+            except DecodeError as error:
+                damage = DecodeError(error.reason, f"records[{row}] as {error.path}")
+                break
         if damage is None and not batch.crc_matches:
             damage = wrong_crc(batch)
         if damage is not None:
             self.damages.append((DecodeError(damage.reason, f"{path}.{damage.path}", at), data))
-        return [record_fields(record, is_control(batch), Options(raw=True)) for record in records]
+        return shown

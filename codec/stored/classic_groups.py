@@ -1,10 +1,32 @@
 """Records of ``__consumer_offsets``, types 0 to 2: committed offsets of all groups, and groups of the classic protocol.
 
-The topic is compacted: of each key the last record holds, and a null value takes it back (an offset has expired or was
-deleted, a group is gone). Which partition: a hash of the group id. Commits of a transaction lie in transactional
-batches and count once its marker is there.
+The topic is how a group coordinator remembers. It is compacted: of each key the last record holds, and a null value
+takes it back (an offset has expired or was deleted, a group is gone). A group belongs to the partition that Java's hash
+of its id gives, modulo the number of partitions (50), and whoever leads that partition coordinates it: it reads the
+partition from the beginning when it becomes leader, and answers COORDINATOR_LOAD_IN_PROGRESS until it is through.
 
-A classic group (JoinGroup, SyncGroup) is stored whole, after each rebalance, by the broker that coordinates it.
+A commit is one record for each partition committed (type 1). Commits of a transaction lie in transactional batches, and
+count once its marker is there; until then OffsetFetch says UNSTABLE_OFFSET_COMMIT to those who ask for stable ones.
+A commit expires `offsets.retention.minutes` (7 days) after its group became empty.
+
+A classic group (JoinGroup, SyncGroup) is one record (type 2), written with each new generation, with all that each
+member subscribes to and was assigned. Groups that only keep offsets have one too, without members.
+
+Versions of OffsetCommitValue:
+    0 (0.8.2)
+    1 (0.9): `expire_timestamp`, which 2 drops again.
+    2 (2.1): when a commit expires depends on the group only (KIP-211).
+    3 (2.1): `leader_epoch` (KIP-320).
+    4 (3.5): flexible, so that older brokers can read what newer ones write (KIP-915).
+
+Versions of GroupMetadataValue:
+    0 (0.9)
+    1 (0.10.1): `rebalance_timeout` (KIP-62).
+    2 (2.1): `current_state_timestamp` (KIP-211).
+    3 (2.3): `group_instance_id`, static members (KIP-345).
+    4 (3.5): flexible (KIP-915).
+
+Source: GroupCoordinatorRecordHelpers.java, OffsetMetadataManager.java.
 """
 
 import uuid
@@ -42,8 +64,6 @@ class OffsetCommitKey:
 
 @message(key=1, versions="0-4", flexible="4+")
 class OffsetCommitValue:
-    """Versions: 1: `expire_timestamp` (until 2). 3: `leader_epoch` (KIP-320). 4: flexible (KIP-915)."""
-
     offset: int = wire(Int64)
     """Of the next record to consume."""
     leader_epoch: int = wire(Int32, "3+", default=-1, ignorable=True)
@@ -86,11 +106,6 @@ class MemberMetadata:
 
 @message(key=2, versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """Versions: 1: rebalance timeouts (KIP-62). 2: `current_state_timestamp` (KIP-211). 3: static members (KIP-345).
-
-    4: flexible (KIP-915).
-    """
-
     protocol_type: str = wire(String)
     """``"consumer"``, ``"connect"`` …; empty for a group that only keeps offsets."""
     generation: int = wire(Int32)

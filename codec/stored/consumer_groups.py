@@ -1,11 +1,17 @@
-"""Records of ``__consumer_offsets``, types 3 to 8 and 16: groups of the consumer protocol (KIP-848).
+"""Records of ``__consumer_offsets``, types 3 to 8 and 16: groups of the consumer protocol (KIP-848, Kafka 4.0).
 
-The coordinator assigns, and stores a group piece by piece: the group with its epoch, each member and what it
-subscribes to, the assignment that is the target, and how far each member has come towards it. A null value takes a
-piece back.
+Here the coordinator assigns, and members only do as they are told by the answers to their heartbeats. It stores a
+group piece by piece, each piece when it changes: the group with its epoch (3), each member and what it subscribes to
+(5), the assignment that is the target (6 as a whole, 7 for each member), and how far each member has come (8). A null
+value takes a piece back: a member that left is three of them.
 
-An epoch counts what changed: the group's rises with members and subscriptions, the target's follows it when a new
-assignment has been computed, and each member's follows that when it has given back and taken over its partitions.
+Epochs count what changed. The group's rises with members, subscriptions and the topics subscribed to. The target's
+follows, when the assignment for it has been computed. A member's follows that, when it has given back what it must and
+taken over what is free; while its epoch is below the target's it is not there yet.
+
+Offsets are committed as in classic groups: `classic_groups`, type 1.
+
+Source: GroupCoordinatorRecordHelpers.java, ConsumerGroupMember.java, CurrentAssignmentBuilder.java.
 """
 
 import uuid

@@ -1,7 +1,9 @@
 """Control records: what brokers write between the users' records, in batches that are marked as control batches.
 
-A batch of a partition has one, the end of a transaction. The others are in the log of KRaft's controllers
-(``__cluster_metadata``) and in its snapshots (``.checkpoint`` files).
+A partition has one kind, the end of a transaction: every partition that took part gets a marker from the transaction
+coordinator (WriteTxnMarkers), in a batch of its own with the producer's id. It takes up an offset, which is why
+offsets of transactional topics have gaps for consumers, who never see it. The other kinds are in the log of KRaft's
+controllers (``__cluster_metadata``) and in its snapshots (``.checkpoint`` files).
 
 Rules:
 - The key tells the type. Consumers skip a type that they do not know, so it is kept as bytes here.

@@ -1,8 +1,13 @@
-"""Records of ``__share_group_state``: what share groups have been delivered and have acknowledged (KIP-932).
+"""Records of ``__share_group_state``: what share groups were delivered, and what became of it (KIP-932, Kafka 4.2).
 
-The share coordinator writes of each share partition (a partition as one group reads it) now and then a whole
-snapshot, and between them updates with what changed. A null value under a snapshot's key ends the state. Which
-partition: a hash of the key.
+A share partition is a partition as one share group reads it. Its leader keeps, for each record from `start_offset` on,
+whether it may be delivered, was acknowledged, or was given up; the share coordinator keeps that here, where the
+leader writes it with WriteShareGroupState. Of each share partition there are a snapshot now and then (type 0), which is
+all there is to know, and updates (type 1) after it, which hold what changed; a snapshot makes what is before it
+superfluous, and such records are deleted. A null value under a snapshot's key ends the state. A share partition
+belongs to the partition that a hash of group, topic id and partition gives.
+
+Source: ShareCoordinatorRecordHelpers.java, ShareCoordinatorShard.java, ShareGroupOffset.java.
 """
 
 import uuid

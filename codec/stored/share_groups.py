@@ -1,7 +1,11 @@
-"""Records of ``__consumer_offsets``, types 10 to 15: share groups (KIP-932), whose members read the same partitions.
+"""Records of ``__consumer_offsets``, types 10 to 15: share groups (KIP-932, Kafka 4.2), whose members share partitions.
 
-Pieces and epochs are those of `consumer_groups`; nothing needs to be given back, so a member has no partitions pending.
-What has been delivered and acknowledged is elsewhere: `share_group_state`.
+A partition may be assigned to several members at once, each of which gets other records of it. Pieces and epochs are
+those of `consumer_groups`, but nothing needs to be given back before another may have it, so a member has nothing
+pending. What was delivered to whom, and what became of it, is the share coordinator's: `share_group_state`. Type 15
+notes which partitions have a state there, so that each is begun, and in the end deleted, exactly once.
+
+Source: GroupCoordinatorRecordHelpers.java, ShareGroup.java.
 """
 
 import uuid

@@ -1,8 +1,11 @@
-"""Records of ``__consumer_offsets``, types 17 to 23: groups of Kafka Streams (KIP-1071), which assign tasks.
+"""Records of ``__consumer_offsets``, types 17 to 23: groups of Kafka Streams (KIP-1071, Kafka 4.2), which assign tasks.
 
-A topology is made of subtopologies; a task is one subtopology for one partition of its input topics. A member runs
-active tasks, keeps standby copies of the state of others, and warms up copies before it takes them over. Pieces and
-epochs are those of `consumer_groups`.
+An application's topology is made of subtopologies; a task is one subtopology for one partition of its input topics.
+A member runs active tasks, keeps standby copies of the state of others', and warms copies up before it takes a task
+over. The members send the topology, and the coordinator makes its internal topics and assigns. Pieces and epochs are
+those of `consumer_groups`, and the topology is one more (23).
+
+Source: StreamsCoordinatorRecordHelpers.java, StreamsGroupMember.java, StreamsTopology.java.
 """
 
 from ottla.codec.wire import Array, Int8, Int16, Int32, Int64, Nested, String, UInt16, message, struct, wire

@@ -1,8 +1,20 @@
 """Records of ``__transaction_state``: the transactions that a transaction coordinator looks after.
 
-The topic is compacted: of each transactional id the last record holds, and a null value takes it back (the id has not
-been used for a week). Which partition: a hash of the transactional id. The coordinator writes a record with each change
-of state, before it acts on it; so whoever takes over its partition knows what is left to do.
+The topic is compacted: of each transactional id the last record holds, and a null value takes it back (it has not been
+used for `transactional.id.expiration.ms`, 7 days). A transactional id belongs to the partition that Java's hash of it
+gives, modulo the number of partitions (50), and whoever leads that partition coordinates it.
+
+The coordinator writes each change of state before it acts upon it, so that whoever takes over knows what is left to do:
+a transaction found in `prepare_commit` gets its markers written again, one found `ongoing` for longer than its timeout
+is aborted. The way of a transaction: empty, ongoing (a record more whenever a partition joins), prepare_commit or
+prepare_abort, complete_commit or complete_abort, and ongoing again.
+
+Versions of TransactionLogValue:
+    0 (0.11.0)
+    1 (3.5): flexible (KIP-915); the tagged fields came with 4.0, for transactions whose epoch rises each time
+        (KIP-890), and for two-phase commit (KIP-939).
+
+Source: TransactionLog.java, TransactionMetadata.java, TransactionStateManager.scala.
 """
 
 from ottla.codec.wire import Array, Int8, Int16, Int32, Int64, String, message, struct, wire
@@ -35,8 +47,6 @@ class PartitionsSchema:
 
 @message(key=0, versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """Versions: 1: flexible (KIP-915), and what the second version of transactions needs (KIP-890)."""
-
     producer_id: int = wire(Int64)
     previous_producer_id: int = wire(Int64, "1+", default=-1, tag=0)
     """Of the last transaction that was completed, where the id has changed since; -1 for none."""

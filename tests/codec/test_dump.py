@@ -425,6 +425,17 @@ def test_what_is_not_known_stays_bytes() -> None:
     assert text(items[0]).startswith("request at 0: ? (key 1000) v1")
 
 
+def test_tagged_fields_that_nobody_knows_are_shown() -> None:
+    topic: Any = MetadataRequestTopic(name="t")
+    topic.unknown_tags = {7: b"inner"}
+    request: Any = MetadataRequest(topics=(topic,))
+    request.unknown_tags = {99: b"\xff"}
+    items, broken = dumped(dump_requests, frames.build_request(request, 12, 7, "me"))
+    assert broken is None
+    assert 'unknown_tags: {7: "inner"}' in text(items[0])
+    assert "unknown_tags: {99: 0xff}" in text(items[0])
+
+
 def test_bytes_behind_a_request_are_shown_and_behind_a_response_are_damage() -> None:
     items, broken = dumped(dump_requests, frames.framed(METADATA[4:] + b"more"))
     assert broken is None
