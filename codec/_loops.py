@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from operator import gt
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
 from ottla.errors import EncodeError
 
@@ -110,6 +110,7 @@ class BatchHead:
         return True
 
 
+@final
 @dataclass(frozen=True, slots=True, init=False)
 class Record:
     """One record as a consumer sees it.
@@ -146,6 +147,7 @@ _set_offset, _set_timestamp, _set_key, _set_value, _set_headers = (
 )
 
 
+@final
 class Records:
     """Records of one batch, in order; made by `RecordBatch.records`. A slice is `Records` again."""
 

@@ -20,6 +20,7 @@ from cpython.list cimport PyList_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
+from cpython.object cimport PyObject_GenericGetAttr
 from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -391,8 +392,8 @@ cdef class Body:
         give(self.rows, self.room)
         PyBuffer_Release(&self.view)
 
-    cdef inline bytes cut(self, int32_t at, int32_t size):
-        return PyBytes_FromStringAndSize(<const char*>self.view.buf + at, size)
+    cdef inline object cut(self, int32_t at, int32_t size):
+        return None if size < 0 else PyBytes_FromStringAndSize(<const char*>self.view.buf + at, size)
 
     cdef tuple headers(self, const Row* row):
         cdef const uint8_t* body = <const uint8_t*>self.view.buf
@@ -410,7 +411,7 @@ cdef class Body:
             except UnicodeDecodeError:
                 at = NULL
                 break
-            pairs.append((name, None if pair.value_size < 0 else self.cut(pair.value_at, pair.value_size)))
+            pairs.append((name, self.cut(pair.value_at, pair.value_size)))
         if at != end:
             raise changed()
         return tuple(pairs)
@@ -418,6 +419,9 @@ cdef class Body:
 
 cdef object changed():
     return DecodeError("the bytes of a batch have changed since it was opened")
+
+
+cdef str OFFSET = "offset", TIMESTAMP = "timestamp", KEY = "key", VALUE = "value", HEADERS = "headers"
 
 
 @cython.final
@@ -440,6 +444,21 @@ cdef class Record:
             raise AttributeError("this Record was made without __init__")
         return self.fields[index]
 
+    def __getattribute__(self, name):
+        # Nearly always it is one of these, and the search through the type costs more than the rest. Names are interned.
+        if self.body is not None:
+            if name is VALUE:
+                return self.body.cut(self.row.value_at, self.row.value_size)
+            if name is KEY:
+                return self.body.cut(self.row.key_at, self.row.key_size)
+            if name is OFFSET:
+                return self.row.offset
+            if name is TIMESTAMP:
+                return self.row.timestamp
+            if name is HEADERS and self.row.headers_at == 0:
+                return ()
+        return PyObject_GenericGetAttr(self, name)
+
     @property
     def offset(self):
         return self.row.offset if self.body is not None else self.field(0)
@@ -452,13 +471,13 @@ cdef class Record:
     def key(self):
         if self.body is None:
             return self.field(2)
-        return None if self.row.key_size < 0 else self.body.cut(self.row.key_at, self.row.key_size)
+        return self.body.cut(self.row.key_at, self.row.key_size)
 
     @property
     def value(self):
         if self.body is None:
             return self.field(3)
-        return None if self.row.value_size < 0 else self.body.cut(self.row.value_at, self.row.value_size)
+        return self.body.cut(self.row.value_at, self.row.value_size)
 
     @property
     def headers(self):

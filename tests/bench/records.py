@@ -1,26 +1,129 @@
-"""Record batches: ours against aiokafka's C extension, CRC included on both sides."""
+"""Record batches: our loops and interpreted construct against aiokafka's C extension and kafka-python, CRC included.
 
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+confluent-kafka is missing here because it encodes and decodes nothing without a broker.
+"""
 
-from ottla.codec.records import BatchBuilder, read_batches
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import kafka.partitioner.default  # type: ignore[import-untyped]
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from crc32c import crc32c
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch  # type: ignore[import-untyped]
+from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+
+from ottla.codec import wire
+from ottla.codec.records import BatchHeader, RecordBody, build_batch, parse_batch, rebased
 from tests.bench.case import Case
+from tests.codec.record_engines import LOOPS, RECORDS
+from tests.codec.test_records import read_varint, zigzag
 
 COUNT = 500
-REPEAT = 20
+BATCHES = 16
+"""In a fetch: 1 MB."""
+NOW = 1_700_000_000_000
 KEYS = [b"key-%012d" % number for number in range(COUNT)]
 VALUE = b"v" * 100
-NOW = 1_700_000_000_000
+ROWS = [(NOW, key, VALUE) for key in KEYS]
+PARTITIONS = 12
+
+Way = Callable[[], int]
 
 
-def _append_ours() -> bytes:
-    builder = BatchBuilder()
+def built(module: Any, rows: list[tuple[int, bytes, bytes]]) -> bytes:
+    builder = module.BatchBuilder()
+    builder.extend(rows)
+    data: bytes = builder.build()
+    return data
+
+
+BATCH = built(RECORDS["python"], ROWS)
+FETCH = b"".join(rebased(BATCH, COUNT * number, 0) for number in range(BATCHES))
+COLUMNS = parse_batch(BATCH).columns()
+
+
+# --- decode
+
+
+def decode(module: Any) -> int:
+    return sum(len(list(batch.records())) for batch in module.read_batches(BATCH))
+
+
+def decode_theirs(batch: Any) -> int:
+    batch = batch(BATCH)
+    assert batch.validate_crc()
+    return len(list(batch))
+
+
+def read(module: Any) -> int:
+    for batch in module.read_batches(BATCH):
+        for record in batch.records():
+            record.key, record.value  # noqa: B018 # reading them is the work
+    return COUNT
+
+
+def read_theirs(batch: Any) -> int:
+    batch = batch(BATCH)
+    assert batch.validate_crc()
+    for record in batch:
+        record.key, record.value  # noqa: B018
+    return COUNT
+
+
+def decode_construct() -> int:
+    head, at = wire.parse(BatchHeader, 2, BATCH)
+    assert crc32c(BATCH[21:]) == head.crc
+    for _ in range(head.count):
+        _, at = read_varint(BATCH, at)
+        _, at = wire.parse(RecordBody, 2, BATCH, at)
+    return head.count
+
+
+def columns(module: Any) -> int:
+    return sum(len(batch.columns()) for batch in module.read_batches(BATCH))
+
+
+def columns_of_fetch(module: Any) -> int:
+    return len(module.Columns.of(batch.records() for batch in module.read_batches(FETCH)))
+
+
+def fetch_theirs(batch: Any) -> int:
+    handled = 0
+    for start in range(0, len(FETCH), len(BATCH)):
+        each = batch(FETCH[start : start + len(BATCH)])
+        assert each.validate_crc()
+        handled += len(list(each))
+    return handled
+
+
+# --- encode
+
+
+def append(module: Any) -> int:
+    builder = module.BatchBuilder()
     for key in KEYS:
         builder.append(NOW, key, VALUE)
-    return builder.build()
+    builder.build()
+    return COUNT
 
 
-def _append_theirs() -> bytes:
-    builder = DefaultRecordBatchBuilder(
+def extend(module: Any) -> int:
+    built(module, ROWS)
+    return COUNT
+
+
+def extend_columns(module: Any) -> int:
+    builder = module.BatchBuilder()
+    builder.extend_columns(COLUMNS.timestamps, COLUMNS.keys, COLUMNS.values)
+    builder.build()
+    return COUNT
+
+
+def append_theirs(builder: Any) -> int:
+    builder = builder(
         magic=2,
         compression_type=0,
         is_transactional=False,
@@ -31,44 +134,107 @@ def _append_theirs() -> bytes:
     )
     for offset, key in enumerate(KEYS):
         builder.append(offset, NOW, key, VALUE, [])
-    return bytes(builder.build())
+    builder.build()
+    return COUNT
 
 
-BATCH = _append_ours()
+def append_construct() -> int:
+    parts: list[bytes] = []
+    for index, key in enumerate(KEYS):
+        body = RecordBody(attributes=0, timestamp_delta=0, offset_delta=index, key=key, value=VALUE, headers=())
+        record = wire.build(body, 2)
+        parts += (zigzag(len(record)), record)
+    crc32c(b"".join(parts))
+    return COUNT
 
 
-def encode_ours() -> int:
-    for _ in range(REPEAT):
-        _append_ours()
-    return COUNT * REPEAT
+# --- keys to partitions
 
 
-def encode_theirs() -> int:
-    for _ in range(REPEAT):
-        _append_theirs()
-    return COUNT * REPEAT
+def place(murmur2: Callable[[bytes], int]) -> int:
+    for key in KEYS:
+        (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
+    return COUNT
 
 
-def decode_ours() -> int:
-    return sum(len(batch.records()) for _ in range(REPEAT) for batch in read_batches(BATCH))
+def place_ours(loops: Any) -> int:
+    murmur2_partition = loops.murmur2_partition
+    for key in KEYS:
+        murmur2_partition(key, PARTITIONS)
+    return COUNT
 
 
-def decode_columns() -> int:
-    return sum(len(batch.columns().values) for _ in range(REPEAT) for batch in read_batches(BATCH))
+def place_column(loops: Any) -> int:
+    return len(loops.partition_column("murmur2", COLUMNS.keys, PARTITIONS))
 
 
-def decode_theirs() -> int:
-    handled = 0
-    for _ in range(REPEAT):
-        batch = DefaultRecordBatch(BATCH)
-        assert batch.validate_crc()
-        handled += len(list(batch))
-    return handled
+def ours(work: Callable[[Any], int], engines: dict[str, Any], **others: Way) -> dict[str, Way]:
+    return {name: functools.partial(work, engines[name]) for name in sorted(engines)} | others
 
 
-PEER = "aiokafka, C"
+def theirs(work: Callable[[Any], int], aiokafka: Any, kafka_python: Any) -> dict[str, Way]:
+    return {
+        "aiokafka, C": functools.partial(work, aiokafka),
+        "kafka-python": functools.partial(work, kafka_python),
+    }
+
+
+BATCH_TYPES = AiokafkaBatch, KafkaPythonBatch
+BUILDERS = AiokafkaBuilder, KafkaPythonBuilder
+assert build_batch(parse_batch(BATCH).records()) == BATCH
 CASES = [
-    Case(name="encode records of 16 + 100 bytes", peer=PEER, ours=encode_ours, theirs=encode_theirs),
-    Case(name="decode records of 16 + 100 bytes", peer=PEER, ours=decode_ours, theirs=decode_theirs),
-    Case(name="decode them as columns", peer=PEER, ours=decode_columns, theirs=decode_theirs),
+    Case(
+        name="decode records of 16 + 100 bytes",
+        unit="records",
+        ours=ours(decode, RECORDS, construct=decode_construct),
+        theirs=theirs(decode_theirs, *BATCH_TYPES),
+    ),
+    Case(
+        name="decode them, read key and value",
+        unit="records",
+        ours=ours(read, RECORDS),
+        theirs=theirs(read_theirs, *BATCH_TYPES),
+    ),
+    Case(
+        name="decode a batch as columns",
+        unit="records",
+        ours=ours(columns, RECORDS),
+        theirs=theirs(decode_theirs, *BATCH_TYPES),
+    ),
+    Case(
+        name="decode a fetch of 1 MB as columns",
+        unit="records",
+        ours=ours(columns_of_fetch, RECORDS),
+        theirs=theirs(fetch_theirs, *BATCH_TYPES),
+    ),
+    Case(
+        name="encode records one by one",
+        unit="records",
+        ours=ours(append, RECORDS, construct=append_construct),
+        theirs=theirs(append_theirs, *BUILDERS),
+    ),
+    Case(
+        name="encode a list of records",
+        unit="records",
+        ours=ours(extend, RECORDS),
+        theirs=theirs(append_theirs, *BUILDERS),
+    ),
+    Case(
+        name="encode columns",
+        unit="records",
+        ours=ours(extend_columns, RECORDS),
+        theirs=theirs(append_theirs, *BUILDERS),
+    ),
+    Case(
+        name="place keys of 16 bytes by murmur2",
+        unit="keys",
+        ours=ours(place_ours, LOOPS),
+        theirs=theirs(place, aiokafka_murmur2, kafka.partitioner.default.murmur2),
+    ),
+    Case(
+        name="place a column of them",
+        unit="keys",
+        ours=ours(place_column, LOOPS),
+        theirs=theirs(place, aiokafka_murmur2, kafka.partitioner.default.murmur2),
+    ),
 ]
