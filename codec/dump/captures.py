@@ -91,6 +91,7 @@ def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, 
 
     Raises:
         Broken: (while iterating) at the first broken byte.
+        KeyError: (while iterating) there is no such API or version.
     """
     for frame in _frames(pieces):
         try:

@@ -138,14 +138,14 @@ def dump_partition_metadata(pieces: Iterable[Buffer], options: Options) -> Dump:
 
 def dump_properties(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``meta.properties``: whose data folder it is."""
-    yield Item("properties", dict(checkpoints.parse_properties(_whole(pieces)).entries))
+    yield Item("properties", {"properties": dict(checkpoints.parse_properties(_whole(pieces)).entries)})
 
 
 def _whole(pieces: Iterable[Buffer]) -> bytes:
     data = Pieces(pieces).take(_LARGEST + 1)
     if len(data) > _LARGEST:
         error = DecodeError(f"the file is larger than the {_LARGEST} bytes that are believed of one of its kind")
-        raise Broken(error, at=_LARGEST, within="file", view=View(data))
+        raise Broken(error, at=_LARGEST, within="", view=View(data))
     return data
 
 
@@ -155,4 +155,4 @@ def _reported(data: bytes) -> Iterator[None]:
     try:
         yield
     except DecodeError as error:
-        raise Broken(error, at=max(error.offset, 0), within="file", view=View(data)) from None
+        raise Broken(error, at=max(error.offset, 0), within="", view=View(data)) from None

@@ -1,8 +1,11 @@
 """Segments: each batch, then its records."""
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
+
+from crc32c import crc32c
 
 from ottla.codec import kafka07, messages, wire
 from ottla.codec.compression import Compression, decompress
@@ -15,6 +18,8 @@ from ottla.codec.stored.internal_topics import parse_internal
 from ottla.codec.stored.segments import Batch, Segment, Segment07
 from ottla.codec.wire import Buffer, VarBytes
 from ottla.errors import CorruptMessage, DecodeError
+
+_CRC_AT = 17
 
 
 def dump_segment(pieces: Iterable[Buffer], options: Options) -> Dump:
@@ -94,12 +99,19 @@ def _crc_at(batch: Batch) -> int:
             return 5 + batch.head.magic
         case Message():
             return 12
-    return 17
+    return _CRC_AT
 
 
 def wrong_crc(batch: Batch) -> DecodeError:
     """What to say of a batch whose CRC does not match."""
-    return DecodeError(f"the bytes that the CRC covers do not have the CRC {_crc(batch):#010x}", "crc")
+    match batch:
+        case kafka07.Message():
+            computed = zlib.crc32(batch.payload)
+        case Message():
+            computed = zlib.crc32(memoryview(messages.build(batch, batch.magic))[16:])
+        case _:
+            computed = crc32c(batch.data[_CRC_AT + 4 :])
+    return DecodeError(f"the CRC is {_crc(batch):#010x}, and that of the bytes behind it {computed:#010x}", "crc")
 
 
 def batch_fields(batch: Batch, size: int) -> dict[str, Any]:

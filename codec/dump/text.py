@@ -111,6 +111,10 @@ def _offset(item: Item, full: bool) -> str:
     return f"{item.fields['topic']}-{item.fields['partition']}: {item.fields['offset']}"
 
 
+def _properties(item: Item, full: bool) -> str:
+    return "\n".join(f"{name}={value}" for name, value in item.fields["properties"].items())
+
+
 def _other(item: Item, full: bool) -> str:
     return "\n".join(f"{name}: {value}" for name, value in item.fields.items())
 
@@ -130,4 +134,5 @@ _WRITERS: dict[str, Callable[[Item, bool], str]] = {
     "producer": _producer,
     "leader_epoch": _leader_epoch,
     "offset": _offset,
+    "properties": _properties,
 }
