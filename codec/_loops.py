@@ -583,7 +583,7 @@ def refuse(timestamp: object, key: object, value: object, headers: object, first
         raise EncodeError(f"the timestamp is {timestamp!r:.80}, and must be an int of milliseconds")
     if not _INT64_MIN <= timestamp <= _INT64_MAX:
         raise EncodeError(f"the timestamp {timestamp!r:.80} does not fit 64 bits")
-    raise EncodeError(f"the timestamp {timestamp} is more than 64 bits away from the first of the batch, {first}")
+    raise EncodeError(f"the timestamp {int(timestamp)} is more than 64 bits away from the first of the batch, {first}")
 
 
 def refuse_record(record: object) -> NoReturn:

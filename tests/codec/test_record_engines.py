@@ -181,6 +181,7 @@ any_records = st.one_of(
 
 
 @given(st.lists(any_records, max_size=4))
+@example([(-(2**63), None, None), (True, None, None)])
 @settings(max_examples=500, deadline=None)
 def test_the_same_is_appended_and_refused_in_the_same_words(records: list[Any]) -> None:
     def appended(module: Any) -> Any:
