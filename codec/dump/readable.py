@@ -317,10 +317,14 @@ def bytes_text(data: bytes, *, full: bool = False) -> str:
 def quoted(text: str, *, full: bool = False) -> str:
     """Between quotes, with what cannot be printed escaped as JSON does."""
     shown = text if full else text[:_CUT]
-    body = _JSON.encode(shown)
-    if not body.isprintable():
-        body = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in body)
-    return body + _more(len(text) - len(shown), "characters")
+    return printable(_JSON.encode(shown)) + _more(len(text) - len(shown), "characters")
+
+
+def printable(text: str) -> str:
+    """``text`` with what a terminal would act upon escaped as JSON does; a line may end."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def _more(left: int, what: str) -> str:

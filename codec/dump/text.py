@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.codec.dump.items import Item
-from ottla.codec.dump.readable import lines, one_line, scalar, time_text
+from ottla.codec.dump.readable import lines, one_line, printable, scalar, time_text
 
 
 def text(item: Item, *, full: bool = False) -> str:
@@ -13,7 +13,7 @@ def text(item: Item, *, full: bool = False) -> str:
     Args:
         full: show long strings and bytes whole.
     """
-    return _WRITERS.get(item.kind, _other)(item, full)
+    return printable(_WRITERS.get(item.kind, _other)(item, full))
 
 
 def _batch(item: Item, full: bool) -> str:

@@ -336,6 +336,8 @@ def test_the_lines_of_a_broken_checkpoint_are_shown_before_it_is_told() -> None:
     assert [text(item) for item in items] == ["flights-0: 17"]
     assert broken is not None
     assert (broken.offset, broken.path) == (17, "line[3]")
+    items, _ = dumped(dump_offsets, b"0\n1\na\x1b[31mb 0 17\n")
+    assert text(items[0]) == "a\\u001b[31mb-0: 17"
     items, _ = dumped(dump_leader_epochs, b"0\n1\n4 100\n")
     assert [text(item) for item in items] == ["epoch 4 from offset 100 on"]
     assert dumped(dump_partition_metadata, b"version: 0\ntopic_id: no")[1] is not None
