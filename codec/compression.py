@@ -186,9 +186,10 @@ def lz4_rechecked(frame: Buffer, *, old: bool) -> bytes:
     will refuse it.
     """
     head = bytes(frame[: _CHECKSUM_AT + 8 + 1])
-    if len(head) <= _CHECKSUM_AT or head[_FLAGS_AT] & _HAS_DICTIONARY:
+    flags = head[_FLAGS_AT] if len(head) > _FLAGS_AT else 0
+    at = _CHECKSUM_AT + (8 if flags & _HAS_CONTENT_SIZE else 0)
+    if len(head) <= at or flags & _HAS_DICTIONARY:
         return bytes(frame)
-    at = _CHECKSUM_AT + (8 if head[_FLAGS_AT] & _HAS_CONTENT_SIZE else 0)
     checksum = _xxh32(head[0 if old else _FLAGS_AT : at]) >> 8 & 0xFF
     return b"".join((head[:at], bytes((checksum,)), frame[at + 1 :]))
 

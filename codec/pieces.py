@@ -20,12 +20,13 @@ class Pieces:
 
     def peek(self, size: int) -> bytes:
         """The next ``size`` bytes; fewer only where the end is nearer."""
-        while len(self._held) - self._at < size:
-            piece = next(self._pieces, None)
-            if piece is None:
-                break
-            self._held = self._held[self._at :] + bytes(piece)
-            self._at = 0
+        held = len(self._held) - self._at
+        if held < size:
+            parts = [self._held[self._at :]]  # put together once: one by one, many pieces would take quadratic time
+            while held < size and (piece := next(self._pieces, None)) is not None:
+                parts.append(bytes(piece))
+                held += len(parts[-1])
+            self._held, self._at = b"".join(parts), 0
         return self._held[self._at : self._at + size]
 
     def take(self, size: int) -> bytes:

@@ -92,7 +92,7 @@ def _parse(data: Buffer, make: Callable[..., T]) -> Iterator[T]:
     if not (lines := list(_lines(data))):
         return
     _check(lines, 0, "version", lambda text: text == _VERSION, f"{_VERSION} (the only version)")
-    _check(lines, 1, "count", str.isdecimal, "the number of lines that follow")
+    _check(lines, 1, "count", _is_count, "the number of lines that follow")
     for index, (start, text) in enumerate(lines[2:], 2):
         try:
             yield make(*text.split(" "))
@@ -102,6 +102,10 @@ def _parse(data: Buffer, make: Callable[..., T]) -> Iterator[T]:
     start, count = lines[1]
     if len(lines) - 2 != int(count):
         raise DecodeError(f"{int(count)} lines announced, {len(lines) - 2} follow", "line[1] (count)", start)
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,10}", text) is not None
 
 
 def _check(lines: list[tuple[int, str]], index: int, what: str, fits: Callable[[str], bool], wanted: str) -> None:
