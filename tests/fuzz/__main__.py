@@ -1,0 +1,184 @@
+"""The fuzzer: ``python -m tests.fuzz run --seconds 60``, ``… replay``, ``… pack``.
+
+Theory of operation. libFuzzer, by way of atheris, changes inputs at random and keeps those that make the codec in
+Python go where it was not before; for that, the codec is instrumented as it is imported, and so is the code that
+`machine` writes out. Each input is also given to a copy of the codec in C, to interpreted construct and to the
+declaration of records: whatever they say must be the same, to the last word of an error (`exercises`).
+
+What fails is stored below ``found/``, and replayed by `test_found.py` ever after. What reached something new is in
+``build/fuzz/``; ``pack`` adds it to the corpus of the repository, of which it drops what the rest makes superfluous.
+``replay`` needs no atheris: under the sanitizers, it is how the C sees the whole corpus (`test_sanitized.py`).
+"""
+
+import argparse
+import contextlib
+import importlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz import codecs, inputs
+from tests.fuzz.exercises import Failure
+from tests.fuzz.inputs import Choice, Input
+
+ROOT = Path(__file__).parents[2]
+WORK = ROOT / "build" / "fuzz"
+REACHED = WORK / "reached.jsonl.gz"
+"""What the runs have reached since the corpus was packed."""
+SLOW = 10
+"""Seconds after which an input takes too long."""
+COMMAND = [sys.executable, "-m", "tests.fuzz", "libfuzzer"]
+Copies = tuple[codecs.Codec, codecs.Codec]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="A fuzzer of the codec.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="look for inputs that fail")
+    run.add_argument("--seconds", type=int, default=60)
+    run.add_argument("--seed", type=int, default=0, help="of the chance; 0 is another one each time")
+    again = commands.add_parser("replay", help="try everything that was found or kept")
+    again.add_argument("--found", action="store_true", help="only what was found")
+    commands.add_parser("pack", help="add to the corpus what the runs have reached")
+    commands.add_parser("libfuzzer", help="what the others start").add_argument("flags", nargs="*")
+    chosen, flags = parser.parse_known_args()
+    match chosen.command:
+        case "run":
+            return fuzz(chosen.seconds, chosen.seed)
+        case "replay":
+            return replay(inputs.found() if chosen.found else everything())
+        case "pack":
+            return pack()
+    return libfuzzer([*flags, *chosen.flags])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trying inputs.
+
+
+def compare(copies: Copies, given: Input) -> None:
+    """Fail unless both copies make the same of an input."""
+    python, c = (inputs.exercised(copy, given) for copy in copies)
+    if python != c:
+        raise Failure(f"the engines differ: in Python {python!r:.400}, in C {c!r:.400}")
+
+
+def replay(given: Iterable[Input]) -> int:
+    """Try each input; print those that fail. Returns 1 if any does."""
+    copies = codecs.load()
+    start = time.monotonic()
+    count = failed = 0
+    for each in given:
+        count += 1
+        try:
+            compare(copies, each)
+        except Exception as error:  # whatever goes wrong is what is looked for
+            failed += 1
+            print(f"{each.path.relative_to(ROOT)}: {error!r:.1000}")
+    print(f"{count} inputs in {time.monotonic() - start:.1f} s, {failed} failed")
+    return int(failed > 0)
+
+
+def everything() -> Iterable[Input]:
+    """What was found, the corpus, and what the runs have reached since it was packed."""
+    yield from inputs.found()
+    for corpus in (inputs.CORPUS, REACHED):
+        yield from inputs.packed(corpus)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Looking for inputs. libFuzzer ends its process when it is done, so it gets one of its own.
+
+
+def fuzz(seconds: int, seed: int) -> int:
+    """Look for inputs that fail, and store them. Returns what libFuzzer does: 0 if there was none."""
+    choice = _prepared(new=False)
+    code = _start(max_total_time=seconds, seed=seed, print_final_stats=1)
+    inputs.pack([*inputs.packed(REACHED), *_reached(choice)], REACHED)
+    return code
+
+
+def pack() -> int:
+    """Make the corpus anew of its own inputs, the seeds and what the runs have reached."""
+    choice = _prepared(new=True)
+    if (code := _start(merge=1)) == 0:
+        inputs.pack(list(_reached(choice)), inputs.CORPUS)
+        REACHED.unlink(missing_ok=True)
+    return code
+
+
+def _prepared(*, new: bool) -> Choice:
+    """Write down what libFuzzer begins with; with the ``new`` seeds, of which the corpus is made."""
+    # Only now, because it imports what imports the codec.
+    from tests.fuzz.seeds import seeds
+
+    _, c = codecs.load()
+    choice = Choice(c)
+    shutil.rmtree(WORK / "seeds", ignore_errors=True)
+    shutil.rmtree(WORK / "reached", ignore_errors=True)
+    (WORK / "reached").mkdir(parents=True)
+    (WORK / "seeds").mkdir()
+    for number, each in enumerate({*(seeds(c) if new else ()), *everything()}):
+        if each.name in choice:
+            (WORK / "seeds" / str(number)).write_bytes(choice.raw(each))
+    return choice
+
+
+def _reached(choice: Choice) -> Iterable[Input]:
+    for path in (WORK / "reached").iterdir():
+        if (given := choice.chosen(path.read_bytes())) is not None:
+            yield given
+
+
+def _start(**flags: int) -> int:
+    options = {"max_len": inputs.LONGEST + 2, "timeout": SLOW, "rss_limit_mb": 2048, **flags}
+    arguments = [f"-{name}={value}" for name, value in options.items()]
+    command = [*COMMAND, *arguments, str(WORK / "reached"), str(WORK / "seeds")]
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+def libfuzzer(arguments: list[str]) -> int:
+    """Be libFuzzer; it does not return."""
+    atheris = importlib.import_module("atheris")  # not to be had for every machine, and needed only here
+    with atheris.instrument_imports(include=[codecs.PACKAGE]):
+        copies = codecs.load()
+    _instrument(copies[0].machine, atheris)
+    choice = Choice(copies[0])
+
+    def one(raw: bytes) -> None:
+        if (given := choice.chosen(raw)) is None:
+            return
+        try:
+            compare(copies, given)
+        except BaseException:
+            given.path.parent.mkdir(parents=True, exist_ok=True)
+            given.path.write_bytes(given.data)
+            print(f"\nfound: {given.path.relative_to(ROOT)}", flush=True)
+            raise
+
+    # The first argument is the program, which libFuzzer gives to a shell where it wants to start itself again.
+    atheris.Setup([" ".join(COMMAND), f"-artifact_prefix={WORK}/", *arguments], one)
+    atheris.Fuzz()
+    return 0
+
+
+def _instrument(machine: Any, atheris: Any) -> None:
+    """Let the code that the machine writes tell libFuzzer which blocks it runs."""
+    block = machine._Source.block
+
+    @contextlib.contextmanager
+    def told(source: Any, head: str) -> Iterator[None]:
+        with block(source, head):
+            source(f"atheris._trace_branch({atheris._reserve_counter()})")
+            yield
+
+    machine._Source.block = told
+    machine._SHARED["atheris"] = atheris  # which has another `_trace_branch` once libFuzzer runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

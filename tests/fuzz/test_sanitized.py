@@ -1,0 +1,95 @@
+"""The extensions, built with the address and the undefined-behaviour sanitizers, find nothing wrong with themselves.
+
+Both are built in a temporary folder, beside a copy of the rest of ottla. Python itself is not instrumented, so the
+sanitizers are loaded before it, and it must leave memory to `malloc`, or what reads past the end of an object would
+read something else of Python's. A report ends the process with an exit code and is shown.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXTENSIONS = ("_machine", "_records")
+FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def gcc() -> str:
+    """The compiler; without one the tests are skipped, but not in CI."""
+    found = shutil.which("gcc")
+    if found is None:
+        missing = "there is no gcc to build the extensions with sanitizers"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def library(name: str) -> str:
+    """The path of one of gcc's libraries."""
+    path = subprocess.run(
+        [gcc(), f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert Path(path).is_absolute(), f"gcc has no {name}: on Debian and Ubuntu it comes with libgcc-<version>-dev"
+    return path
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to import ottla from, whose extensions are sanitized."""
+    compiler = gcc()
+    folder = tmp_path_factory.mktemp("sanitized")
+    codec = folder / "ottla" / "codec"
+    shutil.copytree(
+        ROOT / "src" / "ottla", folder / "ottla", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+    )
+    for name in EXTENSIONS:
+        source, c = codec / f"{name}.pyx", folder / f"{name}.c"
+        run([sys.executable, "-m", "cython", "-3", str(source), "-o", str(c)])
+        extension = codec / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        include = f"-I{sysconfig.get_path('include')}"
+        run([compiler, "-shared", "-fPIC", *FLAGS, include, str(c), "-o", str(extension)])
+    return folder
+
+
+def run(command: list[str], **environment: str) -> str:
+    """What a command says; it must succeed."""
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
+    return done.stdout
+
+
+def run_sanitized(folder: Path, *arguments: str) -> str:
+    """Run Python with the sanitized extensions."""
+    return run(
+        [sys.executable, *arguments],
+        LD_PRELOAD=f"{library('libasan.so')} {library('libubsan.so')}",
+        PYTHONMALLOC="malloc",
+        PYTHONPATH=str(folder),
+        ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1",  # Python keeps what it likes until it ends
+        UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
+        OTTLA_ENGINE="c",
+    )
+
+
+def test_the_sanitizers_are_awake(sanitized: Path) -> None:
+    where = "import ottla.codec._machine as m, ottla.codec._records as r; print(m.__file__, r.__file__)"
+    for path in run_sanitized(sanitized, "-c", where).split():
+        assert path.startswith(str(sanitized))
+        assert b"__asan_report_load" in Path(path).read_bytes()
+
+
+def test_the_whole_corpus_of_the_fuzzer(sanitized: Path) -> None:
+    assert ", 0 failed" in run_sanitized(sanitized, "-m", "tests.fuzz", "replay")
+
+
+@pytest.mark.parametrize("tests", ["test_engines.py", "test_engine_edges.py", "test_records.py"])
+def test_tests_of_the_codec(sanitized: Path, tests: str) -> None:
+    options = ("-q", "-m", "not slow", "-p", "no:cacheprovider")
+    assert " passed" in run_sanitized(sanitized, "-m", "pytest", "-s", *options, f"tests/codec/{tests}")
