@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench extension clean lint types arrows quick full pure other
+.PHONY: help setup check test demo bench extension clean lint types arrows quick full pure other fuzz
 
 # What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
 ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
@@ -20,13 +20,17 @@ check: extension ## the quick gates, for every edit (under three minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## every gate and every test, with real peers, both engines, every Python here (under thirty minutes)
-	@$(BIN)/python tests/gates.py lint types arrows full pure python3.11 python3.12 python3.13
+	@$(BIN)/python tests/gates.py lint types arrows fuzz full pure python3.11 python3.12 python3.13
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
 
 bench: extension ## measure; prints ratios against other clients in the same run
 	@$(BIN)/python -m tests.bench
+
+fuzz: extension ## look for bytes that crash the codec, or that its engines read differently; SECONDS=60
+	@if $(PIP) "atheris==3.*"; then $(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),60); \
+	else echo "atheris has no wheel for this Python or machine: not fuzzed" >&2; test -z "$$CI"; fi
 
 extension: $(VENV)/.dev ## build the C of codec/, if its .pyx files were edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py
