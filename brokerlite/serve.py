@@ -194,7 +194,7 @@ class _Front:
 
     def request(self, connection: Connection, frame: bytes, answer: Place) -> None:
         try:
-            request = frames.parse_request(frame)
+            request = frames.parse_request(frame, _serves)
         except frames.UnknownApi as error:
             if error.header.api_key != frames.API_VERSIONS:
                 raise
@@ -244,6 +244,11 @@ class _Front:
     def _due(self) -> float:
         deadline = self.core.deadline
         return math.inf if deadline is None else deadline
+
+
+def _serves(api_key: int, api_version: int) -> bool:
+    served = SERVED.get(api_key)
+    return served is not None and served.lowest <= api_version <= served.highest
 
 
 class _Chores:

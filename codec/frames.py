@@ -9,7 +9,7 @@ Rules:
 Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -52,11 +52,17 @@ class Request:
 
 
 class UnknownApi(RemoteProtocolError):
-    """A request of an API key or version that the codec does not know; ``header`` is what could be read of it."""
+    """A request of an API key or version that is not served; ``header`` is what could be read of it."""
 
     def __init__(self, header: RequestHeader) -> None:
-        super().__init__(f"API key {header.api_key} version {header.api_version} is not known")
+        super().__init__(f"API key {header.api_key} version {header.api_version} is not served")
         self.header = header
+
+
+def is_known(api_key: int, api_version: int) -> bool:
+    """Whether the codec has the messages of an API in a version."""
+    known = APIS.get(api_key)
+    return known is not None and api_version in wire.api(known.request).versions
 
 
 def header_version(api_key: int, api_version: int) -> int:
@@ -71,26 +77,25 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     told, and a broker must be able to refuse an ApiVersions request of any version.
     """
     header, offset = messages.parse(RequestHeader, 1, frame)
-    if _is_known(header) and header_version(header.api_key, header.api_version) == 2:
+    if is_known(header.api_key, header.api_version) and header_version(header.api_key, header.api_version) == 2:
         return messages.parse(RequestHeader, 2, frame)
     return header, offset
 
 
-def _is_known(header: RequestHeader) -> bool:
-    known = APIS.get(header.api_key)
-    return known is not None and header.api_version in wire.api(known.request).versions
-
-
-def parse_request(frame: Buffer) -> Request:
+def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) -> Request:
     """A request frame without its length.
 
+    Args:
+        serves: whether an API key is served in a version: nothing behind the client id is read of one that is not.
+
     Raises:
-        UnknownApi: the key or the version is not known.
+        UnknownApi: the key or the version is not served.
         DecodeError: the bytes are not such a request.
     """
-    header, offset = parse_header(frame)
-    if not _is_known(header):
+    header, offset = messages.parse(RequestHeader, 1, frame)
+    if not serves(header.api_key, header.api_version):
         raise UnknownApi(header)
+    header, offset = parse_header(frame)
     body, end = messages.parse(APIS[header.api_key].request, header.api_version, frame, offset)
     return Request(header=header, message=body, leftover=len(frame) - end)
 

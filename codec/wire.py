@@ -514,7 +514,8 @@ def differs(value: Any, default: Any) -> bool:
         return False
     if hasattr(default, "__wire__") and type(value) is type(default):
         names = (*(field.name for field in default.__wire__), UNKNOWN_TAGS)
-        return any(differs(getattr(value, name), getattr(default, name)) for name in names)
+        # What misses an attribute is not the default, and is refused for that when it is built.
+        return any(not hasattr(value, name) or differs(getattr(value, name), getattr(default, name)) for name in names)
     try:
         return bool((tuple(value) if type(value) is list else value) != default)
     except MemoryError:

@@ -50,7 +50,7 @@ def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
         ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "an HTTP request"),
         ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH client"),
         ("garbage", b"\xff" * 100, "not Kafka's protocol"),
-        ("an unknown API", framed(b"\x27\x0f\0\0\0\0\0\1\xff\xff"), "API key 9999 version 0 is not known"),
+        ("an unknown API", framed(b"\x27\x0f\0\0\0\0\0\1\xff\xff"), "API key 9999 version 0 is not served"),
         ("an API that is not served", framed(b"\0\x0b\0\0\0\0\0\1\xff\xff"), "API key 11 version 0"),
         ("a version that is not served", framed(b"\0\0\0\2\0\0\0\1\xff\xff" + b"\0\1\0\0\0\5\0\0\0\0"), "version 2"),
         ("a version that is not known", framed(b"\0\3\0\x63\0\0\0\1\xff\xff"), "version 99"),
