@@ -324,8 +324,7 @@ def printable(text: str) -> str:
     """``text`` with what a terminal would act upon escaped as JSON does; a line may end."""
     if text.isprintable():
         return text
-    escaped = "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
-    return escaped.replace("\x7f", "\\u007f")  # which JSON lets stand
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def _more(left: int, what: str) -> str:
