@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 import cramjam
-import lz4.frame  # type: ignore[import-untyped]  # cramjam's encoder of independent blocks holds the GIL, and is slower
+import lz4.frame
 
 from ottla.errors import DecodeError, EncodeError
 

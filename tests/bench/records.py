@@ -7,12 +7,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import kafka.partitioner.default  # type: ignore[import-untyped]
+import kafka.partitioner.default
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from crc32c import crc32c
-from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch  # type: ignore[import-untyped]
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from ottla.codec import wire

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import cramjam
-import lz4.frame  # type: ignore[import-untyped]
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -37,7 +37,7 @@ from tests.codec.recorded import WIRE, exchanges
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of Python's own, that kafka-python uses
-    from kafka.record.legacy_records import (  # type: ignore[import-untyped]
+    from kafka.record.legacy_records import (
         LegacyRecordBatch as PythonBatch,
     )
     from kafka.record.legacy_records import (
