@@ -1,7 +1,7 @@
 """``make bench``: ours against others' on the same data, in the same run; the ratio is what counts.
 
 Each round lets every way of a case work once, so that a machine that slows down slows all of them. A ratio is taken
-within each round: printed are its median, and in brackets the lowest and the highest. What counts is the time that
+within each round: printed are its median, and in brackets the quarters below and above. What counts is the time that
 the processor spent on us, so that other programs on the machine disturb less.
 """
 
@@ -39,7 +39,8 @@ def measured(case: Case) -> list[str]:
         lines.append(f"  {name:<42}{statistics.median(each[name] for each in rounds):>14,.0f}")
         for ours in case.ours:
             ratios = [each[ours] / each[name] for each in rounds]
-            text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+            low, median, high = statistics.quantiles(ratios, n=4)
+            text = f"{median:.2f} ({low:.2f}-{high:.2f})"
             lines[-1] += f"{'' if name in case.ours else text:>24}"
     return lines
 

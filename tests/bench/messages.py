@@ -102,12 +102,12 @@ def _cases(message: Any, version: int, kafka_python: Any, kio_class: Any) -> lis
         return Case(
             name=f"{what} {cls.__name__} v{version}, {len(data):,} bytes",
             unit="messages",
-            ours={f"ottla, {name}": functools.partial(_repeat, work) for name, work in ours.items()},
+            ours={name: functools.partial(_repeat, work) for name, work in ours.items()},
             theirs={name: functools.partial(_repeat, work) for name, work in theirs.items()},
         )
 
     builds = {
-        "kafka-python 3": lambda: bytes(kafka_python_message.encode(version=version)),
+        "kafka-python": lambda: bytes(kafka_python_message.encode(version=version)),
         "kio": kio_build,
     }
     assert all(build() == data for build in builds.values())
@@ -116,7 +116,7 @@ def _cases(message: Any, version: int, kafka_python: Any, kio_class: Any) -> lis
             "parse",
             {name: functools.partial(engine.parse, cls, version, data) for name, engine in _fastest_first()},
             {
-                "kafka-python 3": lambda: kafka_python.decode(data, version=version),
+                "kafka-python": lambda: kafka_python.decode(data, version=version),
                 "kio": lambda: read(data, 0),
             },
         ),
