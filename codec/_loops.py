@@ -214,6 +214,8 @@ def parse_records(
         DamagedRecord: they are damaged, not as many, or an offset or timestamp does not fit 64 bits.
     """
     data = body if type(body) is bytes else bytes(body)
+    if not 0 <= count <= len(data) // LEAST_RECORD:
+        raise DamagedRecord(0)
     records = Records()
     damaged = None
     try:
@@ -508,9 +510,9 @@ class Appender:
             refuse(timestamp, key, value, headers, self.base_timestamp if index else None)
         self._body += _varint(len(record)) + record
         if index == 0:
-            self.base_timestamp = self.max_timestamp = timestamp
+            self.base_timestamp = self.max_timestamp = int(timestamp)
         elif timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
+            self.max_timestamp = int(timestamp)
         self.count = index + 1
         return index
 
@@ -625,8 +627,8 @@ def check_offsets(what: str, column: "BinaryColumn", rows: int) -> None:
 
 
 def _check_steps(what: str, offsets: memoryview, end: int) -> None:
-    steps = offsets.tolist()
-    if not steps or steps[0] < 0 or steps[-1] > end or any(map(gt, steps, steps[1:])):
+    steps = offsets.tolist() or [0]
+    if steps[0] < 0 or steps[-1] > end or any(map(gt, steps, steps[1:])):
         raise EncodeError(f"the offsets of the {what} do not rise from 0 to {end} at most")
 
 

@@ -12,10 +12,11 @@ Rules:
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release,
-    PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
 from cpython.list cimport PyList_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
@@ -37,9 +38,9 @@ from ottla.errors import DecodeError, EncodeError
 # blocks back to the system; so a few are kept. The GIL guards them.
 
 cdef enum:
+    SMALL = 32 << 10            # blocks that are left to the allocator, and work that keeps the GIL
     IDLE = 8                    # blocks kept, at most,
     IDLE_BYTES = 32 << 20       # of so many bytes in all
-    SMALL = 32 << 10            # what is left to the allocator
 
 cdef struct Block:
     void* at
@@ -67,7 +68,7 @@ cdef void* take(size_t size, size_t* room) noexcept:
         idle[best].at = NULL
         idle[best].room = 0
         return at
-    room[0] = 2 * SMALL
+    room[0] = 2 * SMALL if size <= IDLE_BYTES else size
     while room[0] < size:
         room[0] *= 2
     return malloc(room[0])
@@ -120,6 +121,7 @@ cdef inline void copy(void* to, const void* source, size_t size) noexcept nogil:
 cdef enum:
     HEADER = 61
     LENGTH_END = 12
+    LEAST_RECORD = 7
 
 
 cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
@@ -146,13 +148,13 @@ cdef class BatchHead:
         cdef Py_ssize_t size = 0
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         if 0 <= offset <= view.len:
-            size = self.take(<const uint8_t*>view.buf + offset, view.len - offset)
+            size = self.fill(<const uint8_t*>view.buf + offset, view.len - offset)
         PyBuffer_Release(&view)
         if size:
             self.data = data[offset:offset + size]
         return size > 0
 
-    cdef Py_ssize_t take(self, const uint8_t* at, Py_ssize_t left) noexcept:
+    cdef Py_ssize_t fill(self, const uint8_t* at, Py_ssize_t left) noexcept:
         """Read the header; return the size of the batch, 0 where there is none of magic 2 or not all of it."""
         cdef Py_ssize_t size
         if left < HEADER or at[16] != 2:
@@ -608,13 +610,13 @@ def parse_records(body, Py_ssize_t count, int64_t base_offset, int64_t base_time
         stamp = append_time
         append = &stamp
     PyObject_GetBuffer(body, &parsed.view, PyBUF_SIMPLE)
-    if parsed.view.len > INT32_MAX or not 0 <= count <= parsed.view.len:
+    if parsed.view.len > INT32_MAX or not 0 <= count <= parsed.view.len // LEAST_RECORD:
         raise DamagedRecord(0)
     parsed.rows = <Row*>take(count * sizeof(Row), &parsed.room)
     if parsed.rows == NULL:
         raise MemoryError
     cdef const uint8_t* at = <const uint8_t*>parsed.view.buf
-    if parsed.view.len < MUCH:
+    if parsed.view.len <= SMALL:
         damaged = read_rows(at, parsed.view.len, count, base_offset, base_timestamp, append, parsed.rows)
     else:
         with nogil:
@@ -629,7 +631,6 @@ def parse_records(body, Py_ssize_t count, int64_t base_offset, int64_t base_time
 # Columns.
 
 cdef enum:
-    MUCH = 32 << 10     # bytes from which on it pays to let other threads run
     LINE = 64           # Arrow wants buffers to begin at multiples of it
 
 
@@ -658,6 +659,7 @@ cdef class Memory:
         cdef uint8_t* at = self.free_at
         self.free_at += padded(size)
         return at
+
 
 cdef inline size_t padded(size_t size) noexcept:
     return (size + LINE - 1) & ~<size_t>(LINE - 1)
@@ -693,6 +695,8 @@ cdef class Exported:
     cdef char* format
 
     def __getbuffer__(self, Py_buffer* view, int flags):
+        if self.memory is None:
+            raise BufferError("there is nothing in it")
         describe(view, flags, self.at, &self.count, &self.width, self.format)
         view.obj = self
 
@@ -784,12 +788,13 @@ cdef bint fill_part(Gathering* all, const Part* part) noexcept nogil:
     cdef const uint8_t* at
     cdef const Row* row
     cdef Header pair
+    cdef Field keys = all.keys, values = all.values  # copies, which the compiler keeps in registers
     for i in range(part.count):
         row = part.rows + i
-        all.offsets[all.keys.filled] = row.offset
-        all.timestamps[all.keys.filled] = row.timestamp
-        put(&all.keys, part.body + row.key_at, row.key_size)
-        put(&all.values, part.body + row.value_at, row.value_size)
+        all.offsets[keys.filled] = row.offset
+        all.timestamps[keys.filled] = row.timestamp
+        put(&keys, part.body + row.key_at, row.key_size)
+        put(&values, part.body + row.value_at, row.value_size)
         if row.headers_at:
             count = 0
             at = header_count(part.body + row.headers_at, part.body + row.end, &count)
@@ -804,7 +809,8 @@ cdef bint fill_part(Gathering* all, const Part* part) noexcept nogil:
             if at == NULL:
                 return False
         if all.header_offsets != NULL:
-            all.header_offsets[all.keys.filled] = <int32_t>all.header_names.filled
+            all.header_offsets[keys.filled] = <int32_t>all.header_names.filled
+    all.keys, all.values = keys, values
     return True
 
 
@@ -836,16 +842,23 @@ cdef object parts_of(Field* field, Memory memory):
     )
 
 
+cdef bint fill_parts(Gathering* all, const Part* parts, Py_ssize_t count) noexcept nogil:
+    """Fill the columns; whether the bytes are still as they were."""
+    cdef Py_ssize_t i
+    for i in range(count):
+        if not fill_part(all, parts + i):
+            return False
+    return all.header_names.filled == all.header_names.count
+
+
 cdef object gather_parts(const Part* parts, Py_ssize_t count):
     cdef Gathering all
     cdef Py_ssize_t i
-    cdef bint same = True
+    cdef bint same
     memset(&all, 0, sizeof(all))
-    with nogil:
-        for i in range(count):
-            same = same and measure_part(&all, parts + i)
-    if not same:
-        raise changed()
+    for i in range(count):
+        if not measure_part(&all, parts + i):
+            raise changed()
     if max(all.keys.size, all.values.size, all.header_names.size, all.header_values.size) > INT32_MAX:
         raise OverflowError
     cdef Py_ssize_t rows = all.keys.count
@@ -862,10 +875,12 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
         all.header_offsets[0] = 0
         settle(&all.header_names, memory)
         settle(&all.header_values, memory)
-    with nogil:
-        for i in range(count):
-            same = same and fill_part(&all, parts + i)
-    if not same or all.header_names.filled != all.header_names.count:
+    if memory.room <= SMALL:
+        same = fill_parts(&all, parts, count)
+    else:
+        with nogil:
+            same = fill_parts(&all, parts, count)
+    if not same:
         raise changed()
     headers = None
     if all.header_names.count:
@@ -904,6 +919,12 @@ def gather(parts):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Writing.
+
+cdef enum:
+    FIRST_ROOM = 1024
+    FORESEEN = 1 << 20      # room, at most, that a list may ask for in advance
+    LEAST_ABOUT = 5         # bytes that a record takes besides its length, key, value and headers
+    MOST_ABOUT = 64         # with its length
 
 cdef struct Bytes:
     const char* at
@@ -956,6 +977,11 @@ cdef inline uint8_t* put_sized(uint8_t* at, const Bytes* data) noexcept nogil:
         copy(at, data.at, data.size)
         at += data.size
     return at
+
+
+cdef inline bint apart(int64_t timestamp, int64_t first) noexcept nogil:
+    """Whether the difference fits."""
+    return timestamp <= INT64_MAX + first if first < 0 else timestamp >= INT64_MIN + first
 
 
 cdef inline int point(Bytes* data, object value) except -1:
@@ -1016,14 +1042,17 @@ cdef bytes header_block(object headers):
 cdef class Column:
     """The buffers of a `BinaryColumn`, held."""
     cdef Py_buffer offsets, data, validity
+    cdef bint nullable
     cdef Py_ssize_t count
 
     def __cinit__(self, column):
         PyObject_GetBuffer(column.offsets, &self.offsets, PyBUF_SIMPLE)
         PyObject_GetBuffer(column.data, &self.data, PyBUF_SIMPLE)
-        self.count = self.offsets.len // 4 - 1
-        if column.validity is not None:
-            PyObject_GetBuffer(column.validity, &self.validity, PyBUF_SIMPLE)
+        self.count = max(self.offsets.len // 4 - 1, 0)
+        validity = column.validity
+        if validity is not None:
+            PyObject_GetBuffer(validity, &self.validity, PyBUF_SIMPLE)
+            self.nullable = True
 
     def __dealloc__(self):
         PyBuffer_Release(&self.offsets)
@@ -1037,7 +1066,7 @@ cdef class Column:
         if not 0 <= span[0] <= span[1] <= self.data.len:
             return False
         item.at, item.size = <const char*>self.data.buf + span[0], span[1] - span[0]
-        if self.validity.buf != NULL:
+        if self.nullable:
             if row >> 3 >= self.validity.len:
                 return False
             if not (<const uint8_t*>self.validity.buf)[row >> 3] >> (row & 7) & 1:
@@ -1045,11 +1074,11 @@ cdef class Column:
         return True
 
 
-cdef Py_ssize_t one = 1
-
-
 cdef object changed_columns():
     return EncodeError("the columns have changed while they were read")
+
+
+cdef Py_ssize_t byte_width = 1
 
 
 cdef class Appender:
@@ -1068,7 +1097,7 @@ cdef class Appender:
         give(self.at, self.room)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        describe(view, flags, self.at if self.at != NULL else <uint8_t*>b"", &self.size, &one, b"B")
+        describe(view, flags, self.at if self.at != NULL else <uint8_t*>b"", &self.size, &byte_width, b"B")
         view.obj = self
         self.exports += 1  # while there is one, neither the address nor the size changes
 
@@ -1258,7 +1287,8 @@ cdef class Appender:
     @cython.final
     cdef int grow(self, size_t more) except -1:
         cdef size_t room = 0, size = self.size
-        cdef uint8_t* at = <uint8_t*>take(max(<size_t>FIRST_ROOM, 4 * size, size + more), &room)
+        size *= 4 if size <= SMALL else 2
+        cdef uint8_t* at = <uint8_t*>take(max(<size_t>FIRST_ROOM, size, self.size + more), &room)
         if at == NULL:
             raise MemoryError
         if self.size:
@@ -1266,18 +1296,6 @@ cdef class Appender:
         give(self.at, self.room)
         self.at, self.room = at, room
         return 0
-
-
-cdef enum:
-    FIRST_ROOM = 1024
-    LEAST_ABOUT = 5         # bytes that a record takes besides key, value and headers
-    MOST_ABOUT = 64
-    FORESEEN = 1 << 20      # room, at most, that a list may ask for in advance
-
-
-cdef inline bint apart(int64_t timestamp, int64_t first) noexcept nogil:
-    """Whether the difference fits."""
-    return timestamp <= INT64_MAX + first if first < 0 else timestamp >= INT64_MIN + first
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1430,7 +1448,7 @@ def partition_column(partitioner, keys, partitions):
     else:
         raise no_partitioner(partitioner)
     cdef Column column = Column(keys)
-    cdef Memory memory = Memory.of(padded(column.count * sizeof(int32_t)))
+    cdef Memory memory = Memory.of(column.count * sizeof(int32_t))
     cdef int32_t* places = <int32_t*>memory.part(column.count * sizeof(int32_t))
     with nogil:
         fits = place_all(place, column, count, places)

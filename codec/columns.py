@@ -53,7 +53,7 @@ class BinaryColumn:
         return self.validity, self.offsets, self.data
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return max(len(self.offsets) - 1, 0)
 
     def __getitem__(self, row: int) -> bytes | None:
         if not 0 <= row < len(self):
@@ -93,7 +93,7 @@ class HeaderColumn:
         self.values = values
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return max(len(self.offsets) - 1, 0)
 
     def __getitem__(self, row: int) -> Headers:
         if not 0 <= row < len(self):
