@@ -99,7 +99,7 @@ class FetchPartition:
     log_start_offset: int = wire(Int64, "5+", default=-1, ignorable=True)
     """The follower's own first offset. Consumers: -1."""
     partition_max_bytes: int = wire(Int32)
-    """A limit for this partition that its first batch may exceed."""
+    """A limit for this partition, in bytes; the first batch of the answer may exceed it (v3+)."""
     replica_directory_id: uuid.UUID = wire(Uuid, "17+", default=NO_UUID, tag=0, ignorable=True)
     """Which log directory of the follower asks (controllers only)."""
     high_watermark: int = wire(Int64, "18+", default=2**63 - 1, tag=1, ignorable=True)
@@ -134,7 +134,7 @@ class FetchRequest:
     min_bytes: int = wire(Int32)
     """1: answer as soon as there is anything. 0: answer at once."""
     max_bytes: int = wire(Int32, "3+", default=2**31 - 1, ignorable=True)
-    """A limit for the whole answer that its first batch may exceed."""
+    """A limit for the whole answer, in bytes, that its first batch may exceed."""
     isolation_level: int = wire(Int8, "4+", default=0, ignorable=True)
     """0: read_uncommitted. 1: read_committed."""
     session_id: int = wire(Int32, "7+", default=0, ignorable=True)
