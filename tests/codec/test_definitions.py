@@ -28,10 +28,10 @@ DEVIATIONS = {
 
 OTHER_VERSIONS = {
     "RequestHeader": "version 0, without a client id, was ControlledShutdown's alone",
-    "ShareAcknowledge": "version 0 was an early access in 4.0 (3.9 has its definition), and nothing speaks it any more",
-    "ShareFetch": "version 0 was an early access in 4.0 (3.9 has its definition), and nothing speaks it any more",
-    "ShareGroupDescribe": "version 0 was an early access in 4.0 (3.9 has its definition), and nothing speaks it any more",
-    "ShareGroupHeartbeat": "version 0 was an early access in 4.0 (3.9 has its definition), and nothing speaks it any more",
+    "ShareAcknowledge": "version 0, defined in 3.9, was an early access of 4.0 and is gone",
+    "ShareFetch": "version 0, defined in 3.9, was an early access of 4.0 and is gone",
+    "ShareGroupDescribe": "version 0, defined in 3.9, was an early access of 4.0 and is gone",
+    "ShareGroupHeartbeat": "version 0, defined in 3.9, was an early access of 4.0 and is gone",
 }
 """Messages that Kafka has in more versions than we -> why."""
 
