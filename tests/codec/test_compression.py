@@ -84,7 +84,8 @@ def work() -> Iterator[tuple[str, Callable[[], object]]]:
 
 @pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in work()])
 def test_another_thread_runs_meanwhile(call: Callable[[], object]) -> None:
-    assert any(lets_go(call) for _ in range(20)), "the GIL was held, or no core was free twenty times"
+    # Where the machine is busy, a free core is a matter of luck: one time is proof enough.
+    assert any(lets_go(call) for _ in range(500)), "the GIL was held, or no core was free five hundred times"
 
 
 def lets_go(call: Callable[[], object]) -> bool:
