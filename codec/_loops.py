@@ -37,11 +37,12 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class DamagedRecord(Exception):
-    """Record ``row`` of a body does not parse; or, where that is their count, something follows the last one."""
+    """Record ``row``, which begins at byte ``at``, does not parse; or, where there are no more, something follows."""
 
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
+    def __init__(self, row: int, at: int) -> None:
+        super().__init__(row, at)
         self.row = row
+        self.at = at
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def parse_records(
     """
     data = body if type(body) is bytes else bytes(body)
     if not 0 <= count <= len(data) // LEAST_RECORD:
-        raise DamagedRecord(0)
+        raise DamagedRecord(0, 0)
     records = Records()
     damaged = None
     try:
@@ -230,10 +231,19 @@ def parse_records(
     else:
         overflow = min(overflow, _rebase(records._timestamps, base_timestamp, read))
     if overflow < read:
-        raise DamagedRecord(overflow)
+        damaged = overflow
     if damaged is not None:
-        raise DamagedRecord(damaged)
+        raise DamagedRecord(damaged, _end_of(data, damaged))
     return records
+
+
+def _end_of(body: bytes, count: int) -> int:
+    """Where the first ``count`` records, which are whole, end."""
+    end = 0
+    for _ in range(count):
+        length, start = _read_varint(body, end)
+        end = start + length
+    return end
 
 
 class _Damaged(Exception):

@@ -611,7 +611,7 @@ def parse_records(body, Py_ssize_t count, int64_t base_offset, int64_t base_time
         append = &stamp
     PyObject_GetBuffer(body, &parsed.view, PyBUF_SIMPLE)
     if parsed.view.len > INT32_MAX or not 0 <= count <= parsed.view.len // LEAST_RECORD:
-        raise DamagedRecord(0)
+        raise DamagedRecord(0, 0)
     parsed.rows = <Row*>take(count * sizeof(Row), &parsed.room)
     if parsed.rows == NULL:
         raise MemoryError
@@ -622,7 +622,8 @@ def parse_records(body, Py_ssize_t count, int64_t base_offset, int64_t base_time
         with nogil:
             damaged = read_rows(at, parsed.view.len, count, base_offset, base_timestamp, append, parsed.rows)
     if damaged != count:
-        raise DamagedRecord(count if damaged < 0 else damaged)
+        damaged = count if damaged < 0 else damaged
+        raise DamagedRecord(damaged, parsed.rows[damaged - 1].end if damaged else 0)
     records.body, records.rows, records.count = parsed, parsed.rows, count
     return records
 

@@ -55,6 +55,7 @@ __all__ = [
     "RecordBatch",
     "RecordBody",
     "RecordHeader",
+    "RecordLength",
     "Records",
     "build_batch",
     "check_bytes",
@@ -68,7 +69,7 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 
 
-@wire.message(key=-1, versions="2")
+@wire.message(versions="2")
 class BatchHeader:
     """What stands before the records of a batch."""
 
@@ -105,9 +106,17 @@ class RecordHeader:
     value: bytes | None = wire.wire(VarBytes, null="0+")
 
 
-@wire.message(key=-1, versions="2")
+@wire.message(versions="2")
+class RecordLength:
+    """What stands before each record."""
+
+    length: int = wire.wire(VarInt)
+    """Bytes of the `RecordBody` that follows."""
+
+
+@wire.message(versions="2")
 class RecordBody:
-    """A record of a batch, behind its length (`VarInt`)."""
+    """A record of a batch."""
 
     attributes: int = wire.wire(Int8)
     """Unused, 0."""
@@ -116,11 +125,6 @@ class RecordBody:
     key: bytes | None = wire.wire(VarBytes, null="0+")
     value: bytes | None = wire.wire(VarBytes, null="0+")
     headers: tuple[RecordHeader, ...] = wire.wire(VarArray(RecordHeader))
-
-
-@wire.message(key=-1, versions="2")
-class _Length:
-    length: int = wire.wire(VarInt)
 
 
 _FIELDS = wire.tree(BatchHeader, 2, False).members
@@ -221,36 +225,33 @@ class RecordBatch(BatchHead):
         try:
             return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
         except DamagedRecord as damaged:
-            raise self._explained(bytes(body), damaged.row) from None
+            raise self._explained(bytes(body), damaged.row, damaged.at) from None
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
         """The records, decompressed, field by field. Arguments and errors are those of `records`."""
         return Columns.of((self.records(limit),))
 
-    def _explained(self, body: bytes, row: int) -> DecodeError:
-        """What is wrong with record ``row``, the first that is damaged."""
-        end = 0
-        for _ in range(row):
-            length, start = _read_length(body, end)
-            end = start + length
+    def _explained(self, body: bytes, row: int, at: int) -> DecodeError:
+        """What is wrong with record ``row``, the first that is damaged, which begins at ``body[at]``."""
         if row == self.count:
-            return DecodeError(f"{len(body) - end} bytes behind the last of {row} records", "records", end)
-        start = end
+            return DecodeError(f"{len(body) - at} bytes behind the last of {row} records", "records", at)
+        path, start = f"records[{row}]", at
         try:
-            length, start = _read_length(body, end)
-            if not 0 <= length <= len(body) - start:
-                return DecodeError(f"record of {length} bytes with {len(body) - start} left", f"records[{row}]", end)
-            read, size = parse(RecordBody, 2, body[start : start + length])
+            head, size = parse(RecordLength, 2, body[at : at + 5])
+            start += size
+            if not 0 <= head.length <= len(body) - start:
+                return DecodeError(f"record of {head.length} bytes with {len(body) - start} left", path, at)
+            read, size = parse(RecordBody, 2, body[start : start + head.length])
         except DecodeError as error:
-            path = f"records[{row}]{error.path.removeprefix(RecordBody.__name__)}"
-            return DecodeError(error.reason, path, start + error.offset)
-        if size != length:
-            return DecodeError(f"record of {length} bytes ends after {size}", f"records[{row}]", start + size)
+            _, dot, field = error.path.partition(".")
+            return DecodeError(error.reason, path + dot + field, start + error.offset)
+        if size != head.length:
+            return DecodeError(f"record of {head.length} bytes ends after {size}", path, start + size)
         if not _INT64_MIN <= self.base_offset + read.offset_delta <= _INT64_MAX:
-            return DecodeError("the offset does not fit 64 bits", f"records[{row}].offset_delta", start)
+            return DecodeError("the offset does not fit 64 bits", f"{path}.offset_delta", start)
         if not self.log_append_time and not _INT64_MIN <= self.base_timestamp + read.timestamp_delta <= _INT64_MAX:
-            return DecodeError("the timestamp does not fit 64 bits", f"records[{row}].timestamp_delta", start)
-        return DecodeError("the bytes have changed while they were read", f"records[{row}]", start)
+            return DecodeError("the timestamp does not fit 64 bits", f"{path}.timestamp_delta", start)
+        return DecodeError("the bytes have changed while they were read", path, start)
 
 
 def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
@@ -369,9 +370,3 @@ def build_batch(records: Iterable[Record], *, compression: Compression = Compres
     builder = BatchBuilder()
     builder.extend(records)
     return builder.build(compression=compression)
-
-
-def _read_length(body: bytes, at: int) -> tuple[int, int]:
-    """The length of the record that begins at ``at``, and where it ends."""
-    read, end = parse(_Length, 2, body[at : at + 5])
-    return read.length, at + end

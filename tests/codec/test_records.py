@@ -607,6 +607,24 @@ def test_a_record_that_lies_is_refused_with_its_place(changed: dict[str, bytes])
         assert caught.value.offset >= len(record_bytes())
 
 
+@pytest.mark.parametrize(
+    ("body", "count", "path", "offset"),
+    [
+        (record_bytes(length=b"\x80" * 5 + b"\x01"), 2, "records[1].length", 0),
+        (b"\x80", 2, "records[1].length", 1),
+        (zigzag(9), 2, "records[1]", 0),
+        (record_bytes(timestamp_delta=b"\xff" * 10), 2, "records[1].timestamp_delta", 2),
+        (record_bytes(key=zigzag(-2)), 2, "records[1].key", 4),
+        (record_bytes(value=zigzag(99)), 2, "records[1].value", 8),
+        (b"trailing", 1, "records", 0),
+    ],
+)
+def test_an_error_has_a_path_and_an_offset(body: bytes, count: int, path: str, offset: int) -> None:
+    with pytest.raises(DecodeError) as caught:
+        batch_of(record_bytes() + body, count).records()
+    assert (caught.value.path, caught.value.offset) == (path, len(record_bytes()) + offset)
+
+
 def test_an_error_in_a_record_says_which() -> None:
     with pytest.raises(DecodeError, match="not UTF-8") as caught:
         batch_of(record_bytes() + record_bytes(headers=zigzag(1) + zigzag(1) + b"\xff" + zigzag(0)), 2).records()
