@@ -5,6 +5,7 @@ within each round: printed are its median, and in brackets the quarters below an
 the processor spent on us, so that other programs on the machine disturb less.
 """
 
+import gc
 import os
 import platform
 import statistics
@@ -47,6 +48,8 @@ def measured(case: Case) -> list[str]:
 
 def main(wanted: list[str]) -> None:
     """Run the cases whose name contains one of ``wanted``; all without any."""
+    gc.collect()
+    gc.freeze()  # or who makes objects that the collector watches pays for all that this program has loaded
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load}\n")
     for case in CASES:
