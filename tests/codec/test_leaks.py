@@ -1,0 +1,157 @@
+"""The machine in C holds no reference too many and none too few: after any amount of work, what is there is what was.
+
+A `Job` is all the work that there is with one message, done rightly and wrongly, over and over. What must be the same
+after each round: the references to all that the work shares (constants, classes, defaults, its own input), the blocks
+that Python has allocated, and the memory of the process, which knows of what C has allocated, too. For the loops over
+records `test_record_engines.py` does the same.
+"""
+
+import gc
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.codec import build, engine, parse, wire
+from ottla.errors import DecodeError, EncodeError
+from tests.codec import strategies
+
+pytestmark = pytest.mark.skipif(engine != "c", reason="the codec runs in Python, which counts its references itself")
+
+STATM = Path("/proc/self/statm")
+ROUNDS = 3
+"""Something else may change a count for once, but not in each round."""
+GOOD, BAD = 300, 15
+"""How often each work is done in a round; what leaks changes a count by that much."""
+
+
+@dataclass
+class Job:
+    """What is done over and over.
+
+    Attributes:
+        good: work that succeeds; what it returns is dropped.
+        bad: work that must raise an error of the codec.
+        shared: objects whose references are counted.
+    """
+
+    good: list[Callable[[], object]]
+    bad: list[Callable[[], object]]
+    shared: list[object]
+
+    def do(self, good: int, bad: int) -> None:
+        """All good work so many times, and all bad work so many times."""
+        for work in self.good:
+            for _ in range(good):
+                work()
+        for work in self.bad:
+            for _ in range(bad):
+                try:
+                    work()
+                except (DecodeError, EncodeError):
+                    continue
+                raise AssertionError(f"{work} raised no error")
+
+
+def counted(job: Job) -> "array[int]":
+    """References to what is shared, Python's blocks, pages of memory where the system tells: in one block itself."""
+    gc.collect()
+    constants = (None, True, False, (), b"", "", wire.NO_UUID, wire.NO_TAGS, DecodeError, EncodeError, memoryview)
+    counts = array("q", (sys.getrefcount(each) for each in (*constants, *job.shared)))
+    counts.append(sys.getallocatedblocks())
+    counts.append(int(STATM.read_text().split()[1]) if STATM.exists() else 0)
+    return counts
+
+
+class Failing:
+    """What should have an index, and fails to tell it."""
+
+    def __index__(self) -> int:
+        raise ZeroDivisionError
+
+
+def structs(value: Any) -> Iterator[Any]:
+    """A message and every struct in it."""
+    if hasattr(value, "__wire__"):
+        yield value
+        for each in value.__wire__:
+            yield from structs(getattr(value, each.name))
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from structs(each)
+
+
+def build_with(message: Any, version: int, holder: Any, name: str, wrong: object) -> bytes:
+    """Build ``message`` while an attribute of a struct in it is something else."""
+    right = getattr(holder, name)
+    setattr(holder, name, wrong)
+    try:
+        return build(message, version)
+    finally:
+        setattr(holder, name, right)
+
+
+def misfits(message: Any, version: int) -> Iterator[tuple[Any, str, object]]:
+    """Wrong values for the fields of ``message`` and of all structs in it: the struct, the name, the value."""
+    for holder in structs(message):
+        yield holder, wire.UNKNOWN_TAGS, {1 << 40: b""}
+        for each in holder.__wire__:
+            if version not in each.versions:
+                continue
+            yield holder, each.name, object()
+            match getattr(holder, each.name):
+                case int():
+                    yield holder, each.name, Failing()
+                    yield holder, each.name, 1 << 70
+                case tuple() as items:
+                    yield holder, each.name, [*items, object()]
+
+
+def job_with(cls: type[Any], version: int) -> Job:
+    node = strategies.tree(cls, version)
+    full, nulls, least = (make(node) for make in (strategies.example, strategies.nulls, strategies.least))
+    data, short = build(full, version), build(least, version)
+    inputs: list[wire.Buffer] = [data, short, bytearray(data), memoryview(data), memoryview(b"x" + data)[1:]]
+    good: list[Callable[[], object]] = [
+        *(partial(parse, cls, version, each) for each in inputs),
+        *(partial(build, each, version) for each in (full, nulls, least)),
+        lambda: build(parse(cls, version, data)[0], version),
+        lambda: list(structs(parse(cls, version, data)[0])),
+    ]
+    cuts = {0, 1, len(data) // 3, len(data) // 2, len(data) - 1}
+    bad: list[Callable[[], object]] = [
+        *(partial(parse, cls, version, data[:cut]) for cut in cuts if 0 <= cut < len(data)),
+        *(partial(build_with, full, version, *misfit) for misfit in misfits(full, version)),
+    ]
+    shared: list[object] = [*inputs, full, nulls, least]
+    for struct in structs(full):
+        shared.append(type(struct))
+        for each in struct.__wire__:
+            shared += (each.name, each.absent_value, getattr(struct, each.name))
+    return Job(good, bad, shared)
+
+
+# One message in thirty now, and every second in `make test`.
+MESSAGES = [
+    pytest.param(*case, marks=[] if at % 30 == 0 else [pytest.mark.slow])
+    for at, case in enumerate(strategies.ENDS)
+    if at % 2 == 0
+]
+
+
+@pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=strategies.named)
+def test_messages_parsed_and_built_well_and_badly_leave_nothing(cls: type[Any], version: int) -> None:
+    job = job_with(cls, version)
+    job.do(20, 20)  # what is cached is there now
+    totals = [counted(job)]
+    for _ in range(ROUNDS):
+        job.do(GOOD, BAD)
+        totals.append(counted(job))
+    changes = [[now - before for before, now in pairwise(column)] for column in zip(*totals, strict=True)]
+    assert not [each for each in changes if min(map(abs, each)) >= BAD]
