@@ -35,10 +35,11 @@ from ottla.codec.records import (
     Record,
     RecordBatch,
     RecordBody,
+    RecordLength,
     Records,
     parse_batch,
 )
-from ottla.codec.wire import Buffer, Bytes, Int8, Int32, Int64, UInt32, VarBytes, message, wire
+from ottla.codec.wire import Buffer, Bytes, Int8, Int32, Int64, UInt32, message, wire
 from ottla.errors import CorruptMessage, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
@@ -113,7 +114,7 @@ class Message:
             raise DecodeError("a wrapper without messages", "Message.value")
         if self.magic > 0:
             base = self._base_offset(messages[-1].offset)
-            for each in messages:
+            for each in messages:  # also those of magic 0, which are no damage: all that they lack is a timestamp
                 each.offset += base
                 if self.log_append_time and each.magic > 0:
                     each.timestamp = self.timestamp
@@ -184,13 +185,6 @@ class Message:
         return Columns.of((self.records(limit),))
 
 
-@message(versions="2")
-class _SizedRecord:
-    """A record behind its length, as it stands in a record batch."""
-
-    record: bytes = wire(VarBytes)
-
-
 def _as_record(message: Message, base_offset: int) -> bytes:
     """``message`` as a record of today, so that its key and value are read like everybody's."""
     record = RecordBody(
@@ -201,7 +195,8 @@ def _as_record(message: Message, base_offset: int) -> bytes:
         value=message.value,
         headers=(),
     )
-    return build(_SizedRecord(record=build(record, MAGIC)), MAGIC)
+    body = build(record, MAGIC)
+    return build(RecordLength(length=len(body)), MAGIC) + body
 
 
 def parse_message(data: Buffer, offset: int = 0) -> Message:
@@ -316,8 +311,9 @@ def wrapper(messages: Sequence[Message], compression: Compression, level: int | 
     if not messages:
         raise EncodeError("a wrapper needs messages")
     if compression not in COMPRESSIONS:
-        names = ", ".join(each.name.lower() for each in COMPRESSIONS)
-        raise EncodeError(f"message sets cannot be compressed with {compression.name.lower()}, but with {names}")
+        known = ", ".join(each.name.lower() for each in COMPRESSIONS)
+        asked = compression.name.lower() if isinstance(compression, Compression) else repr(compression)
+        raise EncodeError(f"message sets cannot be compressed with {asked}, but with {known}")
     magic, base = messages[0].magic, messages[0].offset
     inner = [replace(each, offset=each.offset - base) for each in messages] if magic > 0 else messages
     value = compress(compression, b"".join(map(build_message, inner)), level)

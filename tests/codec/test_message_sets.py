@@ -523,6 +523,7 @@ class Unchecked(SimpleNamespace):
         ([Record(0, NOW, None, b"", (("h", b""),))], {"magic": 1}, "a message cannot carry headers"),
         (THREE[::-1], {"magic": 1}, "offset 6 after 9: the offsets of a message set ascend"),
         (THREE, {"magic": 1, "compression": Compression.ZSTD}, "compressed with zstd, but with gzip, snappy, lz4"),
+        (THREE, {"magic": 1, "compression": 5}, "compressed with 5, but with gzip, snappy, lz4"),
         (THREE, {"magic": 1, "compression": Compression.GZIP, "level": 10}, "gzip has the levels 0 to 9, and not 10"),
         (THREE, {"magic": 2}, "Message.magic: 2: a message has 0 or 1"),
         (THREE, {"magic": 0, "log_append_time": NOW}, "magic 0 have no timestamps"),
