@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from ottla.codec.wire import Buffer
-from ottla.errors import DecodeError
+from ottla.errors import DecodeError, EncodeError
 
 T = TypeVar("T")
 
@@ -176,20 +176,103 @@ class Properties(NamedTuple):
     """Lines above the entries, without their ``#``."""
 
 
+_BLANKS = " \t\f"
+_ENTRY = re.compile(r"((?:[^\\=: \t\f]++|\\.)*+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+"""The key ends at the first ``=``, ``:`` or blank that is not escaped."""
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LETTERS = {character: letter for letter, character in _ESCAPES.items()}
+_TO_ESCAPE = re.compile(r"[\\=:#!]|[^ -~]")
+
+
 def parse_properties(data: Buffer) -> Properties:
-    """What java.util.Properties writes; as there, any bytes are such a file."""
-    entries, comments = {}, []
-    for line in bytes(data).decode("latin-1").splitlines():
-        if line.startswith("#"):
-            comments.append(line[1:])
-        elif line.strip():
-            key, _, value = line.partition("=")
-            entries[key.strip()] = re.sub(r"\\(.)", r"\1", value.strip())
+    """What java.util.Properties reads, escaped and continued lines included.
+
+    Raises:
+        DecodeError: a ``\\u`` is not followed by four hex digits, or one of a surrogate pair is missing.
+    """
+    entries: dict[str, str] = {}
+    comments: list[str] = []
+    for index, (start, line) in enumerate(_continued(bytes(data), comments)):
+        match = _ENTRY.fullmatch(line)
+        assert match is not None  # every line is an entry
+        try:
+            key, value = map(_unescaped, match.groups())
+        except ValueError:
+            raise DecodeError(
+                r"a \u is not followed by four hex digits of a character", f"entry[{index}]", start
+            ) from None
+        entries[key] = value
     return Properties(entries, tuple(comments))
 
 
+def _continued(data: bytes, comments: list[str]) -> Iterator[tuple[int, str]]:
+    """Where each entry begins, and its lines as one: a backslash at the end joins the next. Comments are set aside."""
+    held: list[str] = []
+    start = at = 0
+    for raw in data.splitlines(keepends=True):  # of bytes, this knows \r and \n only, as Java does
+        line = raw.rstrip(b"\r\n").decode("latin-1").lstrip(_BLANKS)
+        start, at = start if held else at, at + len(raw)
+        if not held and line.startswith(("#", "!")):
+            comments.append(line[1:])
+            continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2
+        held.append(line[:-1] if goes_on else line)
+        if not goes_on:
+            if whole := "".join(held):
+                yield start, whole
+            held = []
+    if whole := "".join(held):
+        yield start, whole
+
+
+def _unescaped(text: str) -> str:
+    """Raises ValueError where that is not possible."""
+    return _paired(_ESCAPED.sub(_character, text))
+
+
+def _character(escaped: re.Match[str]) -> str:
+    digits, character = escaped.groups()
+    if character == "u":
+        raise ValueError
+    return chr(int(digits, 16)) if digits else _ESCAPES.get(character, character)
+
+
+def _paired(text: str) -> str:
+    """Java's characters are halves of those beyond 16 bits."""
+    return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+
+
 def build_properties(properties: Properties) -> bytes:
-    """The opposite."""
-    comments = [f"#{comment}" for comment in properties.comments]
-    entries = ["=".join((key, re.sub(r"([\\=:#!])", r"\\\1", value))) for key, value in properties.entries.items()]
-    return "".join(f"{line}\n" for line in (*comments, *entries)).encode("latin-1")
+    """The opposite, as java.util.Properties writes it.
+
+    Raises:
+        EncodeError: a comment has more than a line, or is not Latin-1; or a text holds half a character.
+    """
+    try:
+        comments = [f"#{comment}".encode("latin-1") for comment in properties.comments]
+        entries = [
+            f"{_escaped(key, r' ')}={_escaped(value, r'^ ')}".encode("ascii")
+            for key, value in properties.entries.items()
+        ]
+    except UnicodeEncodeError as error:
+        raise EncodeError(f"{error.object!r:.80} cannot be written: {error.reason}") from None
+    for comment in comments:
+        if len(comment.splitlines()) > 1 or comment.endswith((b"\r", b"\n")):
+            raise EncodeError(f"{comment!r:.80} is more than a line of comment")
+    return b"".join(line + b"\n" for line in (*comments, *entries))
+
+
+def _escaped(text: str, blanks: str) -> str:
+    """A key or value; ``blanks`` are those that would end the one, or be left out before the other."""
+    return re.sub(blanks, r"\\ ", _TO_ESCAPE.sub(_escape, text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if " " < character <= "~":
+        return f"\\{character}"
+    if character in _LETTERS:
+        return f"\\{_LETTERS[character]}"
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex().upper()}" for at in range(0, len(units), 2))

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ottla.codec import prefixed, wire
 from ottla.codec.consumer_protocol import parse_assignment, parse_subscription
@@ -20,7 +22,7 @@ from ottla.codec.stored.control import ControlRecord, build_control, parse_contr
 from ottla.codec.stored.indexes import AbortedTxn, OffsetIndexEntry, TimeIndexEntry
 from ottla.codec.stored.internal_topics import INTERNAL_TOPICS, InternalRecord, build_internal, parse_internal
 from ottla.codec.stored.snapshots import ProducerEntry
-from ottla.errors import DecodeError
+from ottla.errors import DecodeError, EncodeError
 from tests.codec.kafka_json import to_json
 from tests.codec.strategies import tree
 
@@ -305,6 +307,7 @@ def test_a_checkpoint_without_a_byte_has_no_lines() -> None:
         (b"1\n0\n", 0, "line[0] (version) at byte 0: '1' instead of 0 (the only version)"),
         (b"0\n", 0, "line[1] (count)"),
         (b"0\nmany\n", 2, "line[1] (count) at byte 2: 'many' instead of the number of lines that follow"),
+        ("0\n\u0661\nt 0 1\n".encode(), 2, "instead of the number of lines that follow"),
         (b"0\n2\nt 0 1\n", 2, "2 lines announced, 1 follow"),
         (b"0\n1\nt 0\n", 4, "line[2] at byte 4: 't 0' is no such line"),
         (b"0\n1\nt 0 1 2\n", 4, "is no such line"),
@@ -333,6 +336,57 @@ def test_properties_keep_what_java_escapes() -> None:
     data = checkpoints.build_properties(properties)
     assert data == b"#Sat\npath=C\\:\\\\data\nsum=1\\=1\\!\n"
     assert checkpoints.parse_properties(data) == properties
+
+
+LINES = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n"))
+PROPERTIES = st.builds(
+    checkpoints.Properties, st.dictionaries(st.text(), st.text()), st.lists(LINES, max_size=3).map(tuple)
+)
+
+
+@example(checkpoints.Properties({" a =:": "  b \x85\t", "": "", "#": "\u20ac\U0001f30a\\", "\\": "\\u0041"}))
+@given(PROPERTIES)
+def test_properties_come_back(properties: checkpoints.Properties) -> None:
+    data = checkpoints.build_properties(properties)
+    assert data.isascii() or not "".join(properties.comments).isascii()
+    assert checkpoints.parse_properties(data) == properties
+
+
+@pytest.mark.parametrize(
+    ("data", "entries"),
+    [
+        (rb"a\=b=c", {"a=b": "c"}),
+        (rb"a\\=b=c", {"a\\": "b=c"}),
+        (b"a b = c ", {"a": "b = c "}),
+        (b"  a : b\r\n\r\n ! no entry\rc", {"a": "b", "c": ""}),
+        (b"a = 1,\\\n    2\nb\\\n", {"a": "1,2", "b": ""}),
+        (rb"\u0061=\ud83C\udF0a\t\z", {"a": "\U0001f30a\tz"}),
+        (b"a=\x85b\x0bc", {"a": "\x85b\x0bc"}),
+        (b"a=1\na=2", {"a": "2"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(data: bytes, entries: dict[str, str]) -> None:
+    assert checkpoints.parse_properties(data).entries == entries
+
+
+@pytest.mark.parametrize("value", [rb"\u12", rb"\u12g4", rb"\ud83c", rb"\udf0a\ud83c"])
+def test_properties_with_a_broken_character_are_refused(value: bytes) -> None:
+    with pytest.raises(DecodeError, match=r"entry\[1\] at byte 4: a .u is not followed"):
+        checkpoints.parse_properties(b"a=1\nb=" + value)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        checkpoints.Properties({}, ("two\nlines",)),
+        checkpoints.Properties({}, ("end\r",)),
+        checkpoints.Properties({}, ("\u20ac",)),
+        checkpoints.Properties({"a": "\ud83c"}),
+    ],
+)
+def test_properties_that_cannot_be_written_are_refused(properties: checkpoints.Properties) -> None:
+    with pytest.raises(EncodeError):
+        checkpoints.build_properties(properties)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
