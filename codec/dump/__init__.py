@@ -3,10 +3,12 @@
     for item in dump_segment(pieces, Options(topic="flights")):
         print(text(item))
 
-Rules: - Bytes come in pieces, and what is held of them does not grow with the file: a batch, a frame, an entry.
-Snapshots and checkpoints, which are small, are held whole. - What can be read is given before it is said what cannot.
-Then `Broken` says where the first broken byte is, and ends it. - Nothing is repaired or left out silently. What is
-merely not known (an API, a type of record) stays bytes.
+Rules:
+- Bytes come in pieces, and what is held of them does not grow with the file: a batch, a frame, an entry. Snapshots and
+  checkpoints, which are small, are held whole.
+- What can be read is given before it is said what cannot. Then `Broken` says where the first broken byte is, and ends
+  it.
+- Nothing is repaired or left out silently. What is merely not known (an API, a type of record) stays bytes.
 
 `items` has what all share, `readable` makes plain values of messages, `segments`, `files` and `captures` make items of
 bytes, and `text` makes text of items.

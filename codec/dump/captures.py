@@ -11,7 +11,15 @@ from ottla.codec import frames, messages
 from ottla.codec.apis import APIS, NAMES
 from ottla.codec.dump.items import Broken, Dump, Item, Options, View
 from ottla.codec.dump.readable import Plain
-from ottla.codec.dump.segments import batch_fields, is_control, readable_records, record_fields, wrong_crc
+from ottla.codec.dump.segments import (
+    batch_fields,
+    in_record,
+    is_control,
+    place,
+    readable_records,
+    record_fields,
+    wrong_crc,
+)
 from ottla.codec.frames import ResponseHeader
 from ottla.codec.message_sets import Message, read_record_set
 from ottla.codec.pieces import Pieces
@@ -147,8 +155,9 @@ def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
         raise frame.broken(error, str(opened)) from None
     left = {"leftover": frame.data[end:]} if end < len(frame.data) else {}
     yield Item(opened.kind, {**fields, "message": plain.message(message), **left})
-    for damage, record_set in sets.damages:
-        damage.offset += frame.data.find(record_set)
+    if sets.damages:
+        number, damage = sets.damages[0]
+        damage.offset += plain.record_sets_at(opened.cls, frame.data, opened.start)[number]
         raise frame.broken(damage, str(opened))
     if frame.torn or (left and opened.kind == "response"):  # behind a request, brokers put up with it
         raise frame.broken(DecodeError(f"{len(frame.data) - end} bytes left over", "", end), str(opened))
@@ -158,41 +167,45 @@ class _RecordSets:
     """Makes plain values of the record sets in a message.
 
     Attributes:
-        damages: what is wrong with them; the offset of an error is that in its set.
+        damages: what is wrong with them: the number of the set, and an error whose offset is that in the set.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self.damages: list[tuple[DecodeError, Buffer]] = []
+        self._number = -1
+        self.damages: list[tuple[int, DecodeError]] = []
 
     def plain(self, path: str, data: Buffer) -> dict[str, Any]:
         """The batches of a set."""
         batches: list[dict[str, Any]] = []
+        self._number += 1
         at = 0
         try:
             for batch in read_record_set(data, verify=False):
                 size = LENGTH_END + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_END], "big")
                 batches.append(batch_fields(batch, size))
                 if self._options.records:
-                    batches[-1]["records"] = self._records(batch, f"{path}.batches[{len(batches) - 1}]", at, data)
+                    batches[-1]["records"] = self._records(batch, f"{path}.batches[{len(batches) - 1}]", at)
                 at += size
         except DecodeError as error:
             error.path = f"{path}.batches[{len(batches)}]{error.path}"
-            self.damages.append((error, data))
+            error.offset = max(error.offset, at)
+            self.damages.append((self._number, error))
         torn = {"torn_bytes": len(data) - at} if at < len(data) else {}
         return {"size": len(data), "batches": batches, **torn}
 
-    def _records(self, batch: RecordBatch | Message, path: str, at: int, data: Buffer) -> list[dict[str, Any]]:
+    def _records(self, batch: RecordBatch | Message, path: str, at: int) -> list[dict[str, Any]]:
         records, damage = readable_records(batch)
         shown = []
         for row, record in enumerate(records):
             try:
                 shown.append(record_fields(record, is_control(batch), self._options))
             except DecodeError as error:
-                damage = DecodeError(error.reason, f"records[{row}] as {error.path}")
+                damage = in_record(error, batch, row)
                 break
         if damage is None and not batch.crc_matches:
             damage = wrong_crc(batch)
         if damage is not None:
-            self.damages.append((DecodeError(damage.reason, f"{path}.{damage.path}", at), data))
+            where = f"{path}.{damage.path}" if damage.path else path
+            self.damages.append((self._number, DecodeError(damage.reason, where, at + place(damage, batch))))
         return shown

@@ -5,6 +5,7 @@ Every ``dump_…`` raises `Broken` (while it is iterated over) at the first brok
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from ottla.codec import prefixed
@@ -56,7 +57,7 @@ def _index(cls: type[Any], pieces: Iterable[Buffer], options: Options) -> Dump:
             zeros += 1
             continue
         at = source.position - len(data)
-        for entry_at, entry_data in [*_zeros(at, zeros, size), (at, data)]:
+        for entry_at, entry_data in chain(_zeros(at, zeros, size), [(at, data)]):
             entry = _entry(cls, entry_data, entry_at, previous)
             previous, zeros = entry, 0
             yield from _entry_items(entry, entry_at, options)
@@ -138,7 +139,10 @@ def dump_partition_metadata(pieces: Iterable[Buffer], options: Options) -> Dump:
 
 def dump_properties(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``meta.properties``: whose data folder it is."""
-    yield Item("properties", {"properties": dict(checkpoints.parse_properties(_whole(pieces)).entries)})
+    data = _whole(pieces)
+    with _reported(data):
+        entries = dict(checkpoints.parse_properties(data).entries)
+    yield Item("properties", {"properties": entries})
 
 
 def _whole(pieces: Iterable[Buffer]) -> bytes:

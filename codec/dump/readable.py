@@ -3,9 +3,10 @@
 Plain values are dicts, lists, strings, numbers, bytes and None. Numbers that stand for something are `Named`: as JSON
 they are the numbers, as text the names stand beside them.
 
-Rules: - A message's plain value has the fields that its version has, in the order of the declaration, tagged fields
-only if they were sent, and tagged fields that its class does not know as ``unknown_tags``. - Text never holds a
-character that a terminal would act upon.
+Rules:
+- A message's plain value has the fields that its version has, in the order of the declaration, tagged fields only if
+  they were sent, and tagged fields that its class does not know as ``unknown_tags``.
+- Text never holds a character that a terminal would act upon.
 """
 
 import functools
@@ -165,6 +166,18 @@ class Plain:
         with suppress(DecodeError):  # as expected: here the bytes end that are whole
             self._begin(wire.message_tree(hashable, self.version), stream, made)
         return made
+
+    def record_sets_at(self, cls: type[Any], data: Buffer, offset: int) -> list[int]:
+        """Where the record sets begin of a whole message of ``cls`` that begins at ``data[offset]``.
+
+        They are in the order in which `message` comes upon them.
+        """
+        stream, starts = io.BytesIO(bytes(data)), list[int]()
+        stream.seek(offset)
+        hashable: Any = cls
+        reads = Plain(self.version, record_set=lambda path, records: starts.append(stream.tell() - len(records)))
+        reads._begin(wire.message_tree(hashable, self.version), stream, {})
+        return starts
 
     def _struct(self, struct: Any, path: str) -> dict[str, Any]:
         made: dict[str, Any] = {}

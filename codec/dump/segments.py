@@ -7,19 +7,21 @@ from typing import Any
 
 from crc32c import crc32c
 
-from ottla.codec import kafka07, messages, wire
+from ottla.codec import kafka07, messages
 from ottla.codec.compression import Compression, decompress
 from ottla.codec.dump.items import Broken, Dump, Item, Options, View
 from ottla.codec.dump.readable import Plain
 from ottla.codec.message_sets import Message
-from ottla.codec.records import HEADER_SIZE, Record, RecordBatch, RecordBody
+from ottla.codec.records import HEADER_SIZE, MAGIC, Record, RecordBatch, RecordBody, RecordLength
 from ottla.codec.stored.control import parse_control
 from ottla.codec.stored.internal_topics import parse_internal
 from ottla.codec.stored.segments import Batch, Segment, Segment07
-from ottla.codec.wire import Buffer, VarBytes
+from ottla.codec.wire import Buffer
 from ottla.errors import CorruptMessage, DecodeError
 
 _CRC_AT = 17
+_CRC = "crc"
+"""The path of an error in it."""
 
 
 def dump_segment(pieces: Iterable[Buffer], options: Options) -> Dump:
@@ -65,13 +67,13 @@ def _batch_items(batch: Batch, view: View, options: Options) -> Dump:
         try:
             item = Item("record", record_fields(record, is_control(batch), options))
         except DecodeError as error:
-            damage = _in_record(error, batch, row)
+            damage = in_record(error, batch, row)
             break
         yield item
     if damage is not None:
         raise _located(damage, batch, view, within)
     if not batch.crc_matches:
-        raise Broken(wrong_crc(batch), at=view.at + _crc_at(batch), within=within, view=view)
+        raise _located(wrong_crc(batch), batch, view, within)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ def wrong_crc(batch: Batch) -> DecodeError:
             computed = zlib.crc32(memoryview(messages.build(batch, batch.magic))[16:])
         case _:
             computed = crc32c(batch.data[_CRC_AT + 4 :])
-    return DecodeError(f"the CRC is {_crc(batch):#010x}, and that of the bytes behind it {computed:#010x}", "crc")
+    return DecodeError(f"the CRC is {_crc(batch):#010x}, and that of the bytes behind it {computed:#010x}", _CRC)
 
 
 def batch_fields(batch: Batch, size: int) -> dict[str, Any]:
@@ -178,12 +180,6 @@ def _message(value: Any, version: int, options: Options) -> Any:
 # Damage within a batch.
 
 
-@wire.message(versions="2")
-class _SizedRecord:
-    body: bytes = wire.wire(VarBytes)
-    """A `RecordBody`."""
-
-
 def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None]:
     """The records up to the first that is damaged, and what is wrong with that one."""
     try:
@@ -212,14 +208,15 @@ def _starts(body: bytes, row: int) -> list[int]:
     """Where each record begins, up to ``row``."""
     starts = [0]
     for _ in range(row):
-        starts.append(messages.parse(_SizedRecord, 2, body, starts[-1])[1])
+        head, start = messages.parse(RecordLength, MAGIC, body, starts[-1])
+        starts.append(start + head.length)
     return starts
 
 
 def _parse_record(body: bytes, at: int) -> tuple[RecordBody, int]:
     """The record behind the length at ``body[at]``, and where it begins."""
-    sized, end = messages.parse(_SizedRecord, 2, body, at)
-    return messages.parse(RecordBody, 2, sized.body)[0], end - len(sized.body)
+    start = messages.parse(RecordLength, MAGIC, body, at)[1]
+    return messages.parse(RecordBody, MAGIC, body, start)[0], start
 
 
 def _record(batch: RecordBatch, body: RecordBody) -> Record:
@@ -228,7 +225,7 @@ def _record(batch: RecordBatch, body: RecordBody) -> Record:
     return Record(batch.base_offset + body.offset_delta, timestamp, body.key, body.value, headers)
 
 
-def _in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
+def in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
     """An error in the message that a record's key or value is, as an error in the batch's records."""
     part = "key" if error.path.partition(".")[0].endswith("Key") else "value"
     path = f"records[{row}].{part} as {error.path}"
@@ -243,12 +240,22 @@ def _in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
     return DecodeError(error.reason, path, start + behind - size + error.offset)
 
 
-def _located(error: DecodeError, batch: Batch, view: View, within: str) -> Broken:
-    """Where an error in the records of a batch is in the file."""
+def place(error: DecodeError, batch: Batch) -> int:
+    """Where an error that `readable_records`, `in_record` or `wrong_crc` tells is in the batch.
+
+    Of compressed records that is where they begin; of a message, where it begins.
+    """
+    if error.path == _CRC:
+        return _crc_at(batch)
     if not isinstance(batch, RecordBatch):
-        return Broken(error, at=view.at, within=within, view=view)
-    at = view.at + HEADER_SIZE
-    if error.offset < 0 or batch.compression == Compression.NONE:
-        return Broken(error, at=at + max(error.offset, 0), within=within, view=view)
+        return 0
+    return HEADER_SIZE + (max(error.offset, 0) if batch.compression == Compression.NONE else 0)
+
+
+def _located(error: DecodeError, batch: Batch, view: View, within: str) -> Broken:
+    """Where an error in a batch is in the file."""
+    at = view.at + place(error, batch)
+    if error.offset < 0 or not isinstance(batch, RecordBatch) or batch.compression == Compression.NONE:
+        return Broken(error, at=at, within=within, view=view)
     within = f"{within}, byte {error.offset} of its decompressed records"
     return Broken(error, at=at, within=within, view=View(_body(batch), of="these"), inner=error.offset)

@@ -3,6 +3,7 @@
 import functools
 import json
 import random
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ottla.codec import frames, kafka07, prefixed, wire
-from ottla.codec.apis import NAMES
+from ottla.codec import frames, kafka07, parse, prefixed, wire
+from ottla.codec.apis import APIS, NAMES
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression, compress
@@ -34,12 +35,13 @@ from ottla.codec.dump import (
     text,
 )
 from ottla.codec.dump.readable import Named, lines, one_line, quoted, scalar, time_text
+from ottla.codec.frames import ResponseHeader
 from ottla.codec.message_sets import Message, build_message, build_message_set
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, Record
 from ottla.codec.stored import classic_groups, indexes, snapshots
 from ottla.codec.wire import Buffer
 from tests.codec import strategies
-from tests.codec.recorded import FILES, exchanges
+from tests.codec.recorded import FILES, Exchange, exchanges
 
 STORED = Path(__file__).parents[1] / "wire" / "stored"
 Dump = Callable[[Iterable[Buffer], Options], Iterable[Item]]
@@ -305,6 +307,17 @@ def test_zeros_between_entries_are_entries() -> None:
     assert kinds(items) == ["entry"] * 4
 
 
+def test_zeros_before_an_entry_are_not_held() -> None:
+    data = bytes(2**20) + (1).to_bytes(4, "big") * 2
+    tracemalloc.start()
+    try:
+        entries = sum(1 for _ in dump_offset_index([data], Options(start=1)))
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert entries == 1
+
+
 def test_an_aborted_transaction_of_an_unknown_version_is_broken() -> None:
     txn = entries(indexes.AbortedTxn(producer_id=1, first_offset=2, last_offset=3, last_stable_offset=4))
     items, broken = dumped(dump_transaction_index, txn + b"\0\1" + txn[2:])
@@ -374,6 +387,14 @@ def a_produce(records: bytes, acks: int = 1) -> bytes:
     return frames.build_request(ProduceRequest(acks=acks, timeout_ms=5, topic_data=(topic,)), 9, 8, None)
 
 
+def recorded_messages(exchange: Exchange) -> Iterator[tuple[bytes, type[Any], int]]:
+    """What was sent, its class, and where it begins."""
+    yield exchange.request, APIS[exchange.key].request, frames.parse_header(exchange.request)[1]
+    if exchange.response is not None:
+        header = frames.response_header_version(exchange.key, exchange.version)
+        yield exchange.response, APIS[exchange.key].response, parse(ResponseHeader, header, exchange.response)[1]
+
+
 def test_a_torn_frame_is_shown_as_far_as_it_goes() -> None:
     items, broken = dumped(dump_requests, METADATA[:-8])
     assert '"flights"' in text(items[0])
@@ -416,7 +437,61 @@ def test_a_record_set_in_a_frame_is_shown_and_its_damage_told() -> None:
     assert '"value"' in shown and "crc_matches: false" in shown
     assert broken is not None
     assert broken.path == "ProduceRequest.topic_data[0].partition_data[0].records.batches[1].crc"
-    assert broken.offset == data.index(bytes(records)) + len(a_batch(b"value"))
+    assert broken.offset == data.index(bytes(records)) + len(a_batch(b"value")) + 17
+
+
+def test_damage_in_a_record_set_is_told_at_the_byte_where_a_segment_has_it() -> None:
+    crc, record = bytearray(a_batch(b"one", b"two")), bytearray(a_batch(b"one", b"two"))
+    crc[-10] ^= 1
+    record[record.index(b"two") - 1] = 0x7F
+    compression = bytearray(a_batch(b"one"))
+    compression[22] |= 7
+    builder = BatchBuilder()
+    builder.append(0, b"\0\0\0\1", b"\0\0\0", ())  # a marker that is cut
+    marker = bytearray(builder.build())
+    marker[22] |= 0x20  # a control batch
+    for data in (bytes(crc), with_crc(record), with_crc(compression), with_crc(marker)):
+        _, there = dumped(dump_segment, data)
+        frame = a_produce(data)
+        _, here = dumped(dump_requests, frame)
+        assert there is not None and here is not None
+        assert here.offset == frame.index(data) + there.offset
+        assert here.reason == there.reason
+        assert here.around[here.mark :].startswith(there.around[there.mark :])
+        prefix = "ProduceRequest.topic_data[0].partition_data[0].records.batches[0]"
+        assert here.path == (f"{prefix}.{there.path}" if there.path else prefix)
+
+
+def test_damage_in_a_record_set_is_not_taken_for_the_same_bytes_elsewhere() -> None:
+    zeros = bytes(30)
+    partitions = tuple(
+        PartitionProduceData(index=i, records=each) for i, each in enumerate((a_batch(zeros * 2), zeros))
+    )
+    request = ProduceRequest(acks=1, timeout_ms=5, topic_data=(TopicProduceData(name="t", partition_data=partitions),))
+    for version, tags in ((3, 0), (9, 3)):
+        data = frames.build_request(request, version, 8, None)
+        _, broken = dumped(dump_requests, data)
+        assert broken is not None
+        assert broken.path.startswith("ProduceRequest.topic_data[0].partition_data[1].records.batches[0]")
+        assert broken.offset == len(data) - tags - len(zeros)
+
+
+def test_every_recorded_record_set_is_found_where_it_stands() -> None:
+    found = 0
+    for exchange in [*exchanges("Fetch"), *exchanges("Produce")][::3]:
+        for data, cls, start in recorded_messages(exchange):
+            sets: list[Buffer] = []
+            plain = readable.Plain(exchange.version, record_set=functools.partial(noted, sets))
+            plain.message(parse(cls, exchange.version, data, start)[0])
+            starts = plain.record_sets_at(cls, data, start)
+            assert [data[at : at + len(each)] for at, each in zip(starts, sets, strict=True)] == sets
+            assert starts == sorted(starts)
+            found += len(sets)
+    assert found > 10
+
+
+def noted(sets: list[Buffer], path: str, data: Buffer) -> None:
+    sets.append(data)
 
 
 def test_what_is_not_known_stays_bytes() -> None:
