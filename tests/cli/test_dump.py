@@ -147,6 +147,8 @@ def test_a_capture_of_responses_must_be_told_what_it_is(tmp_path: Path, api: str
         (["--request", "--type", "log", "x.log"], "exclude each other"),
         (["--response", "Fetch", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
         (["--response", "Fetch:99", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
+        (["--response", "Fetch:\u0664", "x"], "Fetch has versions 0-18"),
+        (["--response", f"Fetch:{'4' * 5000}", "x"], "Fetch has versions 0-18"),
         (["--response", "Fetsch:1", "x"], "'Fetsch' is no API: say one such as Fetch:12 or 1:12"),
     ],
     ids=" ".join,

@@ -63,6 +63,7 @@ _SET_ASIDE = (".deleted", ".cleaned", ".swap")
 """What a broker adds to the names of files that it is about to remove or put in place."""
 _FOLDER = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]+-(delete|stray|future))?")
 """Of a partition."""
+_BASE_OFFSET = re.compile("[0-9]{20}")
 _COUNTED = {"record", "entry", "producer", "leader_epoch", "offset", "request", "response"}
 """Kinds of items that ``--count`` counts; batches too, where their records are not shown."""
 _PIECE = 2**20
@@ -145,7 +146,7 @@ class _Source:
     def base_offset(self) -> int | None:
         """The offset in the name of a segment and of what lies beside it."""
         number = Path(self.name).name.partition(".")[0]
-        return int(number) if number.isdecimal() and len(number) == 20 else None
+        return int(number) if _BASE_OFFSET.fullmatch(number) else None
 
     @property
     def topic(self) -> str:
@@ -226,7 +227,7 @@ def _api(text: str) -> tuple[int, int]:
     if not keys:
         raise ConfigurationError(f"--response {text}: {name!r} is no API: say one such as Fetch:12 or 1:12")
     versions = api(APIS[keys[0]].response).versions
-    if not number.isdecimal() or int(number) not in versions:
+    if not re.fullmatch("[0-9]{1,5}", number) or int(number) not in versions:
         known = NAMES[keys[0]]
         raise ConfigurationError(
             f"--response {text}: {known} has versions {versions.text}: say one, as in {known}:{versions.high}"
