@@ -142,10 +142,24 @@ class Record:
         _set_value(self, value)
         _set_headers(self, headers)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_record, (self.offset, self.timestamp, self.key, self.value, self.headers)
+
 
 _set_offset, _set_timestamp, _set_key, _set_value, _set_headers = (
     vars(Record)[name].__set__ for name in ("offset", "timestamp", "key", "value", "headers")
 )
+
+
+def make_record(*fields: Any) -> Record:
+    """A `Record` of the engine that runs: what pickle calls, so that one engine reads what another has written."""
+    from ottla.codec.records import Record  # which imports this module
+
+    return Record(*fields)
+
+
+def refuse_pickling() -> NoReturn:
+    raise TypeError("Records are not pickled: pickle the bytes of their batch, or a list of them")
 
 
 @final
@@ -195,6 +209,9 @@ class Records:
         """Those with offsets from ``start`` up to, not including, ``stop``: what a fetch wanted of its batches."""
         offsets = self._offsets
         return self._slice(bisect_left(offsets, start), bisect_left(offsets, stop))
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickling()
 
     def _slice(self, start: int, stop: int) -> "Records":
         part = Records()
@@ -388,7 +405,11 @@ def gather(parts: Sequence[Records]) -> Gathered:
 
     Raises:
         OverflowError: the keys, values, or names or values of headers take more than 2 GiB: offsets have 32 bits.
+        TypeError: a part is something else than `Records`.
     """
+    for part in parts:
+        if not isinstance(part, Records):
+            raise no_records(part)
     of_all = [each for part in parts for each in part._headers]
     headers = None
     if any(of_all):
@@ -402,6 +423,10 @@ def gather(parts: Sequence[Records]) -> Gathered:
         _column([value for part in parts for value in part._values]),
         headers,
     )
+
+
+def no_records(part: object) -> TypeError:
+    return TypeError(f"columns are made of Records, not of {type(part).__name__}")
 
 
 def _offsets(sizes: Iterable[int]) -> memoryview:
@@ -447,7 +472,7 @@ def _sized(data: object) -> bytes:
     """``data`` behind its length."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError
-    data = bytes(data)
+    data = memoryview(data).tobytes()  # and not what some class makes of `bytes()`
     return _varint(len(data)) + data
 
 
@@ -518,7 +543,10 @@ class Appender:
             )
         except (TypeError, ValueError):  # found out by failing, so that a good record pays nothing
             refuse(timestamp, key, value, headers, self.base_timestamp if index else None)
-        self._body += _varint(len(record)) + record
+        try:
+            self._body += _varint(len(record)) + record
+        except BufferError:
+            raise BufferError("the records are being read") from None
         if index == 0:
             self.base_timestamp = self.max_timestamp = int(timestamp)
         elif timestamp > self.max_timestamp:
@@ -546,7 +574,7 @@ class Appender:
                 else:
                     refuse_record(record)
         except BaseException:
-            del self._body[before[0] :]
+            self._body = self._body[: before[0]]  # a copy: somebody may read the old one, which then keeps its size
             _, self.count, self.base_timestamp, self.max_timestamp = before
             raise
         return before[1]

@@ -29,7 +29,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from ottla.codec._loops import (
-    DamagedRecord, check_columns, check_offsets, encode_headers, no_partitioner, positive, refuse, refuse_record,
+    DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
+    no_records, positive, refuse, refuse_pickling, refuse_record,
 )
 from ottla.errors import DecodeError, EncodeError
 
@@ -50,8 +51,20 @@ cdef Block idle[IDLE]
 cdef size_t idle_bytes = 0
 
 
+cdef extern from "Python.h":
+    int PyTraceMalloc_Track(unsigned int domain, size_t at, size_t size)
+    int PyTraceMalloc_Untrack(unsigned int domain, size_t at)
+
+
 cdef void* take(size_t size, size_t* room) noexcept:
-    """Memory of at least `size` bytes, and how many there are; NULL where there is none."""
+    """Memory of at least `size` bytes, and how many there are; NULL where there is none. `tracemalloc` sees it."""
+    cdef void* at = find_block(size, room)
+    if at != NULL:
+        PyTraceMalloc_Track(0, <size_t>at, room[0])
+    return at
+
+
+cdef void* find_block(size_t size, size_t* room) noexcept:
     global idle_bytes
     cdef int i, best = -1
     cdef void* at
@@ -80,6 +93,7 @@ cdef void give(void* at, size_t room) noexcept:
     cdef int i, place = 0
     if at == NULL:
         return
+    PyTraceMalloc_Untrack(0, <size_t>at)
     if SMALL < room <= IDLE_BYTES:
         for i in range(IDLE):  # a free place, or that of the smallest
             if idle[i].room < idle[place].room:
@@ -397,6 +411,24 @@ cdef class Body:
     cdef inline object cut(self, int32_t at, int32_t size):
         return None if size < 0 else PyBytes_FromStringAndSize(<const char*>self.view.buf + at, size)
 
+    cdef bint is_shortest(self, const Row* row) except -1:
+        """Whether the numbers in the headers take no more bytes than they need, so that a copy is as if written anew."""
+        cdef const uint8_t* body = <const uint8_t*>self.view.buf
+        cdef const uint8_t* end = body + row.end
+        cdef Header pair
+        cdef Py_ssize_t i, least, count = 0
+        cdef const uint8_t* at = header_count(body + row.headers_at, end, &count)
+        least = varint_size(zigzag(count))
+        for i in range(count):
+            at = header(body, at, end, &pair)
+            if at == NULL:
+                break
+            least += varint_size(zigzag(pair.name_size)) + pair.name_size
+            least += varint_size(zigzag(pair.value_size)) + max(pair.value_size, 0)
+        if at != end:
+            raise changed()
+        return least == row.end - row.headers_at
+
     cdef tuple headers(self, const Row* row):
         cdef const uint8_t* body = <const uint8_t*>self.view.buf
         cdef const uint8_t* end = body + row.end
@@ -435,7 +467,8 @@ cdef class Record:
     cdef const Row* row
     cdef tuple fields       # or what it was made of
 
-    __match_args__ = ("offset", "timestamp", "key", "value", "headers")
+    __match_args__ = PythonRecord.__match_args__
+    __dataclass_fields__ = PythonRecord.__dataclass_fields__  # for `dataclasses.replace` and the like
 
     def __init__(self, offset, timestamp, key, value, headers=()):
         self.body = None
@@ -500,7 +533,7 @@ cdef class Record:
         return "Record(offset={!r}, timestamp={!r}, key={!r}, value={!r}, headers={!r})".format(*self.all())
 
     def __reduce__(self):
-        return Record, self.all()
+        return make_record, self.all()
 
 
 @cython.final
@@ -561,6 +594,9 @@ cdef class Records:
             else:
                 high = middle
         return low
+
+    def __reduce__(self):
+        refuse_pickling()
 
     cdef Records part(self, Py_ssize_t start, Py_ssize_t stop):
         cdef Records records = Records.__new__(Records)
@@ -780,7 +816,7 @@ cdef inline void put(Field* field, const uint8_t* at, int32_t size) noexcept nog
 
 cdef inline bint fits(const Field* field, int32_t size) noexcept nogil:
     """Whether there is room for an item that was measured before, but may have changed."""
-    return field.filled < field.count and (field.end + size <= field.size if size >= 0 else field.nulls > 0)
+    return field.filled < field.count and (size <= field.size - field.end if size >= 0 else field.nulls > 0)
 
 
 cdef bint fill_part(Gathering* all, const Part* part) noexcept nogil:
@@ -860,7 +896,9 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
     for i in range(count):
         if not measure_part(&all, parts + i):
             raise changed()
-    if max(all.keys.size, all.values.size, all.header_names.size, all.header_values.size) > INT32_MAX:
+    if max(
+        all.keys.size, all.values.size, all.header_names.size, all.header_values.size, all.header_names.count
+    ) > INT32_MAX:
         raise OverflowError
     cdef Py_ssize_t rows = all.keys.count
     cdef Memory memory = Memory.of(
@@ -909,7 +947,9 @@ def gather(parts):
         raise MemoryError
     try:
         for i in range(count):
-            records = kept[i]
+            if not isinstance(kept[i], Records):
+                raise no_records(kept[i])
+            records = <Records>kept[i]
             found[i].body = <const uint8_t*>records.body.view.buf if records.body is not None else NULL
             found[i].rows = records.rows
             found[i].count = records.count
@@ -1000,7 +1040,7 @@ cdef inline bint may_append(object value) noexcept:
 
 cdef inline object plain(object value):
     """`value` as bytes or None; as it is, if it is neither bytes nor like them."""
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+    return memoryview(value).tobytes() if isinstance(value, (bytearray, memoryview)) else value
 
 
 cdef bytes header_block(object headers):
@@ -1205,6 +1245,9 @@ cdef class Appender:
 
     @cython.final
     cdef int add_row(self, Body body, const Row* row) except -1:
+        if row.headers_at and not body.is_shortest(row):
+            return self.add(row.timestamp, body.cut(row.key_at, row.key_size), body.cut(row.value_at, row.value_size),
+                            body.headers(row))
         cdef const char* at = <const char*>body.view.buf
         cdef Bytes key = Bytes(at + row.key_at, row.key_size), value = Bytes(at + row.value_at, row.value_size)
         cdef Bytes headers = Bytes(at + row.headers_at, row.end - row.headers_at)

@@ -80,8 +80,13 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
         level: as `LEVELS` says; ``None`` for the default.
 
     Raises:
-        EncodeError: the compression has no such level.
+        EncodeError: there is no such compression, or it has no such level.
     """
+    try:
+        compression = Compression(compression)
+    except ValueError:
+        choices = ", ".join(f"{each} ({each.name.lower()})" for each in Compression)
+        raise EncodeError(f"compression {compression!r} is not one of {choices}") from None
     level = checked_level(compression, level)
     match compression:
         case Compression.NONE:

@@ -259,10 +259,13 @@ def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
 
     Raises:
         DecodeError: it is torn, or not a batch of magic 2.
+        ValueError: ``offset`` lies outside of ``data``.
     """
-    batch = RecordBatch()
-    if not batch.read(memoryview(data), offset):
-        raise _no_batch(memoryview(data), offset)
+    view, batch = memoryview(data), RecordBatch()
+    if not 0 <= offset <= len(view):
+        raise ValueError(f"offset {offset} lies outside of the {len(view)} bytes")
+    if not batch.read(view, offset):
+        raise _no_batch(view, offset)
     return batch
 
 
@@ -307,7 +310,15 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
 
 
 def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:
-    """``batch`` as a log stores it: with its offset and leader epoch, which the CRC does not cover."""
+    """``batch`` as a log stores it: with its offset and leader epoch, which the CRC does not cover.
+
+    Raises:
+        EncodeError: there is no such offset or epoch.
+    """
+    if not 0 <= base_offset <= _INT64_MAX:
+        raise EncodeError(f"the offset {base_offset} is not one from 0 to 2**63 - 1")
+    if not -1 <= partition_leader_epoch <= _INT32_MAX:
+        raise EncodeError(f"the leader epoch {partition_leader_epoch} is not one from 0 to 2**31 - 1, or -1 for none")
     head = base_offset.to_bytes(8, "big") + bytes(memoryview(batch)[8:LENGTH_END])
     return b"".join((head, partition_leader_epoch.to_bytes(4, "big", signed=True), memoryview(batch)[16:]))
 
@@ -338,12 +349,15 @@ class BatchBuilder(Appender):
         """The batch's bytes.
 
         Raises:
-            EncodeError: a number does not fit its field, or the records the 2 GiB of a batch.
+            EncodeError: a number does not fit its field, or the records the 2 GiB of a batch; there is no such
+                compression or level; there is a sequence, but no record that has it.
         """
         body: Buffer = self.body
         if len(body) > _INT32_MAX - HEADER_SIZE:
             raise EncodeError(f"{len(body)} bytes of records are more than the 2 GiB of a batch")
-        if compression:
+        if self.count == 0 and base_sequence != NO_SEQUENCE:
+            raise EncodeError(f"the sequence {base_sequence} for a batch without records")
+        if compression != Compression.NONE:
             body = compress(compression, body, level)
         attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
         length = HEADER_SIZE - LENGTH_END + len(body)

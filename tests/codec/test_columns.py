@@ -14,8 +14,9 @@ from ottla.codec import _loops
 from ottla.codec._engine import ENGINE
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import Compression
+from ottla.codec.partitioners import partition_column
 from ottla.codec.records import BatchBuilder, Headers, Record, build_batch, parse_batch, read_batches, rebased
-from ottla.errors import LocalProtocolError
+from ottla.errors import EncodeError, LocalProtocolError
 from tests.codec.test_records import NOW, batch_of, ints, numbered, record_bytes, record_lists, zigzag
 
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
@@ -124,9 +125,39 @@ def test_nothing_can_be_written_into_columns() -> None:
 
 
 def test_buffers_begin_where_arrow_likes_it() -> None:
-    found = parse_batch(build_batch([Record(0, NOW, b"k", None)] * 999)).columns()
-    for buffer in (found.offsets, found.timestamps, *found.keys.buffers, *found.values.buffers):
-        assert buffer is None or pa.py_buffer(buffer).address % 8 == 0
+    wanted = 64 if ENGINE == "c" else 8
+    for count in (1, 7, 999, 5000):
+        records = [
+            Record(0, NOW, b"k" * (n % 3), None if n % 2 else b"v", (("n", None), ("m", b"h"))) for n in range(count)
+        ]
+        batch = parse_batch(build_batch(records))
+        found = Columns.of([batch.records(), batch.records()[1:]])
+        buffers = [found.offsets, found.timestamps, *found.keys.buffers, *found.values.buffers, found.headers.offsets]
+        buffers += [*found.headers.names.buffers, *found.headers.values.buffers]
+        buffers.append(partition_column("murmur2", found.keys, 3))
+        for buffer in buffers:
+            assert buffer is None or pa.py_buffer(buffer).address % wanted == 0
+
+
+@pytest.mark.parametrize("part", [None, 5, b"", [], parse_batch(build_batch([]))], ids=lambda part: type(part).__name__)
+def test_columns_are_made_of_records_only(part: Any) -> None:
+    good = parse_batch(build_batch([Record(0, NOW, b"k", b"v")])).records()
+    for parts in ([part], [good, part]):
+        with pytest.raises(TypeError, match=f"columns are made of Records, not of {type(part).__name__}"):
+            Columns.of(parts)
+
+
+def test_a_column_of_arrow_that_is_empty_may_have_no_offsets() -> None:
+    nothing = BinaryColumn(b"", b"")
+    assert (len(nothing), nothing.tolist()) == (0, [])
+    places = partition_column("murmur2", nothing, 3)
+    assert (places.nbytes, places.tolist()) == (0, [])
+    builder = BatchBuilder()
+    assert builder.extend_columns(b"", nothing, nothing) == 0
+    assert builder.extend_columns(b"", nothing, nothing, HeaderColumn(b"", nothing, nothing)) == 0
+    assert builder.count == 0
+    with pytest.raises(EncodeError, match="1 timestamps, 0 keys and 0 values"):
+        builder.extend_columns(bytes(8), nothing, nothing)
 
 
 def test_more_than_two_gib_of_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

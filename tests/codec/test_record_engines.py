@@ -1,8 +1,12 @@
 """The two kinds of loops over records are one: same values, same buffers, same bytes, same errors, and no leaks."""
 
 import gc
+import os
+import pickle
 import resource
+import subprocess
 import sys
+import tracemalloc
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -246,7 +250,34 @@ def test_partitions_that_cannot_be_are_refused(partitions: int) -> None:
             loops.partition_column("murmur2", type(ONE)(ints(0, 9), b"x"), 3)
 
 
+@pytest.mark.parametrize("engine", ["c", "python"])
+def test_a_record_pickled_by_one_engine_is_read_by_the_other(engine: str) -> None:
+    other = {"c": "python", "python": "c"}[engine]
+    fields = (7, NOW, b"k", None, (("h", b"1"),))
+    pickled = pickle.dumps(RECORDS[engine].Record(*fields))
+    script = (
+        "import pickle, sys; from ottla.codec.records import Record;"
+        f"assert pickle.loads(sys.stdin.buffer.read()) == Record(*{fields})"
+    )
+    subprocess.run([sys.executable, "-c", script], input=pickled, env=os.environ | {"OTTLA_ENGINE": other}, check=True)
+
+
 # --- no reference too many or too few
+
+
+def test_tracemalloc_sees_what_c_allocates() -> None:
+    records, kept = C.parse_records(record_bytes() * 20_000, 20_000, 0, 0), []
+    tracemalloc.start()
+    try:
+        for _ in range(3):  # the memory may be new, or used again
+            before = tracemalloc.get_traced_memory()[0]
+            kept.append(C.gather([records]))
+            grown = tracemalloc.get_traced_memory()[0] - before
+            assert 20_000 * (8 + 8 + 4 + 4) < grown < 5 * 20_000 * (8 + 8 + 4 + 4)
+            kept.clear()
+            assert tracemalloc.get_traced_memory()[0] - before < 1000
+    finally:
+        tracemalloc.stop()
 
 
 def everything(module: Any) -> None:
