@@ -10,6 +10,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.messages import build, parse
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, read_batches
+from ottla.codec.wire import unknown_tags
 
 __all__ = [
     "PARTITIONERS",
@@ -21,4 +22,5 @@ __all__ = [
     "engine",
     "parse",
     "read_batches",
+    "unknown_tags",
 ]

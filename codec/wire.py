@@ -699,6 +699,14 @@ def _made_late(defaults: dict[str, Any]) -> Callable[[Any, str], Any]:
     return __getattr__
 
 
+def unknown_tags(value: Any) -> Mapping[int, bytes]:
+    """The tagged fields of a message, or of a struct in it, that its class does not know: by tag, empty if none.
+
+    This is the attribute of the same name, which type checkers cannot see, because a decorator has put it there.
+    """
+    return cast(Mapping[int, bytes], getattr(value, UNKNOWN_TAGS))
+
+
 @dataclasses.dataclass(frozen=True)
 class Api:
     """What `@message` says: the API's key, the versions that exist, and which of them are flexible."""
