@@ -108,7 +108,7 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> 
     options = ["--strict", "--output=json", "--config-file=", "--follow-imports=silent"]
     options.append(f"--cache-dir={ROOT / '.mypy_cache' / 'program'}")
     environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
-    command = [BIN / "mypy", *options, "good.py", "wrong.py"]
+    command = [str(BIN / "mypy"), *options, "good.py", "wrong.py"]
     done = subprocess.run(command, cwd=program, env=environment, capture_output=True, text=True, timeout=280)
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     compare([(each["file"], each["line"], each["code"]) for each in reports if each["severity"] == "error"], 1)
@@ -116,7 +116,7 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> 
 
 @pytest.mark.slow
 def test_pyright_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> None:
-    command = [BIN / "basedpyright", "--outputjson", f"--pythonpath={sys.executable}"]
+    command = [str(BIN / "basedpyright"), "--outputjson", f"--pythonpath={sys.executable}"]
     done = subprocess.run(command, cwd=program, capture_output=True, text=True, timeout=280)
     reports = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
     compare([(Path(each["file"]).name, each["range"]["start"]["line"] + 1, each["rule"]) for each in reports], 2)
