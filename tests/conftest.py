@@ -3,6 +3,7 @@
 Slow tests run last, so that a small mistake is seen early.
 """
 
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from ottla.codec import engine
 from tests.packaging import extension
 
 pytest_plugins = ["tests.kafka"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
