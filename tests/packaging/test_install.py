@@ -1,12 +1,15 @@
-"""ottla as users get it: from the tree, from a wheel, from an sdist, each in a virtual environment of its own.
+"""ottla as users get it: from the tree, from a wheel, from an sdist with and without a C compiler, each in a virtual
+environment of its own.
 
 What is installed is a copy of the tree's committed and new files, so that no build folder lends it anything.
 """
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 import venv
@@ -15,9 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging import extension
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
+COMPILER = not extension.missing()
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 IMPORT_ALL = """
@@ -33,9 +40,13 @@ NEEDS_MORE = ("ottla.spark.", "ottla.cli.demo.", "ottla.testing")
 """Modules that may import what an extra installs, or pytest; the packages that hold them may not."""
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+EXTENSIONS = ("_machine", "_records")
+OF_THIS_TEST = ("PYTHON", "VIRTUAL_ENV", "OTTLA_")
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """What a command prints; its failure is the test's, with all it said. Knows nothing of this test's Python."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(OF_THIS_TEST)} | variables
     done = subprocess.run(
         [str(c) for c in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -55,11 +66,18 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+def seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.fixture(scope="module")
 def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The sdist, and the wheel made from it."""
     out = tmp_path_factory.mktemp("dist")
+    before = seconds_of_children()
     run(sys.executable, "-m", "build", "--outdir", out, tree, cwd=out)
+    assert seconds_of_children() - before < 60, "the extensions take long to build"
     [sdist], [wheel] = out.glob("*.tar.gz"), out.glob("*.whl")
     return {"sdist": sdist, "wheel": wheel}
 
@@ -78,26 +96,44 @@ def modules() -> set[str]:
 def test_the_wheel_holds_every_module_once_and_nothing_else(built: dict[str, Path]) -> None:
     names = zipfile.ZipFile(built["wheel"]).namelist()
     assert sorted(name for name in names if name.endswith(".py")) == sorted(modules())
-    assert "ottla/py.typed" in names
+    others = {name for name in names if not name.endswith(".py") and not name.startswith("ottla-")}
+    assert others == {"ottla/py.typed"} | {
+        f"ottla/codec/{name}{suffix}" for name in EXTENSIONS for suffix in (".pyi", SUFFIX if COMPILER else ".pyi")
+    }
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_extensions_are_small(built: dict[str, Path]) -> None:
+    sizes = {each.filename: each.file_size for each in zipfile.ZipFile(built["wheel"]).infolist()}
+    assert sum(size for name, size in sizes.items() if name.endswith(SUFFIX)) < 3 * 2**20
+
+
+def test_developers_have_what_it_takes_to_build() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(PROJECT["build-system"]["requires"]) <= set(extras["test"])
 
 
 def test_the_sdist_holds_what_it_takes_to_build(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "codec/wire.py", "src/ottla/py.typed"} <= names
+    needed = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "codec/wire.py", "src/ottla/py.typed"}
+    assert needed | {f"codec/{name}.pyx" for name in EXTENSIONS} <= names
 
 
-@pytest.mark.parametrize("source", ["tree", "wheel", "sdist"])
+@pytest.mark.parametrize("source", ["tree", "wheel", "sdist", "sdist without a compiler"])
 def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict[str, Path], tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     python, ottla = (tmp_path / "env" / "bin" / name for name in ("python", "ottla"))
-    run(python, "-m", "pip", "install", "--quiet", "--no-compile", {"tree": tree, **built}[source], cwd=tmp_path)
+    sources = {"tree": tree, "sdist without a compiler": built["sdist"], **built}
+    variables = {"CC": "/bin/false"} if source.endswith("without a compiler") else {}
+    run(python, "-m", "pip", "install", "--quiet", "--no-compile", sources[source], cwd=tmp_path, **variables)
 
     count, *extras = run(python, "-W", "error", "-c", IMPORT_ALL, *NEEDS_MORE, cwd=tmp_path).split()
     assert int(count) > len(PROJECT["tool"]["setuptools"]["packages"])
     assert extras == []
     assert "Usage" in run(ottla, "--help", cwd=tmp_path)
+    engine = "c" if COMPILER and not variables else "python"
+    assert run(ottla, "--version", cwd=tmp_path).endswith(f"(codec: {engine})\n")
     entry_points = "from importlib.metadata import entry_points; print(*entry_points(group='pytest11').names)"
     assert "ottla" in run(python, "-c", entry_points, cwd=tmp_path)
     run(python, "-m", "pip", "check", cwd=tmp_path)
