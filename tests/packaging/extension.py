@@ -31,7 +31,7 @@ def missing() -> str:
     """What this machine lacks to compile; empty if nothing."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if not shutil.which(compiler):
-        return f"no C compiler (`{compiler}`): on Debian and Ubuntu apt-get install gcc"
+        return f"no C compiler (`{compiler}`): on Debian and Ubuntu apt-get install build-essential"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "no Python.h: on Debian and Ubuntu apt-get install python3-dev"
     return ""
