@@ -70,9 +70,12 @@ def compare(copies: Copies, given: Input) -> None:
 def replay(given: Iterable[Input]) -> int:
     """Try each input; print those that fail. Returns 1 if any does."""
     copies = codecs.load()
+    choice = Choice(copies[0])
     start = time.monotonic()
     count = failed = 0
     for each in given:
+        if each.name not in choice:
+            continue  # of a message that is declared no more
         count += 1
         try:
             compare(copies, each)

@@ -167,11 +167,14 @@ def _declared_rows(codec: Codec, batch: Any, content: bytes) -> list[Any] | None
         return None
     try:
         for _ in range(batch.count):
-            sized, at = codec.wire.parse(codec.message_sets._SizedRecord, 2, content, at)
-            read, end = codec.wire.parse(codec.records.RecordBody, 2, sized.record)
+            head, at = codec.wire.parse(codec.records.RecordLength, 2, content, at)
+            if not 0 <= head.length <= len(content) - at:
+                return None
+            read, end = codec.wire.parse(codec.records.RecordBody, 2, content[at : at + head.length])
+            at += head.length
             offset, timestamp = batch.base_offset + read.offset_delta, batch.base_timestamp + read.timestamp_delta
             timestamp = timestamp if stamp is None else stamp
-            if end != len(sized.record) or not all(-(1 << 63) <= each < 1 << 63 for each in (offset, timestamp)):
+            if end != head.length or not all(-(1 << 63) <= each < 1 << 63 for each in (offset, timestamp)):
                 return None
             headers = tuple((header.key, header.value) for header in read.headers)
             rows.append((offset, timestamp, read.key, read.value, headers))
