@@ -2,7 +2,7 @@
 
     columns = Columns.of(batch.records() for batch in read_batches(data) if not batch.control)
     offsets = pa.Array.from_buffers(pa.int64(), len(columns), [None, pa.py_buffer(columns.offsets)])
-    buffers = [each and pa.py_buffer(each) for each in columns.values.buffers]
+    buffers = [None if each is None else pa.py_buffer(each) for each in columns.values.buffers]
     values = pa.Array.from_buffers(pa.binary(), len(columns), buffers)
 
 Rules:
