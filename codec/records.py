@@ -273,7 +273,7 @@ def _no_batch(data: memoryview, offset: int) -> DecodeError:
     """Why no whole batch begins at ``data[offset]``."""
     left = len(data) - offset
     if left > _MAGIC_AT and (magic := data[offset + _MAGIC_AT]) != MAGIC:
-        old = "; ottla.codec.message_sets reads those of Kafka before 0.11" if magic < MAGIC else ""
+        old = "; message sets, of Kafka before 0.11, are read by ottla.codec.message_sets" if magic < MAGIC else ""
         return DecodeError(f"record format (magic) {magic} instead of {MAGIC}{old}", offset=offset + _MAGIC_AT)
     if left < HEADER_SIZE:
         return DecodeError(f"{left} bytes are no record batch", offset=offset)
