@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench extension clean lint types arrows quick full pure other fuzz
+.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick slow pure other fuzz sim reference
 
 # What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
 ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
@@ -20,7 +20,7 @@ check: extension ## the quick gates, for every edit (under three minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## every gate and every test, with real peers, both engines, every Python here (under thirty minutes)
-	@$(BIN)/python tests/gates.py lint types arrows fuzz full pure python3.11 python3.12 python3.13
+	@$(BIN)/python tests/gates.py lint types arrows quick -- slow -- fuzz pure python3.11 python3.12 python3.13
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -32,6 +32,15 @@ fuzz: extension ## look for bytes that crash the codec, or that its engines read
 	@if $(PIP) "atheris==3.*"; then $(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),60); \
 	else echo "atheris has no wheel for this Python or machine: not fuzzed" >&2; test -z "$$CI"; fi
 
+sim: extension ## 10,000 worlds in virtual time, where every promise of the client has to hold; SEEDS=from..to, or one
+	@$(BIN)/python -m tests.sim $(or $(SEEDS),0..10000)
+
+chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1
+	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
+
+reference: $(VENV)/.dev ## write docs/reference anew, from the docstrings
+	@$(BIN)/python -m tests.docs.reference
+
 extension: $(VENV)/.dev ## build the C of codec/, if its .pyx files were edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py
 
@@ -40,7 +49,7 @@ clean: ## remove .venv, builds and caches
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-# The gates: `check` and `test` run them one after the other and print how long each took.
+# The gates: `check` and `test` run them (tests/gates.py) and print how long each took.
 
 lint:
 	$(BIN)/ruff check .
@@ -55,8 +64,8 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow"
 
-full:
-	$(BIN)/python -X dev -m pytest
+slow:
+	$(BIN)/python -X dev -m pytest -m slow
 
 pure:
 	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(ON_CODEC)

@@ -46,6 +46,16 @@ class BrokerConfig:
     """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
     fetch_max_bytes: int = 16 * 2**20
     """The most that one Fetch is answered with, a first batch that is larger apart (`fetch.max.bytes`)."""
+    group_initial_rebalance_delay: float = 0.5
+    """How long the first member of an empty group waits for others (`group.initial.rebalance.delay.ms`). Kafka's three
+    seconds are for clusters; members that are started together on one machine come within half a second, and then
+    there is one rebalance instead of many. 0 in tests, where there is often only one."""
+    group_min_session_timeout: float = 6.0
+    """The shortest session that a member may ask for (`group.min.session.timeout.ms`)."""
+    group_max_size: int = 1000
+    """Members of one group (`group.max.size`)."""
+    offsets_retention: float = 7 * 24 * 3600.0
+    """How long committed offsets outlive the members of their group (`offsets.retention.minutes`)."""
     max_connections: int = 2000
     pipeline: int = 8
     """Unanswered requests of one connection before it is no longer read: bounds the memory that one client takes."""
@@ -62,6 +72,10 @@ class BrokerConfig:
             ("index_interval_bytes", 0, 2**31 - 1),
             ("max_request_bytes", 1024, 2**31 - 1),
             ("fetch_max_bytes", 1024, 2**30),
+            ("group_initial_rebalance_delay", 0, 300),
+            ("group_min_session_timeout", 0.001, 1800),
+            ("group_max_size", 1, 100_000),
+            ("offsets_retention", 0, 10**10),
             ("max_connections", 1, 2**31 - 1),
             ("pipeline", 1, 2**31 - 1),
         ):

@@ -24,6 +24,7 @@ from ottla.brokerlite.config import BrokerConfig, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
+from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.topics import CONFIGS
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.partition import Chore
@@ -89,7 +90,12 @@ async def run_broker(
         ConfigurationError: the port or the folder cannot be used.
     """
     with _data_path(config) as path:
-        chores = _Chores()
+        chores, front = _Chores(), _Front()
+        # Before the folder is made: a broker that cannot listen leaves nothing behind.
+        listener = Listener(
+            Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections, pipeline=config.pipeline)
+        )
+        port = await listener.open(config.host, config.port, front)
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,
@@ -97,11 +103,14 @@ async def run_broker(
             chore=chores.add,
         )
         began = trio.current_time()
-        await trio.to_thread.run_sync(folder.open, config.node_id, config.cluster_id, abandon_on_cancel=True)
-        _log_recovery(folder, trio.current_time() - began)
-        front = _Front()
         try:
-            await _serve(config, folder, front, chores, task_status)
+            await trio.to_thread.run_sync(folder.open, config.node_id, config.cluster_id, abandon_on_cancel=True)
+        except BaseException:
+            await listener.drain()
+            raise
+        _log_recovery(folder, trio.current_time() - began)
+        try:
+            await _serve(config, listener, port, folder, front, chores, task_status)
         except BaseExceptionGroup as group:
             raise _plain(group) from None
         finally:
@@ -113,17 +122,23 @@ async def run_broker(
 
 async def _serve(
     config: BrokerConfig,
+    listener: Listener,
+    port: int,
     folder: DataFolder,
     front: "_Front",
     chores: "_Chores",
     task_status: "trio.TaskStatus[Running]",
 ) -> None:
-    listener = Listener(
-        Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections, pipeline=config.pipeline)
-    )
-    port = await listener.open(config.host, config.port, front)
     settings = _settings(config, folder.cluster_id, port)
-    front.core = BrokerCore(settings, folder, SERVED, new_id=uuid.uuid4, defaults=_topic_defaults(config))
+    front.core = BrokerCore(
+        settings,
+        folder,
+        SERVED,
+        new_id=uuid.uuid4,
+        defaults=_topic_defaults(config),
+        now=trio.current_time(),
+        timestamp=_timestamp(),
+    )
     running = _running(config, folder, front.core, port)
     async with trio.open_nursery() as nursery:
         work: trio.CancelScope = await nursery.start(_work, config, listener, front, chores, running)
@@ -207,7 +222,8 @@ class _Front:
             header,
             request.message,
             trio.current_time(),
-            time.time_ns() // 1_000_000,
+            _timestamp(),
+            connection.peer.rpartition(":")[0].strip("[]"),
         )
         self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
         self.send()
@@ -287,6 +303,10 @@ def _data_path(config: BrokerConfig) -> Iterator[Path]:
         yield Path(name)
 
 
+def _timestamp() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
     host, advertised_port = None if config.host in _WILDCARDS else config.host, port
     if config.advertise is not None:
@@ -299,17 +319,27 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
         default_partitions=config.default_partitions,
         auto_create=config.auto_create,
         fetch_max_bytes=config.fetch_max_bytes,
+        groups=GroupSettings(
+            initial_rebalance_delay=config.group_initial_rebalance_delay,
+            min_session_timeout=config.group_min_session_timeout,
+            max_members=config.group_max_size,
+            offsets_retention=config.offsets_retention,
+        ),
         described={
             "auto.create.topics.enable": str(config.auto_create).lower(),
             "broker.id": str(config.node_id),
             "default.replication.factor": "1",
             "fetch.max.bytes": str(config.fetch_max_bytes),
+            "group.initial.rebalance.delay.ms": str(round(config.group_initial_rebalance_delay * 1000)),
+            "group.max.size": str(config.group_max_size),
+            "group.min.session.timeout.ms": str(round(config.group_min_session_timeout * 1000)),
             "log.dirs": str(config.data or ""),
             "log.index.interval.bytes": str(config.index_interval_bytes),
             "log.segment.bytes": str(config.segment_bytes),
             "message.max.bytes": str(config.max_message_bytes),
             "node.id": str(config.node_id),
             "num.partitions": str(config.default_partitions),
+            "offsets.retention.minutes": str(round(config.offsets_retention / 60)),
             "socket.request.max.bytes": str(config.max_request_bytes),
         },
     )

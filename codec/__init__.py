@@ -1,26 +1,40 @@
 """The bytes of Kafka's protocol: messages, frames, record batches, compressions, partitioners.
 
+    request, end = parse(MetadataRequest, 9, data)      # and back: build(request, 9)
+    for batch in read_record_set(records):              # of any age: a `RecordBatch`, or a `Message` of before 0.11
+        for record in batch.records():                  # or batch.columns(), field by field
+            print(record.offset, record.key, record.value)
+
 No I/O, no clock. Messages are declared in `ottla.codec.apis`, one file per API; `ottla.codec.wire` says how.
+Tagged fields that a message's class does not know are kept, and written back: ``unknown_tags(message)`` tells them.
+`read_batches` is `read_record_set` where nothing older than Kafka 0.11 can come, as in answers to Fetch v4+.
 What brokers store is in `ottla.codec.stored`, and `ottla.codec.dump` makes any of it readable.
+Bytes that do not parse are a `DecodeError`, wrong CRCs among them; values that do not fit are an `EncodeError`.
 `engine` is what runs: ``"c"``, or ``"python"`` where the extensions were not built or ``OTTLA_ENGINE=python`` is set.
 """
 
 from ottla.codec._engine import ENGINE as engine
+from ottla.codec.columns import Columns
 from ottla.codec.compression import Compression
+from ottla.codec.message_sets import Message, read_record_set
 from ottla.codec.messages import build, parse
 from ottla.codec.partitioners import PARTITIONERS
-from ottla.codec.records import BatchBuilder, Record, RecordBatch, read_batches
+from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, read_batches
 from ottla.codec.wire import unknown_tags
 
 __all__ = [
     "PARTITIONERS",
     "BatchBuilder",
+    "Columns",
     "Compression",
+    "Message",
     "Record",
     "RecordBatch",
+    "Records",
     "build",
     "engine",
     "parse",
     "read_batches",
+    "read_record_set",
     "unknown_tags",
 ]

@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False, embedsignature=True
+# cython: embedsignature.format=clinic
 """Runs the programs of `program.py` in C, both ways: bytes to objects in `parse`, objects to bytes in `build`.
 
 A program becomes a `Struct`: an array of `Op`s in three parts (fields, tagged fields, absent fields). Values go straight
@@ -518,7 +519,10 @@ cdef int parse_tags(Cursor* c, Struct struct, object made) except -1:
 
 
 def parse(cls, version, data, offset=0):
-    """As `wire.parse`."""
+    """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset behind it.
+
+    See `ottla.codec.wire.parse`.
+    """
     cdef Struct struct = message(cls, version)
     cdef Py_buffer buffer
     cdef Cursor c
@@ -822,7 +826,7 @@ cdef int build_sized(Writer* w, Op* op, object value) except -1:
 
 
 def build(value, version):
-    """As `wire.build`."""
+    """The bytes of ``value`` at ``version``; see `ottla.codec.wire.build`."""
     cdef Struct struct = message(type(value), version)
     cdef Writer w
     cdef object out = PyBytes_FromStringAndSize(NULL, 256)

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False, embedsignature=True, embedsignature.format=clinic
 """The loops over records in C: what `ottla.codec._loops` does in Python, name for name.
 
 Rules:
@@ -17,11 +17,11 @@ from cpython.buffer cimport (
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
-from cpython.list cimport PyList_CheckExact
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
-from cpython.object cimport PyObject_GenericGetAttr
+from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -426,7 +426,7 @@ cdef class Body:
             least += varint_size(zigzag(pair.name_size)) + pair.name_size
             least += varint_size(zigzag(pair.value_size)) + max(pair.value_size, 0)
         if at != end:
-            raise changed()
+            raise changed(row.offset)
         return least == row.end - row.headers_at
 
     cdef tuple headers(self, const Row* row):
@@ -447,12 +447,13 @@ cdef class Body:
                 break
             pairs.append((name, self.cut(pair.value_at, pair.value_size)))
         if at != end:
-            raise changed()
+            raise changed(row.offset)
         return tuple(pairs)
 
 
-cdef object changed():
-    return DecodeError("the bytes of a batch have changed since it was opened")
+cdef object changed(int64_t offset):
+    reason = "the bytes have changed since their batch was opened"
+    return DecodeError(reason, "headers", within=f"records from offset {offset} on")
 
 
 cdef str OFFSET = "offset", TIMESTAMP = "timestamp", KEY = "key", VALUE = "value", HEADERS = "headers"
@@ -462,7 +463,9 @@ cdef str OFFSET = "offset", TIMESTAMP = "timestamp", KEY = "key", VALUE = "value
 @cython.no_gc
 @cython.freelist(512)
 cdef class Record:
-    """See `ottla.codec._loops.Record`."""
+    """Record(offset, timestamp, key, value, headers=())\n--\n
+    One record as a consumer sees it; see `ottla.codec._loops.Record`.
+    """
     cdef Body body          # of one that was read,
     cdef const Row* row
     cdef tuple fields       # or what it was made of
@@ -539,7 +542,7 @@ cdef class Record:
 @cython.final
 @cython.no_gc
 cdef class Records:
-    """See `ottla.codec._loops.Records`."""
+    """Records of one batch, in order; see `ottla.codec._loops.Records`."""
     cdef Body body
     cdef const Row* rows
     cdef Py_ssize_t count
@@ -577,7 +580,7 @@ cdef class Records:
         return size
 
     def between(self, start, stop):
-        """See `ottla.codec._loops.Records.between`."""
+        """Those with offsets from ``start`` up to, not including, ``stop``."""
         return self.part(self.first(start), self.first(stop))
 
     cdef Py_ssize_t first(self, object wanted) except -1:
@@ -895,7 +898,7 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
     memset(&all, 0, sizeof(all))
     for i in range(count):
         if not measure_part(&all, parts + i):
-            raise changed()
+            raise changed(parts[i].rows.offset)
     if max(
         all.keys.size, all.values.size, all.header_names.size, all.header_values.size, all.header_names.count
     ) > INT32_MAX:
@@ -920,7 +923,10 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
         with nogil:
             same = fill_parts(&all, parts, count)
     if not same:
-        raise changed()
+        i = 0
+        while parts[i].count == 0:  # one is not empty, or nothing could have changed
+            i += 1
+        raise changed(parts[i].rows.offset)
     headers = None
     if all.header_names.count:
         headers = (
@@ -1018,6 +1024,26 @@ cdef inline uint8_t* put_sized(uint8_t* at, const Bytes* data) noexcept nogil:
         copy(at, data.at, data.size)
         at += data.size
     return at
+
+
+cdef inline uint8_t* put_record(
+    uint8_t* at, size_t payload, int64_t timestamp_delta, Py_ssize_t index,
+    const Bytes* key, const Bytes* value, const Bytes* headers
+) noexcept nogil:
+    """Write a record of `payload` bytes of key, value and headers, which come encoded; return where it ends."""
+    # The length comes first, but is known last: its own size is guessed, and seldom wrong.
+    cdef int guess = varint_size(zigzag(payload + LEAST_ABOUT))
+    cdef uint8_t* start = at + guess
+    start[0] = 0
+    cdef uint8_t* end = put_varint(put_varint(start + 1, zigzag(timestamp_delta)), zigzag(index))
+    end = put_sized(put_sized(end, key), value)
+    copy(end, headers.at, headers.size)
+    cdef Py_ssize_t size = end + headers.size - start
+    cdef int right = varint_size(zigzag(size))
+    if right != guess:
+        memmove(at + right, start, size)
+    put_varint(at, zigzag(size))
+    return at + right + size
 
 
 cdef inline bint apart(int64_t timestamp, int64_t first) noexcept nogil:
@@ -1150,12 +1176,18 @@ cdef class Appender:
         return PyMemoryView_FromObject(self)
 
     def append(self, timestamp, key, value, headers=()):
-        """See `ottla.codec._loops.Appender.append`."""
+        """Add a record, of ``timestamp`` milliseconds since 1970; return its index in the batch.
+
+        See `ottla.codec._loops.Appender.append`.
+        """
         self.add(timestamp, key, value, headers)
         return self.count - 1
 
     def extend(self, records):
-        """See `ottla.codec._loops.Appender.extend`."""
+        """Add many records, or none of them; return the index of the first.
+
+        See `ottla.codec._loops.Appender.extend`.
+        """
         cdef Py_ssize_t size = self.size, count = self.count, i = 0
         cdef int64_t base = self.base_timestamp, largest = self.max_timestamp
         try:
@@ -1167,6 +1199,7 @@ cdef class Appender:
                     i += 1
                     if i == 1:
                         self.reserve(min(len(<list>records) * (self.size - size), FORESEEN))
+                    i += self.add_plain(<list>records, i)
             else:
                 for record in records:
                     self.add_item(record)
@@ -1215,6 +1248,46 @@ cdef class Appender:
             point(&at_headers, block)
             self.write(timestamp, &key, &value, &at_headers)
         return True
+
+    @cython.final
+    cdef Py_ssize_t add_plain(self, list records, Py_ssize_t first) except -1:
+        """Add what is plain of `records` from the `first` on, up to one that is not; return how many.
+
+        That is tuples of an int, bytes and bytes, which nearly all are. Nothing of a user's runs here, so nothing changes.
+        """
+        cdef Py_ssize_t i, count = len(records)
+        cdef size_t payload
+        cdef int64_t timestamp, largest = self.max_timestamp, base = self.base_timestamp
+        cdef int overflow = 0
+        cdef Bytes key, value
+        cdef PyObject* item
+        cdef uint8_t* at = self.at + self.size
+        cdef uint8_t* end = self.at + self.room
+        if first >= count:
+            return 0
+        for i in range(first, count):
+            item = PyList_GET_ITEM(records, i)
+            if not PyTuple_CheckExact(<object>item) or PyTuple_GET_SIZE(<object>item) != 3:
+                break
+            if not (
+                PyLong_Check(<object>PyTuple_GET_ITEM(<object>item, 0))
+                and may_append(<object>PyTuple_GET_ITEM(<object>item, 1))
+                and may_append(<object>PyTuple_GET_ITEM(<object>item, 2))
+            ):
+                break
+            timestamp = PyLong_AsLongLongAndOverflow(<object>PyTuple_GET_ITEM(<object>item, 0), &overflow)
+            point(&key, <object>PyTuple_GET_ITEM(<object>item, 1))
+            point(&value, <object>PyTuple_GET_ITEM(<object>item, 2))
+            payload = max(key.size, 0) + max(value.size, 0) + 1
+            if overflow or not apart(timestamp, base) or <size_t>(end - at) < payload + MOST_ABOUT:
+                break
+            at = put_record(at, payload, timestamp - base, self.count + i - first, &key, &value, &no_headers)
+            largest = max(largest, timestamp)
+        else:
+            i = count
+        self.size, self.max_timestamp = at - self.at, largest
+        self.count += i - first
+        return i - first
 
     @cython.final
     cdef inline int add_item(self, object item) except -1:
@@ -1301,19 +1374,7 @@ cdef class Appender:
             refuse(timestamp, None, None, (), base)
         cdef size_t payload = max(key.size, 0) + max(value.size, 0) + headers.size
         self.reserve(payload + MOST_ABOUT)
-        # The length comes first, but is known last: its own size is guessed, and seldom wrong.
-        cdef int guess = varint_size(zigzag(payload + LEAST_ABOUT))
-        cdef uint8_t* start = self.at + self.size + guess
-        start[0] = 0
-        cdef uint8_t* at = put_varint(put_varint(start + 1, zigzag(timestamp - base)), zigzag(self.count))
-        at = put_sized(put_sized(at, key), value)
-        copy(at, headers.at, headers.size)
-        cdef Py_ssize_t size = at + headers.size - start
-        cdef int right = varint_size(zigzag(size))
-        if right != guess:
-            memmove(start - guess + right, start, size)
-        put_varint(start - guess, zigzag(size))
-        self.size += right + size
+        self.size = put_record(self.at + self.size, payload, timestamp - base, self.count, key, value, headers) - self.at
         self.base_timestamp = base
         if self.count == 0 or timestamp > self.max_timestamp:
             self.max_timestamp = timestamp

@@ -159,7 +159,13 @@ class Columns:
         return len(self.offsets)
 
     @property
+    def headers_if_any(self) -> HeaderColumn | None:
+        """The headers; ``None`` where it is known that no record has any, as of most."""
+        return self._headers
+
+    @property
     def headers(self) -> HeaderColumn:
+        """The headers, a row for each record; empty rows where there are none."""
         if self._headers is None:  # as of most records: made for whom asks
             nothing = BinaryColumn(bytes(4), b"")
             self._headers = HeaderColumn(bytes(4 * len(self) + 4), nothing, nothing)

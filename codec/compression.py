@@ -49,6 +49,8 @@ DEFAULT_LEVELS = {Compression.GZIP: 6, Compression.LZ4: 0, Compression.ZSTD: 3}
 DECOMPRESSED_LIMIT = 128 * 2**20
 """Bytes that one batch may take when decompressed, unless the caller says otherwise."""
 _FIRST_GUESS = 16 * 2**10
+DECOMPRESSED = "decompressed"
+"""How `DecodeError.within` begins if the offset counts from what was decompressed, and not from what was parsed."""
 
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL + (1).to_bytes(4, "big") * 2

@@ -11,14 +11,12 @@ Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ottla.codec import messages, wire
 from ottla.codec.apis import APIS
-from ottla.codec.wire import INT16, Buffer, Int16, Int32, Text, WireType, message
+from ottla.codec.wire import INT16, Buffer, Int16, Int32, M, Text, WireType, message
 from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
-
-T = TypeVar("T")
 
 MAX_FRAME = 100 * 2**20
 """Bytes; Kafka's `socket.request.max.bytes`, and what librdkafka and Java take as a response."""
@@ -102,16 +100,22 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
 
 def build_request(body: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """A request frame, with its length."""
+    return b"".join(build_request_parts(body, version, correlation_id, client_id))
+
+
+def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> tuple[bytes, bytes]:
+    """A request frame in two parts, length and header, and the message: who sends megabytes need not copy them."""
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    return framed(messages.build(header, header_version(key, version)) + messages.build(body, version))
+    head, message = messages.build(header, header_version(key, version)), messages.build(body, version)
+    return _length(len(head) + len(message)) + head, message
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
     return int(api_key != API_VERSIONS and api_version in wire.api(APIS[api_key].response).flexible)
 
 
-def parse_response(cls: type[T], version: int, frame: Buffer) -> tuple[int, T]:
+def parse_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
     """The correlation id and the message of a response frame without its length.
 
     Raises:
@@ -137,9 +141,13 @@ def framed(payload: Buffer) -> bytes:
     Raises:
         EncodeError: it is 2 GiB or longer.
     """
-    if len(payload) >= 1 << 31:
-        raise EncodeError(f"a frame of {len(payload)} bytes is longer than its length field can say")
-    return len(payload).to_bytes(4, "big") + payload
+    return _length(len(payload)) + payload
+
+
+def _length(size: int) -> bytes:
+    if size >= 1 << 31:
+        raise EncodeError(f"a frame of {size} bytes is longer than its length field can say")
+    return size.to_bytes(4, "big")
 
 
 class FrameReader:
@@ -179,6 +187,15 @@ class FrameReader:
     def pending(self) -> int:
         """Bytes of a frame that is not whole yet."""
         return len(self._buffer)
+
+    def take_begun(self, least: int) -> tuple[int, bytes] | None:
+        """Take out a frame that is not whole, if it will have at least ``least`` bytes: its size, and what there is."""
+        if len(self._buffer) < 4 or (size := int.from_bytes(self._buffer[:4], "big", signed=True)) < least:
+            return None
+        if size > self._limit or len(self._buffer) >= 4 + size:
+            return None  # the next `feed` says what is wrong with it, or has it
+        start, self._buffer = bytes(memoryview(self._buffer)[4:]), bytearray()
+        return size, start
 
     def _complaint(self, size: int) -> str:
         if seems := looks_like(bytes(self._buffer[:8])):

@@ -15,6 +15,7 @@ Rules:
 - Attributes are the compression: a wrapper's payload is messages again, compressed. They have no offsets of their own;
   a reader starts over with the wrapper's, or goes on behind it.
 - An answer to Fetch may end in a torn message, which is left out.
+- What is wrong in a message is told with its offset and the byte: of the message, or of what is in a wrapper.
 
 Source: Kafka 0.7's Message.scala, ByteBufferMessageSet.scala, RequestKeys.scala, and Jafka 1.4.
 """
@@ -23,10 +24,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from ottla.codec import messages
-from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress
+from ottla.codec.compression import DECOMPRESSED, DECOMPRESSED_LIMIT, Compression, checked_level, compress, decompress
 from ottla.codec.frames import framed
 from ottla.codec.records import NO_TIMESTAMP, Record
 from ottla.codec.wire import (
@@ -37,6 +38,7 @@ from ottla.codec.wire import (
     Int16,
     Int32,
     Int64,
+    M,
     Records,
     Sequence,
     String,
@@ -47,7 +49,7 @@ from ottla.codec.wire import (
     tree,
     wire,
 )
-from ottla.errors import CorruptMessage, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 LATEST, EARLIEST = -1, -2
 """Times of an `OffsetsRequest` that stand for an end of the log."""
@@ -89,7 +91,7 @@ class MessageHead:
     """Of the payload."""
 
 
-_MAGIC_AT = 4
+_MAGIC_AT, _ATTRIBUTES_AT = 4, 5
 _COMPRESSION_MASK = 0x03
 
 
@@ -111,6 +113,33 @@ class Message:
     def crc_matches(self) -> bool:
         return zlib.crc32(self.payload) == self.head.crc
 
+    def check_crc(self, at: int = 0) -> None:
+        """Compare the CRC with the payload.
+
+        Args:
+            at: where the message begins, for the offset in the error.
+
+        Raises:
+            ChecksumMismatch: it is not the payload's.
+        """
+        if (computed := zlib.crc32(self.payload)) != self.head.crc:
+            raise ChecksumMismatch(self.head.crc, computed, "Message.crc", at + self.crc_at, self._name)
+
+    @property
+    def crc_at(self) -> int:
+        """Where in the message the CRC stands."""
+        return self.payload_at - 4
+
+    @property
+    def payload_at(self) -> int:
+        """Where in the message the payload begins."""
+        return self.next_offset - self.offset - len(self.payload)
+
+    @property
+    def _name(self) -> str:
+        """For errors."""
+        return f"message at offset {self.offset}"
+
     def records(self, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
         """The payload, or those of the messages within, as values of records, all at this message's offset.
 
@@ -119,7 +148,7 @@ class Message:
 
         Raises:
             DecodeError: they are damaged, or larger than ``limit``.
-            CorruptMessage: the CRC of one does not match.
+            ChecksumMismatch: the CRC of one does not match.
         """
         return [Record(self.offset, NO_TIMESTAMP, None, payload) for payload in self._payloads(limit)]
 
@@ -128,16 +157,33 @@ class Message:
             yield bytes(self.payload)
             return
         if self.compression not in COMPRESSIONS:
-            raise DecodeError(f"compression {self.compression} is not known in Kafka 0.7", "MessageHead.attributes")
-        body = decompress(self.compression, self.payload, limit)
-        end = 0
+            reason = f"compression {self.compression} is not known in Kafka 0.7"
+            raise DecodeError(reason, "Message.attributes", _ATTRIBUTES_AT, self._name)
+        try:
+            body = decompress(self.compression, self.payload, limit)
+        except DecodeError as error:
+            raise DecodeError(error.reason, "Message.payload", self.payload_at, self._name) from None
+        try:
+            yield from _payloads_within(body)
+        except DecodeError as error:
+            error.within = f"{DECOMPRESSED} payload of the {self._name}"
+            raise
+
+
+def _payloads_within(body: bytes) -> Iterator[bytes]:
+    """Those of a wrapper's messages; offsets in errors are those in ``body``."""
+    count = end = 0
+    try:
         for inner in read_messages(body):
             if inner.compression != Compression.NONE:
-                raise DecodeError("a wrapper within a wrapper", "MessageHead.attributes", inner.offset)
+                raise DecodeError("a wrapper within a wrapper", "Message.attributes", inner.offset + _ATTRIBUTES_AT)
             yield bytes(inner.payload)
-            end = inner.next_offset
+            count, end = count + 1, inner.next_offset
         if end != len(body) or end == 0:
-            raise DecodeError(f"a wrapper ends in {len(body) - end} bytes of a message", offset=end)
+            raise DecodeError(f"a wrapper ends in {len(body) - end} bytes of a message", "Message", end)
+    except DecodeError as error:
+        error.path = f"Message.payload[{count}]{error.path.removeprefix('Message')}"
+        raise
 
 
 def read_messages(data: Buffer, offset: int = 0, *, verify: bool = True) -> Iterator[Message]:
@@ -148,7 +194,7 @@ def read_messages(data: Buffer, offset: int = 0, *, verify: bool = True) -> Iter
         verify: compare each CRC.
 
     Raises:
-        CorruptMessage: a CRC does not match.
+        ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
         DecodeError: something that is no message stands where one should.
     """
     view, at = memoryview(data), 0
@@ -158,17 +204,19 @@ def read_messages(data: Buffer, offset: int = 0, *, verify: bool = True) -> Iter
         if end > len(view):
             return
         if size < 1:
-            raise DecodeError(f"message of {size} bytes", offset=at)
+            raise DecodeError(f"message of {size} bytes", "Message.size", at)
         if (magic := view[at + _MAGIC_AT]) > 1:
-            raise DecodeError(f"format (magic) {magic}, a message of Kafka 0.7 has 0 or 1", offset=at + _MAGIC_AT)
+            reason = f"format (magic) {magic}, a message of Kafka 0.7 has 0 or 1"
+            raise DecodeError(reason, "Message.magic", at + _MAGIC_AT)
         try:
             head, used = messages.parse(MessageHead, magic, view[at:end])
         except DecodeError as error:
+            error.path = f"Message{error.path.removeprefix('MessageHead')}"
             error.offset += at
             raise
         each = Message(offset + at, offset + end, head, view[at + used : end])
-        if verify and not each.crc_matches:
-            raise CorruptMessage(f"message at offset {each.offset}")
+        if verify:
+            each.check_crc(at)
         yield each
         at = end
 
@@ -202,6 +250,8 @@ def build_messages(
         EncodeError: 0.7 has no such compression, or it has no such level, or a message is too long.
     """
     body = b"".join(map(build_message, payloads))
+    if compression == Compression.NONE:
+        checked_level(compression, level)
     if compression == Compression.NONE or not body:
         return body
     if compression not in COMPRESSIONS:
@@ -272,8 +322,6 @@ class OffsetsRequest:
     max_offsets: int = wire(Int32)
     """How many positions to answer at most."""
 
-
-T = TypeVar("T")
 
 REQUESTS: dict[int, type[Any]] = {
     api(each).key: each
@@ -392,7 +440,7 @@ def build_response(response: FetchResponse | MultiFetchResponse | OffsetsRespons
     return framed(messages.build(ResponseHeader(error_code=response.error_code), 0) + rest)
 
 
-def _whole(cls: type[T], frame: Buffer, offset: int = 0) -> T:
+def _whole(cls: type[M], frame: Buffer, offset: int = 0) -> M:
     """A message that fills its frame."""
     parsed, end = messages.parse(cls, 0, frame, offset)
     if end != len(frame):

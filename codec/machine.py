@@ -19,13 +19,11 @@ import operator
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from ottla.codec import wire
 from ottla.codec.program import Code, Op, Program, Tagged, program
-from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer
-
-T = TypeVar("T")
+from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M
 
 LETTERS = {
     Code.INT8: "b",
@@ -40,18 +38,18 @@ LETTERS = {
 """The ops of fixed size, as `struct` knows them."""
 
 
-def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T, int]:
+def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
     """As `wire.parse`."""
     read = parser(cast(Any, cls), version)
     try:
-        return cast(tuple[T, int], read(data if type(data) is bytes else _whole(data), offset, data))
+        return cast(tuple[M, int], read(data if type(data) is bytes else _whole(data), offset, data))
     except Exception as error:
         error.__traceback__ = None  # lets go of what was read so far
     # The reference says what is wrong; should the two not agree, it is the one that is right.
     return wire.parse(cls, version, data, offset)
 
 
-def build(value: Any, version: int) -> bytes:
+def build(value: Declared, version: int) -> bytes:
     """As `wire.build`."""
     write = builder(cast(Any, type(value)), version)
     try:

@@ -13,6 +13,7 @@ Rules:
 - The LZ4 frames of magic 0 have the wrong header checksum (`lz4_rechecked`), and must have it, because the brokers of
   that time check it.
 - A torn message at the end is left out, because the answer to a Fetch may end in one; within a wrapper it is damage.
+- What is wrong in a message is told with its offset and the byte: of the message, or of what is in a wrapper.
 
 Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, KIP-31 (relative offsets), KIP-32 (timestamps).
 """
@@ -25,7 +26,15 @@ from typing import TYPE_CHECKING
 
 from ottla.codec._engine import ENGINE
 from ottla.codec.columns import Columns
-from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress, lz4_rechecked
+from ottla.codec.compression import (
+    DECOMPRESSED,
+    DECOMPRESSED_LIMIT,
+    Compression,
+    checked_level,
+    compress,
+    decompress,
+    lz4_rechecked,
+)
 from ottla.codec.messages import build, parse
 from ottla.codec.records import (
     LENGTH_END,
@@ -40,7 +49,7 @@ from ottla.codec.records import (
     parse_batch,
 )
 from ottla.codec.wire import Buffer, Bytes, Int8, Int32, Int64, UInt32, message, wire
-from ottla.errors import CorruptMessage, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
     from ottla.codec._loops import parse_records
@@ -49,8 +58,10 @@ else:
 
 COMPRESSIONS = (Compression.GZIP, Compression.SNAPPY, Compression.LZ4)
 """Those that there were."""
-_CRC_AT = LENGTH_END
-_MAGIC_AT = 16
+CRC_AT = LENGTH_END
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 17
+LEAST = {0: 26, 1: 34}
+"""Bytes of the shortest message of each magic: all but the key and the value."""
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _INT32_MAX, _INT64_MIN, _INT64_MAX = (1 << 31) - 1, -(1 << 63), (1 << 63) - 1
@@ -95,7 +106,19 @@ class Message:
 
     @property
     def crc_matches(self) -> bool:
+        """Whether the bytes are those that were written."""
         return zlib.crc32(self.data[_MAGIC_AT:]) == self.crc
+
+    def check_crc(self, at: int = 0) -> None:
+        """Compare the CRC with the bytes.
+
+        Args:
+            at: where the message begins, for the offset in the error.
+
+        Raises:
+            ChecksumMismatch: it is not theirs.
+        """
+        _check_crc(self.data, at=at)
 
     def unwrapped(self, limit: int = DECOMPRESSED_LIMIT) -> list["Message"]:
         """The messages within, numbered and stamped as a consumer sees them; of a plain message, itself.
@@ -105,13 +128,18 @@ class Message:
 
         Raises:
             DecodeError: they are damaged, or larger than ``limit``.
-            CorruptMessage: the CRC of one does not match.
+            ChecksumMismatch: the CRC of one does not match.
         """
         if self.compression == Compression.NONE:
             return [self]
-        messages = _messages_within(self._decompressed(limit))
+        body = self._decompressed(limit)
+        try:
+            messages = _messages_within(body)
+        except DecodeError as error:
+            error.within = f"{DECOMPRESSED} value of the {self._name}"
+            raise
         if not messages:
-            raise DecodeError("a wrapper without messages", "Message.value")
+            raise self._damaged("a wrapper without messages", "value")
         if self.magic > 0:
             base = self._base_offset(messages[-1].offset)
             for each in messages:  # also those of magic 0, which are no damage: all that they lack is a timestamp
@@ -120,26 +148,38 @@ class Message:
                     each.timestamp = self.timestamp
         low, high = min(each.offset for each in messages), max(each.offset for each in messages)
         if high - low > _INT32_MAX or not _INT64_MIN <= low <= high <= _INT64_MAX:
-            raise DecodeError(f"offsets from {low} to {high} are too large, or too far apart", "Message.value")
+            raise self._damaged(f"offsets from {low} to {high} are too large, or too far apart", "value")
         return messages
 
     def _decompressed(self, limit: int) -> bytes:
         limit = min(limit, _INT32_MAX)  # as sizes are
         if self.value is None:
-            raise DecodeError("a wrapper without a value", "Message.value")
+            raise self._damaged("a wrapper without a value", "value")
         if self.compression not in COMPRESSIONS:
-            raise DecodeError(f"compression {self.compression} is not known in message sets", "Message.attributes")
-        if self.compression == Compression.LZ4 and self.magic == 0:
-            return decompress(self.compression, lz4_rechecked(self.value, old=False), limit)
-        return decompress(self.compression, self.value, limit)
+            raise self._damaged(f"compression {self.compression} is not known in message sets", "attributes")
+        old = self.compression == Compression.LZ4 and self.magic == 0
+        try:
+            return decompress(self.compression, lz4_rechecked(self.value, old=False) if old else self.value, limit)
+        except DecodeError as error:
+            raise self._damaged(error.reason, "value") from None
 
     def _base_offset(self, last: int) -> int:
         """What the offsets within count from, ``last`` being the last of them."""
         if self.offset == 0:  # as some producers (librdkafka) leave it, for the broker to number
             return 0
         if self.offset < last:
-            raise DecodeError(f"offset {self.offset} is less than the last one within, {last}", "Message.offset")
+            raise self._damaged(f"offset {self.offset} is less than the last one within, {last}", "offset")
         return self.offset - last
+
+    @property
+    def _name(self) -> str:
+        """For errors."""
+        return f"message at offset {self.offset}"
+
+    def _damaged(self, reason: str, field: str) -> DecodeError:
+        value_at = LEAST[min(self.magic, 1)] + len(self.key or b"")
+        at = {"offset": 0, "attributes": _ATTRIBUTES_AT, "value": value_at}[field]
+        return DecodeError(reason, f"Message.{field}", at, self._name)
 
     @property
     def base_offset(self) -> int:
@@ -152,10 +192,12 @@ class Message:
 
     @property
     def last_offset(self) -> int:
+        """Of the last record in it."""
         return self.offset
 
     @property
     def next_offset(self) -> int:
+        """Where what follows begins."""
         return self.offset + 1
 
     @property
@@ -208,19 +250,19 @@ def parse_message(data: Buffer, offset: int = 0) -> Message:
     view = memoryview(data)
     left = len(view) - offset
     if left <= _MAGIC_AT:
-        raise DecodeError(f"{left} bytes are no message", offset=offset)
+        raise DecodeError(f"{left} bytes are no message", "Message", offset)
     if (magic := view[offset + _MAGIC_AT]) >= MAGIC:
-        raise DecodeError(f"format (magic) {magic}, a message has 0 or 1", offset=offset + _MAGIC_AT)
+        raise DecodeError(f"format (magic) {magic}, a message has 0 or 1", "Message.magic", offset + _MAGIC_AT)
     end = _end(view, offset)
     if not offset + _MAGIC_AT < end <= len(view):
-        raise DecodeError(f"message of {end - offset} bytes with {left} left", offset=offset)
+        raise DecodeError(f"message of {end - offset} bytes with {left} left", "Message.message_size", offset + 8)
     try:
         parsed, used = parse(Message, magic, view[offset:end])
     except DecodeError as error:
         error.offset += offset
         raise
     if used != end - offset:
-        raise DecodeError(f"{end - offset - used} bytes behind the value of a message", offset=offset + used)
+        raise DecodeError(f"{end - offset - used} bytes behind the value of a message", "Message", offset + used)
     return parsed
 
 
@@ -236,7 +278,7 @@ def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatc
         verify: compare each CRC.
 
     Raises:
-        CorruptMessage: a CRC does not match.
+        ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
         DecodeError: something that is no batch and no message stands where one should.
     """
     view, at = memoryview(data), 0
@@ -246,35 +288,38 @@ def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatc
             return
         if magic < MAGIC:
             if verify:
-                _check_crc(view, at, end)
+                _check_crc(view[at:end], at=at)
             yield parse_message(view, at)
         else:
             batch = parse_batch(view, at)
-            if verify and not batch.crc_matches:
-                raise CorruptMessage(f"batch at offset {batch.base_offset}")
+            if verify:
+                batch.check_crc(at)
             yield batch
         at = end
 
 
-def _check_crc(view: memoryview, start: int, end: int) -> None:
+def _check_crc(message: memoryview, path: str = "Message", *, at: int = 0) -> None:
     """Before a message is parsed, so that damage is not taken for a mistake of whoever wrote it."""
-    if zlib.crc32(view[start + _MAGIC_AT : end]) != int.from_bytes(view[start + _CRC_AT : start + _MAGIC_AT], "big"):
-        raise CorruptMessage(f"message at offset {int.from_bytes(view[start : start + 8], 'big', signed=True)}")
+    stored, computed = int.from_bytes(message[CRC_AT:_MAGIC_AT], "big"), zlib.crc32(message[_MAGIC_AT:])
+    if stored != computed:
+        within = f"message at offset {int.from_bytes(message[:8], 'big', signed=True)}"
+        raise ChecksumMismatch(stored, computed, f"{path}.crc", at + CRC_AT, within)
 
 
 def _messages_within(body: bytes) -> list[Message]:
     """The messages of a wrapper, as they are written there; offsets in errors are those in ``body``."""
     view, at, messages = memoryview(body), 0, list[Message]()
     while at < len(view):
+        path = f"Message.value[{len(messages)}]"
         try:
             each = parse_message(view, at)
             if each.compression != Compression.NONE:
-                raise DecodeError("a wrapper within a wrapper", "Message.attributes", at + _MAGIC_AT + 1)
+                raise DecodeError("a wrapper within a wrapper", "Message.attributes", at + _ATTRIBUTES_AT)
         except DecodeError as error:
-            error.path = f"Message.value[{len(messages)}]{error.path.removeprefix('Message')}"
+            error.path = f"{path}{error.path.removeprefix('Message')}"
             raise
         end = _end(view, at)
-        _check_crc(view, at, end)
+        _check_crc(view[at:end], path, at=at)
         messages.append(each)
         at = end
     return messages
@@ -294,7 +339,7 @@ def build_message(message: Message) -> bytes:
         raise EncodeError(f"{message.magic!r}: a message has 0 or 1", "Message.magic")
     data = bytearray(build(message, message.magic))
     data[8:LENGTH_END] = (len(data) - LENGTH_END).to_bytes(4, "big")
-    data[_CRC_AT:_MAGIC_AT] = zlib.crc32(memoryview(data)[_MAGIC_AT:]).to_bytes(4, "big")
+    data[CRC_AT:_MAGIC_AT] = zlib.crc32(memoryview(data)[_MAGIC_AT:]).to_bytes(4, "big")
     return bytes(data)
 
 
@@ -355,7 +400,9 @@ def build_message_set(
         if messages and offset <= messages[-1].offset:
             raise EncodeError(f"offset {offset} after {messages[-1].offset}: the offsets of a message set ascend")
         messages.append(Message(offset=offset, magic=magic, timestamp=timestamp, key=each.key, value=each.value))
-    if messages and compression != Compression.NONE:
+    if compression == Compression.NONE:
+        checked_level(compression, level)
+    elif messages:
         messages = [wrapper(messages, compression, level)]
     if log_append_time is not None:
         if magic == 0:

@@ -4,13 +4,9 @@ So Kafka writes what no header stands before: records of internal topics, embedd
 not flexible may grow at its end; its readers take a newer version for the newest they know and leave the rest.
 """
 
-from typing import TypeVar
-
 from ottla.codec import messages
-from ottla.codec.wire import INT16, Buffer, api
+from ottla.codec.wire import INT16, Buffer, Declared, M, api
 from ottla.errors import DecodeError
-
-T = TypeVar("T")
 
 SIZE = INT16.sizeof()
 """Bytes of the version."""
@@ -27,7 +23,7 @@ def version_of(data: Buffer, offset: int = 0) -> int:
     return int.from_bytes(data[offset : offset + SIZE], "big", signed=True)
 
 
-def parse_prefixed(cls: type[T], data: Buffer, offset: int = 0, *, newer: bool = False) -> tuple[int, T, int]:
+def parse_prefixed(cls: type[M], data: Buffer, offset: int = 0, *, newer: bool = False) -> tuple[int, M, int]:
     """The version, the message, and where it ends.
 
     Args:
@@ -44,11 +40,11 @@ def parse_prefixed(cls: type[T], data: Buffer, offset: int = 0, *, newer: bool =
     return version, message, end
 
 
-def build_prefixed(message: object, version: int) -> bytes:
+def build_prefixed(message: Declared, version: int) -> bytes:
     """The opposite.
 
     Raises:
         EncodeError: the message does not fit the version.
-        KeyError: its class has no such version.
+        UnknownVersion: its class has no such version.
     """
     return version.to_bytes(SIZE, "big", signed=True) + messages.build(message, version)

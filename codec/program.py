@@ -122,7 +122,7 @@ def program(cls: Any, version: int) -> Program:
     """The program of a message class.
 
     Raises:
-        KeyError: the class has no such version.
+        UnknownVersion: the class has no such version.
     """
     return _struct(wire.message_tree(cls, version))
 

@@ -14,13 +14,14 @@ Rules:
 - Offsets and timestamps of records are deltas to the batch's; with LogAppendTime every record has `max_timestamp`.
 - `read_batches` stops silently before a torn last batch, because the answer to a Fetch may end in one.
 - A batch of `Records` is checked as a whole when it is opened; iterating over them raises no more.
+- What is wrong in a batch is told with its base offset and the byte: of the batch, or of its decompressed records.
 
 Source: DefaultRecordBatch.java, DefaultRecord.java; KIP-534 for the delete horizon.
 """
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from crc32c import crc32c
 
@@ -28,10 +29,10 @@ from ottla.codec import wire
 from ottla.codec._engine import ENGINE
 from ottla.codec._loops import HEADER_SIZE, LEAST_RECORD, NO_TIMESTAMP, DamagedRecord, Headers, check_bytes
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
-from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression, compress, decompress
+from ottla.codec.compression import DECOMPRESSED, DECOMPRESSED_LIMIT, Compression, compress, decompress
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
-from ottla.errors import CorruptMessage, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
     from ottla.codec._loops import Appender, BatchHead, Record, Records, parse_records
@@ -145,6 +146,8 @@ LENGTH_END = _end_of("length")
 """The length field counts the bytes from here on."""
 _EPOCH_END = _MAGIC_AT = _end_of("partition_leader_epoch")
 _CRC_END = _end_of("crc")
+CRC_AT = _CRC_END - 4
+_ATTRIBUTES_AT, _COUNT_AT = _CRC_END, HEADER_SIZE - 4
 _BEFORE_CRC, _BEHIND_CRC = _packer(0, _CRC_END), _packer(_CRC_END, HEADER_SIZE)
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
@@ -166,10 +169,12 @@ class RecordBatch(BatchHead):
 
     @property
     def last_offset(self) -> int:
+        """Of the last record, or of where it was before compaction."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """Where the next batch begins."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -191,6 +196,7 @@ class RecordBatch(BatchHead):
 
     @property
     def transactional(self) -> bool:
+        """Its records belong to a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
@@ -205,7 +211,25 @@ class RecordBatch(BatchHead):
 
     @property
     def crc_matches(self) -> bool:
+        """Whether the bytes are those that were written."""
         return crc32c(self.data[_CRC_END:]) == self.crc
+
+    def check_crc(self, at: int = 0) -> None:
+        """Compare the CRC with the bytes.
+
+        Args:
+            at: where the batch begins, for the offset in the error.
+
+        Raises:
+            ChecksumMismatch: it is not theirs.
+        """
+        if (computed := crc32c(self.data[_CRC_END:])) != self.crc:
+            raise ChecksumMismatch(self.crc, computed, "RecordBatch.crc", at + CRC_AT, self._name)
+
+    @property
+    def _name(self) -> str:
+        """For errors."""
+        return f"batch at offset {self.base_offset}"
 
     def records(self, limit: int = DECOMPRESSED_LIMIT) -> Records:
         """The records, decompressed and found whole.
@@ -218,18 +242,34 @@ class RecordBatch(BatchHead):
         """
         body: Buffer = self.data[HEADER_SIZE:]
         if self.attributes & _COMPRESSION_MASK:
-            body = decompress(self.compression, body, limit)
+            body = self._decompressed(limit)
         if not 0 <= self.count * LEAST_RECORD <= len(body) <= _INT32_MAX:
-            raise DecodeError(f"{self.count} records in {len(body)} bytes", "records")
+            reason = f"{self.count} records in {len(body)} bytes"
+            raise DecodeError(reason, "RecordBatch.count", _COUNT_AT, self._name)
         stamp = self.max_timestamp if self.attributes & _LOG_APPEND_TIME else None
         try:
             return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
         except DamagedRecord as damaged:
-            raise self._explained(bytes(body), damaged.row, damaged.at) from None
+            raise self.in_records(self._explained(bytes(body), damaged.row, damaged.at)) from None
+
+    def _decompressed(self, limit: int) -> bytes:
+        try:
+            return decompress(self.compression, self.data[HEADER_SIZE:], limit)
+        except DecodeError as error:
+            known = self.compression in list(Compression)
+            path, at = ("RecordBatch.records", HEADER_SIZE) if known else ("RecordBatch.attributes", _ATTRIBUTES_AT)
+            raise DecodeError(error.reason, path, at, self._name) from None
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
         """The records, decompressed, field by field. Arguments and errors are those of `records`."""
         return Columns.of((self.records(limit),))
+
+    def in_records(self, error: DecodeError) -> DecodeError:
+        """An error whose path and offset are those in the decompressed records, told as one of this batch."""
+        path = f"RecordBatch.{error.path}"
+        if self.compression == Compression.NONE:
+            return DecodeError(error.reason, path, HEADER_SIZE + error.offset, self._name)
+        return DecodeError(error.reason, path, error.offset, f"{DECOMPRESSED} records of the {self._name}")
 
     def _explained(self, body: bytes, row: int, at: int) -> DecodeError:
         """What is wrong with record ``row``, the first that is damaged, which begins at ``body[at]``."""
@@ -274,10 +314,12 @@ def _no_batch(data: memoryview, offset: int) -> DecodeError:
     left = len(data) - offset
     if left > _MAGIC_AT and (magic := data[offset + _MAGIC_AT]) != MAGIC:
         old = "; message sets, of Kafka before 0.11, are read by ottla.codec.message_sets" if magic < MAGIC else ""
-        return DecodeError(f"record format (magic) {magic} instead of {MAGIC}{old}", offset=offset + _MAGIC_AT)
+        reason = f"record format (magic) {magic} instead of {MAGIC}{old}"
+        return DecodeError(reason, "RecordBatch.magic", offset + _MAGIC_AT)
     if left < HEADER_SIZE:
-        return DecodeError(f"{left} bytes are no record batch", offset=offset)
-    return DecodeError(f"batch of {_length_at(data, offset) + LENGTH_END} bytes with {left} left", offset=offset)
+        return DecodeError(f"{left} bytes are no record batch", "RecordBatch", offset)
+    size = _length_at(data, offset) + LENGTH_END
+    return DecodeError(f"batch of {size} bytes with {left} left", "RecordBatch.length", offset + LENGTH_END - 4)
 
 
 def _length_at(data: memoryview, offset: int) -> int:
@@ -291,7 +333,7 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
         verify: compare each CRC.
 
     Raises:
-        CorruptMessage: a CRC does not match.
+        ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
         DecodeError: something that is no batch of magic 2 stands where one should.
     """
     view, offset = memoryview(data), 0
@@ -299,8 +341,8 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
         batch = RecordBatch()
         if not batch.read(view, offset):
             break
-        if verify and not batch.crc_matches:
-            raise CorruptMessage(f"batch at offset {batch.base_offset}")
+        if verify:
+            batch.check_crc(offset)
         yield batch
         offset += len(batch.data)
     left = len(view) - offset
@@ -333,6 +375,37 @@ class BatchBuilder(Appender):
         """Bytes of the batch before compression."""
         return HEADER_SIZE + len(self.body)
 
+    @overload
+    def extend_columns(self, columns: Columns, /) -> int: ...
+    @overload
+    def extend_columns(
+        self, timestamps: Buffer, keys: BinaryColumn, values: BinaryColumn, headers: HeaderColumn | None = None
+    ) -> int: ...
+    def extend_columns(
+        self,
+        timestamps: Columns | Buffer,
+        keys: BinaryColumn | None = None,
+        values: BinaryColumn | None = None,
+        headers: HeaderColumn | None = None,
+    ) -> int:
+        """Add a record for each row of some columns, or none of them; return the index of the first.
+
+        Args:
+            timestamps: integers of 64 bits, in milliseconds since 1970. Or `Columns` instead of all arguments, of which
+                the offsets are left out.
+
+        Raises:
+            EncodeError: the columns do not fit together, or as `append`.
+        """
+        if isinstance(timestamps, Columns):
+            if (keys, values, headers) != (None, None, None):
+                raise TypeError("Columns are given alone: they have keys, values and headers")
+            columns = timestamps
+            return super().extend_columns(columns.timestamps, columns.keys, columns.values, columns.headers_if_any)
+        if keys is None or values is None:
+            raise TypeError("timestamps need keys and values, unless they are Columns")
+        return super().extend_columns(timestamps, keys, values, headers)
+
     def build(
         self,
         *,
@@ -350,14 +423,14 @@ class BatchBuilder(Appender):
 
         Raises:
             EncodeError: a number does not fit its field, or the records the 2 GiB of a batch; there is no such
-                compression or level; there is a sequence, but no record that has it.
+                compression or level (NONE has no levels); there is a sequence, but no record that has it.
         """
         body: Buffer = self.body
         if len(body) > _INT32_MAX - HEADER_SIZE:
             raise EncodeError(f"{len(body)} bytes of records are more than the 2 GiB of a batch")
         if self.count == 0 and base_sequence != NO_SEQUENCE:
             raise EncodeError(f"the sequence {base_sequence} for a batch without records")
-        if compression != Compression.NONE:
+        if compression != Compression.NONE or level is not None:
             body = compress(compression, body, level)
         attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
         length = HEADER_SIZE - LENGTH_END + len(body)

@@ -25,16 +25,25 @@ import dataclasses
 import functools
 import io
 import operator
+import reprlib
 import struct as packed
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, dataclass_transform
 
 from construct import Construct, FormatField, Struct
 
-from ottla.errors import DecodeError, EncodeError
+from ottla.errors import DecodeError, EncodeError, UnknownVersion
+
+
+class Declared(Protocol):
+    """An instance of a class that `message` or `struct` has made, as far as type checkers can tell."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Declared)
 
 Buffer = bytes | bytearray | memoryview
 NO_UUID = uuid.UUID(int=0)
@@ -389,6 +398,7 @@ class Structure(Struct):  # type: ignore[misc]
     def __init__(
         self,
         cls: Any,
+        version: int,
         members: list[tuple[str, Construct]],
         absent: list["Field"],
         tagged: list[Tagged] | None,
@@ -396,7 +406,7 @@ class Structure(Struct):  # type: ignore[misc]
         mark: Construct = INT8,
     ) -> None:
         super().__init__(*(name / node for name, node in members))
-        self.cls, self.members, self.absent, self.null = cls, members, absent, null
+        self.cls, self.version, self.members, self.absent, self.null = cls, version, members, absent, null
         self.mark = mark
         """What stands before a struct that may be null: an integer of 8 bits, -1 for null and else 1. Among tagged
         fields it is unsigned, and one higher for null, as with lengths."""
@@ -461,7 +471,10 @@ class Structure(Struct):  # type: ignore[misc]
                 name = field.name
                 value = getattr(obj, name)
                 if not field.ignorable and differs(value, field.absent_value):
-                    raise EncodeError(f"this version has no such field, so it cannot carry {_shown(value)}")
+                    raise EncodeError(
+                        f"version {self.version} has no such field (it is in {field.versions.text}), "
+                        f"so it cannot carry {_shown(value)}"
+                    )
             for name, node in self.members:
                 node._build(getattr(obj, name), stream, context, path)
             name = UNKNOWN_TAGS
@@ -486,7 +499,7 @@ class Structure(Struct):  # type: ignore[misc]
         """A copy of ``tags``, found fit to be built."""
         found = unknown_tags_of(tags, {tag: each.name for tag, each in self.known.items()})
         if found and self.tagged is None:
-            raise EncodeError("this version has no tagged fields")
+            raise EncodeError(f"version {self.version} has no tagged fields")
         return found
 
 
@@ -678,9 +691,19 @@ def struct(cls: type[T]) -> type[T]:
         cls.__getattr__ = _made_late(late)  # type: ignore[attr-defined] # new to the type
     cls.__annotations__[UNKNOWN_TAGS] = Mapping[int, bytes]
     setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=lambda: NO_TAGS, repr=False))  # new to the type
+    cls.__repr__ = _repr  # type: ignore[method-assign] # which dataclass then leaves alone
     made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
     made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
     return made
+
+
+@reprlib.recursive_repr()
+def _repr(self: Any) -> str:
+    """What dataclass writes; unknown tags only if there are any."""
+    names = [field.name for field in self.__wire__]
+    if getattr(self, UNKNOWN_TAGS):
+        names.append(UNKNOWN_TAGS)
+    return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 def _made_late(defaults: dict[str, Any]) -> Callable[[Any, str], Any]:
@@ -748,7 +771,7 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
             continue
         node = field.type.make(version, flexible, version in field.null)
         if field.tag is not None and isinstance(node, Structure) and node.null:
-            node = Structure(node.cls, node.members, node.absent, node.tagged, null=True, mark=UNSIGNED)
+            node = Structure(node.cls, version, node.members, node.absent, node.tagged, null=True, mark=UNSIGNED)
         if field.tag is None:
             members.append((field.name, node))
         elif not flexible or field.tag in (each.tag for each in tagged):
@@ -758,14 +781,14 @@ def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structur
             )
         else:
             tagged.append(Tagged(field.tag, field.name, node, field.absent_value))
-    return Structure(cls, members, absent, sorted(tagged) if flexible else None, null)
+    return Structure(cls, version, members, absent, sorted(tagged) if flexible else None, null)
 
 
 @functools.cache
 def message_tree(cls: Any, version: int) -> Structure:
     declared = api(cls)
     if type(version) is not int or version not in declared.versions:
-        raise KeyError(f"{cls.__name__} has versions {declared.versions.text}, not {version}")
+        raise UnknownVersion(cls.__name__, version, declared.versions.text)
     return tree(cls, version, version in declared.flexible)
 
 
@@ -773,14 +796,14 @@ def message_tree(cls: Any, version: int) -> Structure:
 # The door.
 
 
-def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T, int]:
+def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
     """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset behind it.
 
     Bytes left over are the caller's to judge (a broker must accept them).
 
     Raises:
         DecodeError: the bytes are not a message of this class and version.
-        KeyError: the class has no such version.
+        UnknownVersion: the class has no such version.
     """
     node = message_tree(cast(Any, cls), version)
     stream = io.BytesIO(data)
@@ -788,18 +811,18 @@ def parse(cls: type[T], version: int, data: Buffer, offset: int = 0) -> tuple[T,
         raise ValueError(f"offset {offset} lies outside of the {memoryview(data).nbytes} bytes")
     stream.seek(offset)
     try:
-        return cast(T, node._parse(stream, None, "")), stream.tell()
+        return cast(M, node._parse(stream, None, "")), stream.tell()
     except DecodeError as error:
         found = DecodeError(error.reason, cls.__name__ + error.path, error.offset)
     raise found  # and not the first one, whose traceback would keep all that was read before it
 
 
-def build(value: Any, version: int) -> bytes:
+def build(value: Declared, version: int) -> bytes:
     """The bytes of ``value`` (an instance of a message class) at ``version``.
 
     Raises:
         EncodeError: a field does not fit; ``.path`` says which.
-        KeyError: the class has no such version.
+        UnknownVersion: the class has no such version.
     """
     node = message_tree(cast(Any, type(value)), version)
     stream = io.BytesIO()

@@ -20,7 +20,7 @@ from ottla.errors import ConnectionLost, OttlaError, RemoteProtocolError, Timeou
 from ottla.proxy.carried import Versions
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
 
-T = TypeVar("T")
+M = TypeVar("M", bound=wire.Declared)
 CLIENT_ID = "ottla-proxy"
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
@@ -122,11 +122,11 @@ class Link:
     def ask(
         self,
         request: Any,
-        response: type[T],
+        response: type[M],
         version: int,
         *,
         deadline: float,
-        answered: Callable[[T, float], None],
+        answered: Callable[[M, float], None],
         failed: Failed,
     ) -> None:
         """Send a request of the proxy's own."""

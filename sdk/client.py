@@ -9,34 +9,52 @@ Rules:
 """
 
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
 import trio
 
-from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.codec.compression import Compression
-from ottla.codec.partitioners import PARTITIONERS, Partitioner
+from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError
 from ottla.sdk import discovery
-from ottla.sdk.admin import TopicDescription
-from ottla.sdk.consumer import Consumer
-from ottla.sdk.drivers.trio import TrioDriver
+from ottla.sdk.admin import (
+    CommittedOffset,
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    ListedOffset,
+    ResetPlan,
+    TopicDescription,
+)
+from ottla.sdk.assignors import Assignor
+from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
+from ottla.sdk.drivers.trio import TrioDriver, require_trio
 from ottla.sdk.machines import calls
+from ottla.sdk.machines.actions import Node
+from ottla.sdk.machines.calls import resets
 from ottla.sdk.machines.cluster import TopicPartition
+from ottla.sdk.machines.consumer import ConsumerOptions, member_options, topic_filter
 from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
+from ottla.sdk.machines.fetcher import FetcherMachine
 from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap
-from ottla.sdk.machines.producer import ProducerOptions
-from ottla.sdk.places import Where, start_at
-from ottla.sdk.producer import Producer
+from ottla.sdk.machines.positions import Fetched, Offset, Time
+from ottla.sdk.machines.producer import ProducerOptions, compressors
+from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.metrics import Metric
+from ottla.sdk.partitioners import Chooser, Hash, Keyed
+from ottla.sdk.places import Where, place_at, start_at
+from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 
 
 def connect(
     bootstrap: str | list[str],
     *,
     client_id: str = "ottla",
+    rack: str | None = None,
     connect_timeout: float = 10.0,
     request_timeout: float = 30.0,
     api_timeout: float = 60.0,
@@ -44,7 +62,14 @@ def connect(
     max_request_size: int = 2**20,
     fetch_max_bytes: int = 50 * 2**20,
     partition_max_bytes: int = 2**20,
+    fetch_buffer_bytes: int = 64 * 2**20,
     fetch_max_wait: float = 0.5,
+    connections_max_idle: float = 540.0,
+    metadata_max_age: float = 300.0,
+    reconnect_backoff: float = 0.05,
+    reconnect_backoff_max: float = 1.0,
+    retry_backoff: float = 0.1,
+    retry_backoff_max: float = 1.0,
 ) -> "Client":
     """A client; use it as ``async with connect(...) as client``. Durations in seconds, sizes in bytes.
 
@@ -52,13 +77,19 @@ def connect(
         bootstrap: ``host:port`` (several separated by commas, or a list), ``zeroconf://name``, or ``zeroconf://`` for
             whatever is announced on the network.
         client_id: how brokers name this client in their logs and quotas.
+        rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
         connect_timeout: for one connection, and for `connect` to hear from any broker.
         request_timeout: for one request to one broker.
         api_timeout: for a whole call (administration, offsets, unknown topics), repetitions included.
         delivery_timeout: from `send` to the broker's acknowledgement, repetitions included.
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
+        fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
         fetch_max_wait: how long a broker may hold back a Fetch that finds nothing.
+        connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
+        metadata_max_age: how old what is known of brokers and leaders may become.
+        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other.
+        retry_backoff, retry_backoff_max: the same, before a request is repeated.
 
     Raises:
         ConfigurationError: an option or an address makes no sense (at once).
@@ -66,6 +97,7 @@ def connect(
     """
     options = Options(
         client_id=client_id,
+        rack=rack,
         connect_timeout=connect_timeout,
         request_timeout=request_timeout,
         api_timeout=api_timeout,
@@ -73,13 +105,24 @@ def connect(
         max_request_size=max_request_size,
         fetch_max_bytes=fetch_max_bytes,
         partition_max_bytes=partition_max_bytes,
+        fetch_buffer_bytes=fetch_buffer_bytes,
         fetch_max_wait=fetch_max_wait,
+        connections_max_idle=connections_max_idle,
+        metadata_max_age=metadata_max_age,
+        reconnect_backoff=reconnect_backoff,
+        reconnect_backoff_max=reconnect_backoff_max,
+        retry_backoff=retry_backoff,
+        retry_backoff_max=retry_backoff_max,
     )
     return Client(bootstrap, options)
 
 
 class Client:
-    """Produces, consumes and administers over one set of connections. Made by `connect`."""
+    """Produces, consumes and administers over one set of connections. Made by `connect`.
+
+    Beside the errors that it names, every call may raise `TimeoutExpired` (`api_timeout` is over: says what it waited
+    for), `Closed`, and whatever `BrokerError` the broker answers, such as `TopicAuthorizationFailed`.
+    """
 
     def __init__(self, bootstrap: str | list[str], options: Options) -> None:
         self._bootstrap, self._options = bootstrap, options
@@ -87,16 +130,20 @@ class Client:
         if not self._announced:
             parse_bootstrap(bootstrap)
         self._rng = random.Random()
-        self._nursery_manager = trio.open_nursery()
         self._running: TrioDriver | None = None
+        self._opened = False
 
     async def __aenter__(self) -> Self:
-        bootstrap = self._bootstrap
-        if self._announced:
-            bootstrap = await discovery.find(self._name, self._options.connect_timeout)
-        core = ClientCore(parse_bootstrap(bootstrap), self._options, self._rng)
+        if self._opened:
+            raise LocalProtocolError("a client is opened once: make another one with connect(...)")
+        self._opened = True
+        require_trio()
+        find = partial(discovery.find, self._name, self._options.connect_timeout) if self._announced else None
+        bootstrap = await find() if find else self._bootstrap
+        core = ClientCore(parse_bootstrap(bootstrap), self._options, self._rng, findable=self._announced)
+        self._nursery_manager = trio.open_nursery()
         nursery = await self._nursery_manager.__aenter__()
-        driver = self._running = TrioDriver(core, nursery)
+        driver = self._running = TrioDriver(core, nursery, find)
         nursery.start_soon(driver.run)
         try:
             await driver.call(core.connect)
@@ -125,6 +172,21 @@ class Client:
             raise Closed("the client is closed, or was never opened: use it as `async with connect(...) as client`")
         return self._running
 
+    # -- to see what happens -----------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[Metric]:
+        """Every metric, by Kafka's names (`ottla.sdk.metrics`); callable from any thread."""
+        driver = self._driver
+        return driver.core.metrics.snapshot(driver.now())
+
+    def explain(self) -> str:
+        """What the client waits for at this moment, a line for each: which node or partition, for what, what was tried.
+
+        Empty while nothing is out of the ordinary.
+        """
+        driver = self._driver
+        return "\n".join(driver.core.explain(driver.now()))
+
     # -- producing and consuming -------------------------------------------------------------------------------------
 
     def producer(
@@ -134,24 +196,34 @@ class Client:
         idempotent: bool | None = None,
         linger: float = 0.005,
         batch_size: int = 64 * 2**10,
-        compression: str = "none",
+        compression: str | Mapping[str, str | tuple[str, int]] = "none",
         compression_level: int | None = None,
-        partitioner: str | Partitioner = "murmur2",
+        partitioner: str | Hash | Keyed | Chooser = "murmur2",
         buffer_memory: int = 32 * 2**20,
-    ) -> Producer:
+        delivery_timeout: float | None = None,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> Producer[K, V]:
         """A producer; use it as ``async with client.producer() as producer``.
 
         Args:
             acks: ``"all"`` (-1), 1 or 0: how many replicas must have a record before it counts as stored.
             idempotent: each record is stored once and in order whatever has to be repeated; needs ``acks="all"``, with
-                which it is the default.
+                which it is the default where the brokers can (Kafka 0.11). Without it a retry may store records twice;
+                their order stays, as one batch per partition is in flight.
             linger: seconds that a batch waits for more records.
             batch_size: bytes of a batch before compression.
-            compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; ``compression_level`` as its
-                library counts.
-            partitioner: ``"murmur2"`` (as Java), ``"crc32"`` (as librdkafka), ``"fnv1a"``, ``"fnv1a_reference"``, or a
-                function of a key and the number of partitions.
+            compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or for each topic,
+                ``{"events": "zstd", "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic.
+            compression_level: as its library counts; of a compression that is given by its name alone.
+            partitioner: a name of the table in `ottla.sdk.partitioners`, such as ``"murmur2"`` (as Java),
+                ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of
+                partitions; or an object with ``choose``, which sees the whole record.
             buffer_memory: bytes of records on their way; more have to wait.
+            delivery_timeout: seconds from sending to the broker's acknowledgement; the client's by default.
+            key_serializer, value_serializer: turn what is sent into bytes; ``None`` stays ``None``.
+            interceptors: see and may replace each record, and hear what became of it.
 
         Raises:
             ConfigurationError: the options contradict each other.
@@ -163,61 +235,148 @@ class Client:
             raise ConfigurationError("an idempotent producer needs acks='all'")
         if linger < 0 or batch_size < 1 or buffer_memory < 1:
             raise ConfigurationError("linger cannot be negative; batch_size and buffer_memory must be positive")
-        try:
-            codec = Compression.named(compression)
-            place = PARTITIONERS[partitioner] if isinstance(partitioner, str) else partitioner
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from None
-        except KeyError:
-            names = ", ".join(PARTITIONERS)
-            raise ConfigurationError(f"partitioner {partitioner!r} is not one of {names}, nor a function") from None
+        if delivery_timeout is not None and delivery_timeout <= 0:
+            raise ConfigurationError(f"delivery_timeout must be a positive number of seconds, not {delivery_timeout!r}")
+        default, by_topic = compressors(compression, compression_level)
         options = ProducerOptions(
             acks=number,
-            idempotent=number == -1 if idempotent is None else idempotent,
+            idempotent=idempotent,
             linger=linger,
             batch_size=batch_size,
-            compression=codec,
-            compression_level=compression_level,
-            partitioner=place,
+            compression=default[0],
+            compression_level=default[1],
+            topic_compression=by_topic,
+            partitioner=partitioner,
             buffer_memory=buffer_memory,
+            delivery_timeout=delivery_timeout,
         )
-        return Producer(self._driver, options, self._rng)
+        return Producer(
+            self._driver,
+            options,
+            self._rng,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+        )
 
     def consumer(
         self,
         *topics: str,
-        assign: Mapping[TopicPartition, Where] | None = None,
+        group: str | None = None,
+        pattern: str | Sequence[str] = (),
+        deny: str | Sequence[str] = (),
+        assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
         start: Where = "beginning",
-        reset: Literal["error", "beginning", "end"] = "error",
+        reset: Where | Literal["error"] = "error",
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        auto_commit: float | None = None,
+        listener: RebalanceListener | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky"),
+        instance_id: str | None = None,
+        session_timeout: float = 45.0,
+        heartbeat_interval: float = 3.0,
+        max_poll_interval: float = 300.0,
     ) -> Consumer:
-        """A consumer of whole topics or of assigned partitions; use it as ``async with client.consumer("t") as c``.
+        """A consumer; use it as ``async with client.consumer("t", group="g") as consumer``. Durations in seconds.
+
+        Several of one group in one process share the topic's partitions, and so read it in parallel.
 
         Args:
-            topics: read all partitions of these, also those they get later.
-            assign: instead of topics, ``{("t", 0): where}``.
-            start: where to begin in the partitions of ``topics``.
+            topics: read these: all their partitions, or those that the group gives to this member.
+            group: share the topics with all who name this group, in any language, and keep there how far they are read.
+            pattern: instead of topics, regular expressions that the whole name must match (one or several); topics that
+                come later are found within half a minute. ``deny``: none of these may match.
+            assign: instead of topics, ``{("t", 0): where}``, without a share of a group; with ``group`` also
+                ``"committed"``, and commits are kept there.
+            start: where to begin in a partition for which the group has no committed offset, or without a group.
             reset: where to go on when a position lies outside the log, because retention deleted what was there.
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
+            auto_commit: every so many seconds commit the batches whose successor was asked for; by default nothing is
+                committed unless you say so.
+            listener: told which partitions come and go.
+            interceptors: see every batch and every commit on their way.
+            assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
+                ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances go on without
+                anybody stopping only if every assignor offered is cooperative.
+            instance_id: makes this a static member, which keeps its partitions when it restarts within
+                ``session_timeout``; unique in the group.
+            session_timeout: a member not heard of for so long is thrown out of the group.
+            heartbeat_interval: how often it is heard of.
+            max_poll_interval: a member whose loop does not ask for the next batch for so long leaves the group.
 
         Raises:
-            LocalProtocolError: neither topics nor an assignment, or both.
+            LocalProtocolError: what to read is not said, or said twice.
+            ConfigurationError: the options contradict each other.
         """
-        if bool(topics) == bool(assign):
-            raise LocalProtocolError("a consumer reads either topics or an assignment: give one of them")
-        for name in (*topics, *(place[0] if isinstance(place, tuple) else place for place in assign or ())):
-            if not isinstance(name, str):
-                raise LocalProtocolError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
-        if any(not isinstance(place, tuple) for place in assign or ()):
-            raise LocalProtocolError("an assignment is {(topic, partition): where}, as in {('events', 0): 'beginning'}")
-        resets = {"error": None, "beginning": Time(EARLIEST), "end": Time(LATEST)}
-        levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
-        if reset not in resets or isolation not in levels:
-            raise ConfigurationError(f"reset is one of {list(resets)}, isolation one of {list(levels)}")
-        starts = {place: start_at(where) for place, where in (assign or {}).items()}
-        return Consumer(self._driver, topics, starts, start_at(start), resets[reset], levels[isolation])
+        _check_what_to_read(topics, pattern, assign or {})
+        if group is None and (listener is not None or instance_id is not None):
+            raise ConfigurationError("listener and instance_id need a group, as in group='billing'")
+        if listener is not None and not isinstance(listener, RebalanceListener):
+            raise ConfigurationError(f"a listener is of a subclass of ottla.RebalanceListener, not {listener!r}")
+        member = None
+        if group is not None and not assign:
+            member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
+        options = ConsumerOptions(
+            start=start_at(start),
+            topics=topics,
+            matches=topic_filter(pattern, deny) if pattern else None,
+            group=group,
+            member=member,
+            auto_commit=auto_commit,
+        )
+        starts = {place: None if where == "committed" else start_at(where) for place, where in (assign or {}).items()}
+        if group is None and None in starts.values():
+            raise ConfigurationError("'committed' needs a group, as in group='billing'")
+        again = None if reset == "error" else start_at(reset)
+        if isinstance(again, Offset):
+            raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
+        wall = time.time() - trio.current_time()
+        core, level = self._driver.core, isolation_level(isolation)
+        fetcher = partial(FetcherMachine, core, isolation=level, reset=again, wall=wall)
+        return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 
     # -- administration ----------------------------------------------------------------------------------------------
+
+    async def leader(self, topic: str, partition: int) -> Node:
+        """The node that leads the partition at this moment: its id, host, port and rack. Waits for an election.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+        """
+        return await self._driver.call(lambda now: calls.leader(self._driver.core, (topic, partition), now))
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 2**20,
+        wait: float = 0.5,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> Fetched:
+        """What the partition's leader has from ``offset`` on: one Fetch, of which nothing is remembered.
+
+        Iterate over what this returns; it may hold no record. ``next_offset`` says where to go on.
+
+        Args:
+            max_bytes: of the answer; a single batch may be larger.
+            wait: seconds that the leader may wait for a record where there is none.
+
+        Raises:
+            OffsetOutOfRange: the log begins behind ``offset``, or ends before.
+            UnknownTopicOrPartition: there is no such partition.
+        """
+        if offset < 0 or max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
+            needs = "an offset of 0 or more, a positive max_bytes, and a wait shorter than request_timeout"
+            raise LocalProtocolError(f"a fetch needs {needs}")
+        level, place = isolation_level(isolation), (topic, partition)
+        return await self._driver.call(
+            lambda now: calls.fetch(
+                self._driver.core, place, offset, now, max_bytes=max_bytes, wait=wait, isolation=level
+            )
+        )
 
     async def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
         """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
@@ -225,10 +384,35 @@ class Client:
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
-        starts = {place: start_at(where) for place, where in wanted.items()}
+        starts = {place: place_at(where, time.time()) for place, where in wanted.items()}
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
         found = await self._driver.call(lambda now: calls.offsets(self._driver.core, times, now))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
+
+    async def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, Literal["beginning", "end", "max_timestamp"] | datetime],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, ListedOffset]:
+        """As `offsets`, with the timestamp and the leader epoch of the record found.
+
+        Args:
+            wanted: ``"max_timestamp"`` is the record with the largest timestamp.
+            isolation: with ``"read_committed"`` a log ends where its first open transaction begins.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+            UnsupportedVersion: ``"max_timestamp"``, of brokers before Kafka 3.0.
+        """
+        level = isolation_level(isolation)
+        times: dict[TopicPartition, int] = {}
+        for place, where in wanted.items():
+            start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
+            if isinstance(start, Offset):
+                raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")
+            times[place] = start.timestamp
+        return await self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
 
     async def create_topic(
         self,
@@ -245,10 +429,22 @@ class Client:
                 says.
         """
         given = dict(configs or {})
-        topic = await self._driver.call(
+        return await self._driver.call(
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )
-        return TopicDescription.of(topic, given)
+
+    async def create_partitions(self, topic: str, total: int) -> TopicDescription:
+        """Give a topic more partitions, ``total`` in all, and wait until they can be used.
+
+        Records that are there stay where they are; new ones with the same key may go elsewhere. The description has no
+        `configs`.
+
+        Raises:
+            InvalidPartitions: the topic has as many, or more: partitions are never taken away.
+            UnknownTopicOrPartition: there is no such topic.
+            UnsupportedVersion: the broker is older than Kafka 1.0.
+        """
+        return await self._driver.call(lambda now: calls.create_partitions(self._driver.core, topic, total, now))
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic and all its records.
@@ -268,8 +464,174 @@ class Client:
         Raises:
             UnknownTopicOrPartition: there is no such topic.
         """
-        found = await self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
-        return TopicDescription.of(found.topic, found.configs)
+        return await self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
+
+    # -- administration of groups ------------------------------------------------------------------------------------
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
+        """All groups, of every broker, sorted by name; or those in one of ``states`` and of one of ``types``.
+
+        Args:
+            states: ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``, …, in any case of letters.
+            types: ``"classic"``, ``"consumer"``, ``"share"``, ``"streams"``.
+
+        Raises:
+            PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' groups.
+            UnsupportedVersion: states are asked for, of brokers before Kafka 2.6.
+        """
+        kept = tuple(states), tuple(types)
+        return await self._driver.call(lambda now: calls.list_groups(self._driver.core, *kept, now))
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """State, protocol, coordinator and members of a classic group.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return (await self.describe_groups([group]))[group]
+
+    async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
+        """As `describe_group`, with one request to each coordinator.
+
+        Raises:
+            PartialFailure: of several groups some could not be described; ``.found`` has the others.
+        """
+        names = list(groups)
+        return await self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
+
+    async def group_lag(self, group: str) -> GroupLag:
+        """A group, and how far it is behind in each partition that it has committed or that a member has.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return (await self.group_lags([group]))[group]
+
+    async def group_lags(self, groups: Iterable[str]) -> dict[str, GroupLag]:
+        """As `group_lag`, for many groups.
+
+        Raises:
+            PartialFailure: of several groups some could not be described; ``.found`` has the others.
+        """
+        names = list(groups)
+        return await self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now))
+
+    async def committed(
+        self, group: str, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed: of ``places``, or of every partition. Where it has not, there is no entry.
+
+        A group that does not exist has committed nothing.
+
+        Raises:
+            UnsupportedVersion: every partition is asked for, of brokers before Kafka 0.10.2.
+        """
+        asked = {group: None if places is None else list(places)}
+        return (await self._driver.call(lambda now: calls.committed(self._driver.core, asked, now)))[group]
+
+    async def delete_group(self, group: str) -> None:
+        """Remove a group without members, with its offsets.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            NonEmptyGroup: it has members; says who.
+            UnsupportedVersion: the broker is older than Kafka 1.1.
+        """
+        await self.delete_groups([group])
+
+    async def delete_groups(self, groups: Iterable[str]) -> None:
+        """As `delete_group`, with one request to each coordinator.
+
+        Raises:
+            PartialFailure: of several groups some were not deleted; ``.failures`` has them.
+        """
+        names = list(groups)
+        await self._driver.call(lambda now: calls.delete_groups(self._driver.core, names, now))
+
+    async def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed of partitions that no member subscribes to.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            GroupSubscribedToTopic: a member subscribes to the topic.
+            PartialFailure: of several partitions some were not forgotten; ``.failures`` has them.
+            UnsupportedVersion: the broker is older than Kafka 2.4.
+        """
+        asked = list(places)
+        await self._driver.call(lambda now: calls.delete_offsets(self._driver.core, group, asked, now))
+
+    async def reset_offsets(
+        self,
+        group: str,
+        to: "Where | Literal['current'] | timedelta | Mapping[TopicPartition, int] | None" = None,
+        *,
+        shift_by: int | None = None,
+        topics: Iterable[str | TopicPartition] | None = None,
+        execute: bool = False,
+    ) -> ResetPlan:
+        """Plan where a group without members shall read on, and with ``execute`` commit it.
+
+            plan = await client.reset_offsets("billing", timedelta(hours=1), topics=["orders"])
+            await client.reset_offsets("billing", {("orders", 0): 4711}, execute=True)
+
+        Args:
+            to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), ``"current"`` (what is
+                committed, or the end), or an offset for each partition, such as `offsets_from_csv` reads.
+            shift_by: instead of ``to``: so many records forth, or back where it is negative.
+            topics: names of topics and ``(topic, partition)``; by default every partition that the group has committed.
+
+        Returns:
+            For each partition the old and the new offset. One that lies outside the log becomes the log's nearer end,
+            and is noted.
+
+        Raises:
+            NonEmptyGroup: the group has members; says who.
+            UnknownTopicOrPartition: a topic or partition does not exist.
+            LocalProtocolError: a partition without a committed offset is to be shifted, or arguments clash.
+        """
+        target = _reset_target(to, shift_by)
+        if isinstance(target, resets.Exactly) and topics is not None:
+            raise LocalProtocolError("offsets that are given for each partition say all: leave out `topics`")
+        scope = None if topics is None else list(topics)
+        return await self._driver.call(
+            lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
+        )
+
+
+def _check_what_to_read(
+    topics: Sequence[object], pattern: str | Sequence[str], assign: Mapping[TopicPartition, object]
+) -> None:
+    if sum(map(bool, (topics, pattern, assign))) != 1:
+        raise LocalProtocolError("a consumer reads topics, a pattern, or an assignment: give one of them")
+    for place in assign:
+        if not isinstance(place, tuple):
+            raise LocalProtocolError("an assignment is {(topic, partition): where}, as in {('events', 0): 'beginning'}")
+    for name in (*topics, *(place[0] for place in assign)):
+        if not isinstance(name, str):
+            raise LocalProtocolError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
+
+
+def isolation_level(name: str) -> int:
+    """Kafka's number for ``"read_uncommitted"`` or ``"read_committed"``."""
+    levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+    if name not in levels:
+        raise ConfigurationError(f"isolation is one of {list(levels)}, not {name!r}")
+    return levels[name]
+
+
+def _reset_target(
+    to: "Where | Literal['current'] | timedelta | Mapping[TopicPartition, int] | None", shift_by: int | None
+) -> resets.Target:
+    if (to is None) == (shift_by is None):
+        raise LocalProtocolError("say where to reset the offsets to, or by how many to shift them: one of the two")
+    if shift_by is not None:
+        return resets.Shift(shift_by)
+    match to:
+        case "current":
+            return resets.Current()
+        case Mapping():
+            return resets.Exactly(dict(to))
+    return place_at(to, time.time())  # type: ignore[arg-type] # whatever else it is, it is refused there
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,18 +1,68 @@
-"""The trio face of a consumer."""
+"""The trio face of a consumer.
 
-from collections.abc import Iterator, Mapping, Sequence
+Rules:
+- Only ``async for`` may wait for ever, for records that nobody sends; what keeps it from reading is logged, or raised
+  where no waiting helps. Everything else ends within `api_timeout`.
+- News of the group are told between two batches, so a batch in hand keeps its partition until the next is asked for.
+- Leaving the block commits what was asked to be, and leaves the group, within a deadline.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import trio
 
 from ottla.codec.records import Record
-from ottla.errors import Closed, DecodeError, LocalProtocolError
+from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired, UnknownTopicOrPartition
+from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.drivers.trio import TrioDriver
-from ottla.sdk.machines.cluster import TopicPartition
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.fetcher import Fetched, FetcherMachine, Start, Time
+from ottla.sdk.logs import logger
+from ottla.sdk.machines import calls
+from ottla.sdk.machines.cluster import Topic, TopicPartition
+from ottla.sdk.machines.commits import Tenure
+from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
+from ottla.sdk.machines.fetcher import Fetched, FetcherMachine, Start
+from ottla.sdk.machines.membership import Lose, Receive, Revoke, Step
+from ottla.sdk.machines.outcome import all_of
 from ottla.sdk.places import Where, start_at
+
+log = logger("ottla.sdk.consumer")
+
+BLOCKED = 1 / 3
+"""Part of the session timeout for which the whole trio loop may stand still before that is reported."""
+CLOSE_TIMEOUT = 1.5
+"""Seconds to commit and to leave the group when the block is left by an error or a cancellation."""
+
+
+class RebalanceListener:
+    """Told, between two batches, which partitions come and go; override what you want to know.
+
+    Every method may await, and a seek or a commit of the consumer is welcome there. An error ends the loop.
+    """
+
+    async def assigned(self, places: Sequence[TopicPartition]) -> None:
+        """These are this consumer's now; their positions are known, and nothing of them was handed out yet."""
+
+    async def revoked(self, places: Sequence[TopicPartition]) -> None:
+        """These are about to be given up: finish and commit; who gets them begins there."""
+
+    async def lost(self, places: Sequence[TopicPartition]) -> None:
+        """These are gone, and somebody else may have them already: commit nothing, undo what is half done."""
+
+
+class ConsumerInterceptor:
+    """Sees every batch on its way to the loop, and every offset that the group has taken; override what you want.
+
+    What it raises is logged, and keeps nobody from anything.
+    """
+
+    def on_consume(self, batch: "Batch") -> None:
+        """``batch`` is about to be handed out."""
+
+    def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """The coordinator has taken these offsets."""
 
 
 class Batch:
@@ -21,15 +71,31 @@ class Batch:
     Attributes:
         topic, partition: where they come from.
         high_watermark: one past the last record that could be read when they were fetched.
+        next_offset: behind these records: what a commit of this batch says.
+        leader_epoch: of the last of them, -1 where it is not known.
     """
 
-    __slots__ = ("_fetched", "_records", "high_watermark", "partition", "topic")
+    __slots__ = (
+        "_consumer",
+        "_fetched",
+        "_records",
+        "_seeks",
+        "_tenure",
+        "high_watermark",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "topic",
+    )
 
-    def __init__(self, fetched: Fetched) -> None:
+    def __init__(self, fetched: Fetched, tenure: Tenure | None, consumer: "Consumer") -> None:
         self.topic, self.partition = fetched.topic, fetched.partition
         self.high_watermark = fetched.high_watermark
+        self.next_offset, self.leader_epoch = fetched.next_offset, fetched.leader_epoch
         self._fetched: Fetched | None = fetched
         self._records: list[Record] = []
+        self._tenure, self._consumer = tenure, consumer
+        self._seeks = tenure.seeks if tenure else 0
 
     @property
     def records(self) -> list[Record]:
@@ -38,23 +104,51 @@ class Batch:
         Raises:
             DecodeError: a batch is damaged; says which.
         """
-        if (fetched := self._fetched) is not None:
-            records: list[Record] = []
-            for batch in fetched.batches:
-                try:
-                    records += batch.records()
-                except DecodeError as error:
-                    error.path = f"{self.topic}-{self.partition} batch at offset {batch.base_offset}: {error.path}"
-                    raise
-            first = fetched.first_offset
-            # Only the first batch can begin before what was asked for.
-            self._records = (
-                records
-                if not records or records[0].offset >= first
-                else [each for each in records if each.offset >= first]
-            )
+        if self._fetched is not None:
+            self._records = self._fetched.records()
             self._fetched = None
         return self._records
+
+    def commit_soon(self, metadata: str = "") -> None:
+        """Have the group go on behind this batch. Returns at once.
+
+        Of several commits only the highest of each partition is sent, and an older one never after a newer. If the
+        partition was lost meanwhile, the commit is dropped with a line in the log: its next owner reads these records
+        again. Any other failure is raised by the next `commit`, or by the loop.
+
+        Args:
+            metadata: kept with the offset by the coordinator (up to 4,096 bytes by default).
+
+        Raises:
+            LocalProtocolError: the consumer has no group.
+        """
+        tenure = self._must_commit()
+        if why := tenure.over or self._overtaken(tenure):
+            where = f"{self.topic}-{self.partition}"
+            log.warning("a commit is dropped", extra={"partition": where, "offset": self.next_offset, "why": why})
+        else:
+            self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
+
+    async def commit(self, metadata: str = "") -> None:
+        """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
+
+        Raises:
+            CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
+            TimeoutExpired: no answer within `api_timeout`; says what was tried.
+        """
+        tenure = self._must_commit()
+        if why := self._overtaken(tenure):
+            raise CommitFailed(f"not committed: {why}", {(self.topic, self.partition): self.next_offset})
+        self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
+        await self._consumer._settled()
+
+    def _overtaken(self, tenure: Tenure) -> str:
+        return "the consumer went elsewhere after the batch was handed out" if tenure.seeks != self._seeks else ""
+
+    def _must_commit(self) -> Tenure:
+        if self._tenure is None:
+            raise LocalProtocolError("a consumer without a group cannot commit: name one, as in group='billing'")
+        return self._tenure
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -72,88 +166,364 @@ class Consumer:
         async for batch in consumer:
             for record in batch:
                 handle(record)
+            batch.commit_soon()
 
-    Only this loop may wait for ever, for records that nobody sends; partitions that cannot be read are reported in the
-    log, or raised where no waiting helps. When the block is entered, all positions are known: ``start="end"`` means the
-    end at that moment.
+    Without a group all positions are known when the block is entered: ``start="end"`` means the end at that moment. In
+    a group the partitions come, and go, while the loop runs.
+
+    Left normally, the block tells the listener that everything is revoked, waits until what was asked to be committed
+    is, and leaves the group. Left by an error or a cancellation it does so for a moment only, and tells the listener
+    that everything is lost. The batch in hand is not committed by itself.
     """
 
     def __init__(
         self,
         driver: TrioDriver,
-        topics: Sequence[str],
-        assignment: Mapping[TopicPartition, Start],
-        start: Start,
-        reset: Time | None,
-        isolation: int,
+        options: ConsumerOptions,
+        fetcher: Callable[[], FetcherMachine],
+        assignment: Mapping[TopicPartition, Start | None],
+        listener: RebalanceListener | None,
+        interceptors: Sequence[ConsumerInterceptor],
     ) -> None:
-        self._driver, self._topics, self._assignment, self._start = driver, topics, dict(assignment), start
-        self._machine = FetcherMachine(driver.core, isolation=isolation, reset=reset)
+        self._driver, self._options, self._assignment, self._listener = driver, options, dict(assignment), listener
+        self._interceptors, self._fetcher = tuple(interceptors), fetcher
+        self._entered: ConsumerMachine | None = None
+        self._unwatch: Callable[[], None] = lambda: None
+        self._task: trio.lowlevel.Task | None = None
+        """Who took the last batch."""
+
+    @property
+    def _machine(self) -> ConsumerMachine:
+        if self._entered is None:
+            raise LocalProtocolError(
+                "the consumer was not opened: use it as `async with client.consumer(...) as consumer`"
+            )
+        return self._entered
 
     async def __aenter__(self) -> Self:
-        core: ClientCore = self._driver.core
+        if self._entered is not None:
+            raise LocalProtocolError("a consumer is opened once: make another one with client.consumer(...)")
+        core = self._driver.core
+        machine = ConsumerMachine(core, self._options, self._fetcher(), self._report_slow, self._tell_commit)
+        self._entered = machine
         try:
-            for name in self._topics or sorted({topic for topic, _ in self._assignment}):
-                topic = await self._driver.call(lambda now, name=name: core.topic(name, now))  # type: ignore[misc]
-                if self._topics:
-                    self._assignment |= {(name, partition): self._start for partition in topic.partitions}
-            self._machine.assign(self._assignment, trio.current_time())
-            self._machine.follow(self._topics)
-            await self._resolve()
+            names = self._options.topics or sorted({topic for topic, _ in self._assignment})
+            topics = [core.topic(name, trio.current_time()) for name in names]  # all at once: they may be thousands
+            await self._driver.call(lambda now: all_of(topics))
+            for topic in topics:
+                self._check_partitions(topic.result())
+            if self._assignment:
+                await self._driver.call(lambda now: machine.assign(self._assignment, now))
+            else:
+                machine.begin(trio.current_time())
+                self._driver.step()
+            if machine.membership is None:
+                await self._driver.call(lambda now: machine.fetcher.resolve(now))
         except BaseException:
-            self._machine.close()
+            machine.close(trio.current_time())
             raise
+        self._task = trio.lowlevel.current_task()
+        if self._options.member is not None:
+            self._unwatch = self._driver.watch(self._options.member.session_timeout * BLOCKED, self._report_blocked)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._machine.close()
-        self._driver.nudge()
+        machine = self._machine
+        try:
+            if error is None:
+                with trio.move_on_after(self._driver.core.options.api_timeout) as scope:
+                    await self._leave()
+                if scope.cancelled_caught:
+                    told = "; ".join(machine.explain(trio.current_time()))
+                    raise TimeoutExpired(f"the consumer could not finish in time: {told}")
+            else:
+                await self._leave_at_once(error)
+        except trio.Cancelled as cancelled:
+            await self._leave_at_once(cancelled)
+            raise
+        finally:
+            self._unwatch()
+            machine.close(trio.current_time())  # which says good-bye to the group, if nothing else could
+            self._driver.step()
+
+    def _check_partitions(self, topic: Topic) -> None:
+        for name, partition in self._assignment:
+            if name == topic.name and partition not in topic.partitions:
+                has = f"{name!r} has partitions 0 to {len(topic.partitions) - 1}"
+                raise UnknownTopicOrPartition(f"{has}, not {partition!r}")
+
+    async def _leave(self) -> None:
+        """As if everything were revoked; then say good-bye."""
+        machine = self._machine
+        machine.commit_done(trio.current_time())
+        failed: OttlaError | None = None
+        if machine.received and self._listener is not None:
+            await self._listener.revoked(machine.received)
+        try:
+            await self._settled()
+        except (CommitFailed, TimeoutExpired) as error:
+            failed = error
+        await self._driver.call(machine.stop)
+        if failed is not None:
+            raise failed
+
+    async def _leave_at_once(self, error: BaseException) -> None:
+        """Half of the time for the commits, the other for the good-bye and the listener."""
+        machine = self._machine
+        if self._driver.core.closed:
+            return
+        with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
+            try:
+                machine.commit_done(trio.current_time())
+                await self._settled()
+            except OttlaError as failed:
+                error.add_note(f"ottla: {failed}")
+        with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
+            await self._driver.call(machine.stop)
+        if machine.received and self._listener is not None:
+            with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
+                await self._listener.lost(machine.received)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Batch:
-        """The next batch of some partition; waits until there is one.
+        """The next batch of some partition; waits until there is one. The batch before it counts as done.
 
         Raises:
             OffsetOutOfRange: a position is outside the log, and ``reset`` is ``"error"``.
-            UnknownTopicOrPartition, CorruptMessage, TopicAuthorizationFailed, …: a partition cannot be read on.
+            FencedInstanceId, GroupAuthorizationFailed, InconsistentGroupProtocol, …: the group refuses this member.
+            CommitFailed: a commit that nobody awaited was refused.
+            UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
         """
+        machine = self._machine
+        self._refuse_another_loop()
         while True:
-            if self._machine.closed:
-                raise Closed("the consumer is closed")
+            if machine.closed or machine.fetcher.closed:
+                raise Closed("the consumer is closed, or its client is")
             # Cancelled before a batch is taken, or not at all: what is taken counts as read.
             await trio.lowlevel.checkpoint_if_cancelled()
-            fetched = self._machine.take()
-            if fetched is not None:
+            now = trio.current_time()
+            machine.idle(now)
+            machine.finish()
+            if (news := machine.next_step()) is not None:
+                await self._follow(*news)
+                continue
+            taken = machine.take(now)
+            if taken is not None:
                 self._driver.nudge()
+                self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.cancel_shielded_checkpoint()
-                return Batch(fetched)
-            await self._driver.call(lambda now: self._machine.wait())
+                batch = Batch(*taken, self)
+                for each in self._interceptors:
+                    _guarded(partial(each.on_consume, batch))
+                return batch
+            await self._driver.call(lambda now: machine.wait())
+
+    def _refuse_another_loop(self) -> None:
+        """Who asks for a batch says that the one before is done: only who has it can say so."""
+        holder = self._task
+        if self._options.group is None or holder is None or holder is trio.lowlevel.current_task():
+            return
+        if self._machine.in_hand and getattr(holder.coro, "cr_frame", None) is not None:
+            raise LocalProtocolError(
+                f"task {holder.name!r} has a batch of this consumer in hand: read it in one task, and in parallel with "
+                "several consumers of the group"
+            )
+
+    async def _follow(self, step: Step, places: tuple[TopicPartition, ...]) -> None:
+        """Do what the group asks for, or tell what it did. Told again if the telling is cancelled."""
+        machine, listener = self._machine, self._listener if places else None
+        machine.busy(trio.current_time())
+        failed: CommitFailed | None = None
+        match step:
+            case Receive():
+                if listener is not None:
+                    await listener.assigned(places)
+            case Revoke():
+                machine.commit_done(trio.current_time())
+                if listener is not None:
+                    await listener.revoked(places)
+                try:
+                    await self._settled()
+                except TimeoutExpired as error:
+                    log.error("partitions are given up with offsets that are not committed", extra={"why": str(error)})
+                except CommitFailed as error:
+                    failed = error
+            case Lose():
+                if listener is not None:
+                    await listener.lost(places)
+        machine.done_with(step, places, trio.current_time())
+        self._driver.step()
+        if failed is not None and failed.cause is not None:
+            raise failed
+
+    def _tell_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        for each in self._interceptors:
+            _guarded(partial(each.on_commit, offsets))
+
+    def _report_slow(self, seconds: float) -> None:
+        """A batch is in hand for long: say where its handler stands, while the group still waits."""
+        member = self._options.member
+        log.warning(
+            "a batch is handled for so long that the group is about to give its partitions to others",
+            extra={
+                "group": self._options.group,
+                "seconds": round(seconds, 1),
+                "max_poll_interval": member.max_poll_interval if member else None,
+                "handler": _where(self._task),
+            },
+        )
+
+    def _report_blocked(self, seconds: float, stack: str) -> None:
+        """Called from a thread: nothing of trio runs, so no heartbeat goes out."""
+        log.error(
+            "code that does not await keeps the trio loop from sending heartbeats: do it in trio.to_thread.run_sync",
+            extra={"group": self._options.group, "seconds": round(seconds, 1), "handler": stack},
+        )
+
+    # -- places ------------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read, sorted."""
-        return self._machine.assignment
+        return self._machine.fetcher.assignment
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset of the next record that the loop gets from the partition."""
-        position = self._machine.position((topic, partition))
+        """The offset of the next record that the loop gets from the partition.
+
+        Raises:
+            LocalProtocolError: it is not assigned to this consumer, or is being looked up.
+        """
+        self._must_own([(topic, partition)])
+        position = self._machine.fetcher.position((topic, partition))
         if position is None:
             raise LocalProtocolError(f"the position of {topic}-{partition} is being looked up: await seek first")
         return position
 
+    @property
+    def lag(self) -> dict[TopicPartition, int | None]:
+        """Per partition, how many offsets the loop is behind the end that it may read; ``None`` while unknown."""
+        fetcher = self._machine.fetcher
+        return {place: fetcher.lag(place) for place in fetcher.assignment}
+
     async def seek(self, places: Mapping[TopicPartition, Where]) -> None:
-        """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime or an offset.
+        """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
 
-        Returns once the offsets are known.
+        Returns once the offsets are known. Commits follow, also backwards: a seek says that this is meant.
+
+        Raises:
+            LocalProtocolError: a partition is not assigned to this consumer.
         """
-        self._machine.assign({place: start_at(where) for place, where in places.items()}, trio.current_time())
-        await self._resolve()
+        starts = {place: start_at(where) for place, where in places.items()}
+        self._machine.seek(starts, trio.current_time())
+        await self._driver.call(lambda now: self._machine.fetcher.resolve(now, starts))
 
-    async def _resolve(self) -> None:
-        while not self._machine.resolved:
-            await self._driver.call(lambda now: self._machine.moved())
-        self._machine.raise_errors()
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these partitions until `resume`; they stay this consumer's.
+
+        Raises:
+            LocalProtocolError: one is not assigned to this consumer.
+        """
+        self._machine.fetcher.pause(self._must_own(places))
+        self._driver.step()
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Go on with paused partitions; errors as `pause`."""
+        self._machine.fetcher.resume(self._must_own(places))
+        self._driver.step()
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused, sorted."""
+        return self._machine.fetcher.paused
+
+    def _must_own(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        owned = self._machine.fetcher.places
+        asked = list(places)
+        for place in asked:
+            if place not in owned:
+                raise LocalProtocolError(f"{place!r} is not assigned to this consumer, which has {self.assignment}")
+        return asked
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
+        """Have the group go on behind every batch handed out so far, the one in hand included; or at ``offsets``.
+
+        Returns at once; see `Batch.commit_soon`.
+
+        Raises:
+            LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
+                than one that was committed already: to go back, seek there first.
+        """
+        given = {
+            place: each if isinstance(each, CommittedOffset) else CommittedOffset(each)
+            for place, each in (offsets or {}).items()
+        }
+        now = trio.current_time()
+        if offsets is None:
+            self._machine.commit(self._machine.positions(), now)
+        else:
+            self._machine.commit(given, now, exactly=True)
+        self._driver.nudge()
+
+    async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
+        """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
+
+        Raises:
+            CommitFailed: a partition was lost, or the coordinator refused.
+            TimeoutExpired: no answer within `api_timeout`; says what was tried.
+        """
+        self.commit_soon(offsets)
+        await self._settled()
+
+    async def committed(
+        self, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Where the group stands, of these partitions or of all that are assigned; ``None``: it never committed.
+
+        Raises:
+            LocalProtocolError: the consumer has no group.
+            TimeoutExpired: no answer within `api_timeout`.
+        """
+        if self._options.group is None:
+            raise LocalProtocolError(
+                "a consumer without a group has committed nothing: name one, as in group='billing'"
+            )
+        group, asked = self._options.group, list(self.assignment if places is None else places)
+        core = self._driver.core
+        found = await self._driver.call(lambda now: calls.committed(core, {group: asked}, now, stable=True))
+        return {place: found[group].get(place) for place in asked}
+
+    def _commit(self, offsets: Mapping[Tenure, CommittedOffset]) -> None:
+        self._machine.group_commits.commit(offsets, trio.current_time())
+        self._driver.nudge()
+
+    async def _settled(self) -> None:
+        commits = self._machine.commits
+        if commits is not None:
+            await self._driver.call(commits.settled)
+            commits.raise_failures()
+
+
+def _guarded(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:  # the user's own code, which must not keep records and commits from anybody
+        log.exception("an interceptor raised")
+
+
+def _where(task: trio.lowlevel.Task | None) -> str:
+    """Where a task stands: the innermost line of its own code, and how it got there."""
+    places: list[str] = []
+    coroutine: Any = task.coro if task is not None else None
+    while coroutine is not None and (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        if "/trio/" not in frame.f_code.co_filename:
+            places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+        coroutine = coroutine.cr_await
+    return " > ".join(places[-3:]) or "unknown"

@@ -1,14 +1,14 @@
 """Places in a partition, as users name them."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
-from ottla.sdk.machines.fetcher import Offset, Start, Time
+from ottla.sdk.machines.positions import Ago, Offset, Start, Time
 
-Where = Literal["beginning", "end"] | datetime | int
-"""Its beginning, its end, the first record at or after a time, or an offset."""
+Where = Literal["beginning", "end"] | datetime | timedelta | int
+"""Its beginning, its end, the first record at or after a time, or since so long ago, or an offset."""
 
 
 def start_at(where: Where) -> Start:
@@ -22,6 +22,17 @@ def start_at(where: Where) -> Start:
             if where.tzinfo is None:
                 raise LocalProtocolError(f"{where!r} has no time zone: say which, as in datetime.now(timezone.utc)")
             return Time(int(where.timestamp() * 1000))
+        case timedelta():
+            if where < timedelta(0):
+                raise LocalProtocolError(f"{where!r} lies in the future: how long ago is a positive timedelta")
+            return Ago(where.total_seconds())
         case int() if where >= 0 and not isinstance(where, bool):
             return Offset(where)
-    raise LocalProtocolError(f"{where!r} is no place in a partition: 'beginning', 'end', a datetime or an offset")
+    places = "'beginning', 'end', a datetime, a timedelta (so long ago) or an offset"
+    raise LocalProtocolError(f"{where!r} is no place in a partition: {places}")
+
+
+def place_at(where: Where, wall: float) -> Offset | Time:
+    """As `start_at`, where what is so long ago counts from ``wall``, in seconds since 1970."""
+    start = start_at(where)
+    return Time(int((wall - start.seconds) * 1000)) if isinstance(start, Ago) else start

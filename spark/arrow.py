@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
+from ottla.codec.message_sets import Message
 from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
 from ottla.spark.offsets import OffsetRange
@@ -63,7 +64,7 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 def arrow_batches(
-    fetched: Iterable[tuple[OffsetRange, RecordBatch]], *, include_headers: bool
+    fetched: Iterable[tuple[OffsetRange, RecordBatch | Message]], *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``fetched`` that lie in their range, control records left out.
 
@@ -92,12 +93,12 @@ class _Rows:
         self.origins: list[tuple[str, int, int, int]] = []
         """Topic, partition, timestamp type and count of each part."""
 
-    def add(self, wanted: OffsetRange, batch: RecordBatch) -> None:
+    def add(self, wanted: OffsetRange, batch: RecordBatch | Message) -> None:
         """Take the records of ``batch`` with an offset in ``wanted``."""
         try:
             records = batch.records().between(wanted.start, wanted.end)
         except DecodeError as error:
-            error.path = f"{wanted.topic}-{wanted.partition}, batch at offset {batch.base_offset}: {error.path}"
+            error.within = f"{wanted.topic}-{wanted.partition}, {error.within}"
             raise
         self.count += len(records)
         self.bytes += records.size

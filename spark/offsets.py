@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.message_sets import Message
 from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss
 
@@ -34,7 +35,9 @@ class Client(Protocol):
     def topics(self) -> Sequence[str]: ...
     def partitions(self, topics: Sequence[str]) -> Mapping[str, int]: ...
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
-    def fetch(self, topic: str, partition: int, start: int, end: int) -> Generator[RecordBatch, None, None]: ...
+    def fetch(
+        self, topic: str, partition: int, start: int, end: int
+    ) -> Generator[RecordBatch | Message, None, None]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.message_sets import Message
 from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.sdk import mdns
@@ -138,7 +139,7 @@ def _partitions_of(client: Client, source: tuple[str, ...] | frozenset[TopicPart
 
 def _fetch_all(
     client: Client, ranges: tuple[OffsetRange, ...], fail_on_data_loss: bool
-) -> Generator[tuple[OffsetRange, RecordBatch], None, None]:
+) -> Generator[tuple[OffsetRange, RecordBatch | Message], None, None]:
     """The batches of each range in turn; what was deleted meanwhile is an error, or passed over."""
     for wanted in ranges:
         while wanted.start < wanted.end:

@@ -1,17 +1,27 @@
-"""Run the gates of the Makefile named as arguments, one after the other, and print what each took.
+"""Run the gates of the Makefile named as arguments, and print what each took.
+
+    gates.py lint types quick -- slow -- pure python3.12
+
+First ``lint types quick``, one after the other; if all is well, at once ``slow`` and ``pure python3.12``, as two cores
+allow. The output of all but the first of these lanes is printed when the lane has ended.
 
 A gate ``python3.12`` is the quick tests of all that stands on the codec on another Python, in a virtual environment of
 its own (``.venv-3.12``): `make other`. A Python that is not on the machine is said to be missing, and fails nothing.
 
-Stops at the first gate that fails and exits with its code; the table is printed either way.
+A lane stops at its first gate that fails, and the exit code is that of the first failure; the table is printed either
+way.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
+from typing import IO
 
 RUNNING = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -27,7 +37,7 @@ def interpreter(name: str) -> str | None:
     return None
 
 
-def run(gate: str) -> tuple[int, str]:
+def run(gate: str, output: IO[str] | None) -> tuple[int, str]:
     """Run one gate; returns its exit code, and in a word how it went."""
     command = ["make", "--no-print-directory"]
     if gate == RUNNING:
@@ -38,21 +48,49 @@ def run(gate: str) -> tuple[int, str]:
         command += ["other", f"PYTHON={path}", f"VENV=.venv-{gate.removeprefix('python')}"]
     else:
         return 0, "not on this machine: not tested"
-    print(f"\n── {gate} ──", flush=True)
-    code = subprocess.run(command).returncode
+    print(f"\n── {gate} ──", flush=True, file=output)
+    code = subprocess.run(command, stdout=output, stderr=output and subprocess.STDOUT).returncode
     return code, "FAILED" if code else "ok"
 
 
-def main(gates: list[str]) -> int:
-    """Run ``gates``; returns the exit code of the first that failed, or 0."""
-    rows: list[str] = []
-    code = 0
-    for gate in gates:
-        start = time.monotonic()
-        code, how = run(gate) if not code else (code, "not run")
-        rows.append(f"  {gate:<10} {(time.monotonic() - start) / 60:7.2f}  {how}")
+class Lane:
+    """Gates that run one after the other; ``output`` is a file, or ``None`` for what is seen at once."""
+
+    def __init__(self, gates: list[str], output: IO[str] | None = None) -> None:
+        self.gates, self.output = gates, output
+        self.code = 0
+        self.rows: list[str] = []
+
+    def run(self) -> None:
+        for gate in self.gates:
+            start = time.monotonic()
+            how = "not run"
+            if not self.code:
+                self.code, how = run(gate, self.output)
+            self.rows.append(f"  {gate:<10} {(time.monotonic() - start) / 60:7.2f}  {how}")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the gates; returns the exit code of the first that failed, or 0."""
+    first, *rest = [text.split() for text in " ".join(arguments).split("--")]
+    lanes = [Lane(first)]
+    lanes[0].run()
+    if rest and not lanes[0].code:
+        with contextlib.ExitStack() as files:
+            beside = [Lane(gates, files.enter_context(tempfile.TemporaryFile("w+"))) for gates in rest[1:]]
+            lanes += [Lane(rest[0]), *beside]
+            threads = [threading.Thread(target=lane.run) for lane in lanes[1:]]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for lane in beside:
+                assert lane.output is not None
+                lane.output.seek(0)
+                shutil.copyfileobj(lane.output, sys.stdout)
+    rows = [row for lane in lanes for row in lane.rows]
     print("\n  gate       minutes", *rows, sep="\n", flush=True)
-    return code
+    return next((lane.code for lane in lanes if lane.code), 0)
 
 
 if __name__ == "__main__":

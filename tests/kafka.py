@@ -7,8 +7,9 @@ Rules of this file:
 - Who has no JDK or Maven sees a skip with its reason; in CI a missing peer is a failure.
 - Nothing here uses ottla: it must not hide a mistake of ours.
 
-Fixtures: `kafka` is one node, `kafka_cluster` three. `OTTLA_TEST_KAFKA=host:port` names a broker that already runs,
-to be used in place of the one node; tests that kill nodes are then skipped.
+Fixtures: `kafka` is one node, `kafka_cluster` three, `old_kafka` one of each release in `OLD` (about which `Release`
+knows what each needs on a JDK of today). `OTTLA_TEST_KAFKA=host:port` names a broker that already runs, to be used in
+place of the one node; tests that kill nodes are then skipped.
 """
 
 import atexit
@@ -30,20 +31,57 @@ from typing import NoReturn
 import pytest
 
 VERSION = "4.3.1"
-ARTIFACTS = (
-    f"org.apache.kafka:kafka_2.13:{VERSION}",
-    f"org.apache.kafka:kafka-tools:{VERSION}",
-    "org.slf4j:slf4j-simple:1.7.36",
-)
 MAVENS_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 CACHE = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
 HOST = "127.0.0.1"
 CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
 START_SECONDS = 90.0
 """How long brokers may take to start; three nodes need nine seconds on two idle cores."""
+ZOOKEEPER_SESSION_SECONDS = 4
 
 _PORTS = range(15_000, 32_000)
 """Below the ports that systems give to outgoing connections, so that one found free is still free seconds later."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A version of Kafka, and what it takes to run it."""
+
+    version: str
+    artifacts: tuple[str, ...]
+    """``group:name:version``; what they depend on comes with them."""
+    zookeeper: bool = False
+    """Whether it runs on ZooKeeper, which is among its artifacts."""
+    flags: tuple[str, ...] = ()
+    """For the JVM: old versions reach into what a JDK since 16 keeps closed."""
+
+    @property
+    def home(self) -> Path:
+        return CACHE / "apache-kafka" / self.version
+
+
+def _kafka(version: str, *others: str, scala: str = "2.13") -> tuple[str, ...]:
+    return f"org.apache.kafka:kafka_{scala}:{version}", *others
+
+
+NOW = Release(VERSION, _kafka(VERSION, f"org.apache.kafka:kafka-tools:{VERSION}", "org.slf4j:slf4j-simple:1.7.36"))
+_LOG4J = "org.slf4j:slf4j-reload4j:1.7.36"
+"""Before 4.0 a broker does not start without the classes of Log4j 1."""
+_NO_LONGER_IN_THE_JDK = "javax.xml.bind:jaxb-api:2.3.1"
+OLD = {
+    "0.10": Release(
+        "0.10.2.2",
+        _kafka("0.10.2.2", _LOG4J, _NO_LONGER_IN_THE_JDK, scala="2.11"),
+        zookeeper=True,
+        flags=(
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+        ),
+    ),
+    "2.8": Release("2.8.2", _kafka("2.8.2", _LOG4J), zookeeper=True),
+    "3.9": Release("3.9.2", _kafka("3.9.2", _LOG4J), zookeeper=True),
+}
 
 
 def absent(reason: str) -> NoReturn:
@@ -70,9 +108,9 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
 
 
-def classpath() -> str:
-    """The class path of Kafka's brokers, tools and Java clients; downloads the jars the first time (65 MB)."""
-    home = CACHE / "apache-kafka" / VERSION
+def classpath(release: Release = NOW) -> str:
+    """The class path of Kafka's brokers, tools and Java clients; downloads the jars the first time (15 to 65 MB)."""
+    home = release.home
     libs = home / "libs"
     if libs.exists():
         return f"{libs}/*"
@@ -83,7 +121,7 @@ def classpath() -> str:
                 "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
                     *artifact.split(":")
                 )
-                for artifact in ARTIFACTS
+                for artifact in release.artifacts
             )
             (home / "pom.xml").write_text(
                 "<project><modelVersion>4.0.0</modelVersion>"
@@ -124,24 +162,59 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
-def java(main: str, *args: str | Path, log: str = "warn", heap: str = "256m", classes: Path | None = None) -> list[str]:
+def java(
+    main: str,
+    *args: str | Path,
+    log: str = "warn",
+    heap: str = "256m",
+    classes: Path | None = None,
+    release: Release = NOW,
+) -> list[str]:
     """The command that runs a class of Kafka's, or one compiled into the folder ``classes``."""
     return [
         need("java", "a JDK, 17 or newer"),
         f"-Xmx{heap}",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
+        *release.flags,
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log}",
+        *([f"-Dlog4j.configuration={_log4j(log)}"] if _LOG4J in release.artifacts else []),
         "-cp",
-        f"{classes}:{classpath()}" if classes else classpath(),
+        f"{classes}:{classpath(release)}" if classes else classpath(release),
         main,
         *map(str, args),
     ]
 
 
+def _log4j(level: str) -> str:
+    """The address of a configuration for Log4j that writes to standard output from a level on."""
+    path = CACHE / f"log4j-{level}.properties"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f"log4j.rootLogger={level.upper()}, out\n"
+            "log4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+            "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
+            "log4j.appender.out.layout.ConversionPattern=%p %c %m%n\n"
+        )
+    return path.as_uri()
+
+
+def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a program that belongs to a cluster; what it says is appended to a file."""
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # or Ctrl-C would end it before the tests that still use it
+        )
+
+
 @dataclass
 class Node:
-    """One broker that is its own controller: where it listens, and the process that runs it."""
+    """One broker: where it listens, and the process that runs it. Since 4.0 it is its own controller."""
 
     id: int
     port: int
@@ -149,6 +222,8 @@ class Node:
     relayed_port: int
     relay_port: int
     home: Path
+    release: Release = NOW
+    heap: str = "512m"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -156,14 +231,8 @@ class Node:
         return self.home / "broker.log"
 
     def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                java("kafka.Kafka", self.home / "server.properties", log="info", heap="512m"),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # or Ctrl-C would end it before the tests that still use it
-            )
+        settings = self.home / "server.properties"
+        self.process = _spawn(java("kafka.Kafka", settings, log="info", heap=self.heap, release=self.release), self.log)
 
     def end(self) -> None:
         """End the process for good; quick, because nobody needs the data."""
@@ -196,6 +265,8 @@ class ApacheKafka:
     """``host:port`` of every node, comma-separated."""
     nodes: list[Node] = field(default_factory=list)
     """Empty when the broker is not ours (`OTTLA_TEST_KAFKA`)."""
+    release: Release = NOW
+    zookeeper: subprocess.Popen[bytes] | None = None
 
     def _node(self, node: int) -> Node:
         if not self.nodes:
@@ -214,6 +285,8 @@ class ApacheKafka:
     def revive(self, node: int = 0) -> None:
         """Start a node again after `kill`, on its data, and wait until the cluster is whole."""
         assert self._node(node).process is None, f"node {node} runs"
+        if self.release.zookeeper:
+            time.sleep(ZOOKEEPER_SESSION_SECONDS + 1)  # until then the killed one counts as running
         self.nodes[node].start()
         self.await_nodes()
 
@@ -242,67 +315,96 @@ class ApacheKafka:
         return HOST, self._node(node).relay_port
 
     def run(self, main: str, *args: str | Path, timeout: float = 60.0) -> str:
-        """As the function `run`."""
-        return run(main, *args, timeout=timeout)
+        """As the function `run`, with the classes of this release."""
+        return run(main, *args, timeout=timeout, release=self.release)
 
     def stop(self) -> None:
         """End every node; logs stay in the session's temporary folder, data does not."""
         for node in self.nodes:
             node.end()
             shutil.rmtree(node.home / "data", ignore_errors=True)
+        if self.zookeeper is not None:
+            self.zookeeper.kill()
+            self.zookeeper.wait()
+            self.zookeeper = None
 
 
-def run(main: str, *args: str | Path, timeout: float = 60.0) -> str:
+def run(main: str, *args: str | Path, timeout: float = 60.0, release: Release = NOW) -> str:
     """What a class of Kafka's prints, such as ``org.apache.kafka.tools.DumpLogSegments``.
 
     Raises:
         AssertionError: its exit code is not 0; the message is what it said.
         subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
     """
-    done = subprocess.run(java(main, *args), capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(java(main, *args, release=release), capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
         raise AssertionError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def start(home: Path, count: int, settings: Mapping[str, str] | None = None) -> ApacheKafka:
+def start(
+    home: Path,
+    count: int,
+    settings: Mapping[str, str] | None = None,
+    release: Release = NOW,
+    heap: str = "512m",
+) -> ApacheKafka:
     """Start ``count`` nodes below the folder ``home``, and wait until they form a cluster.
 
-    ``settings`` are added to each node's server.properties. The caller stops what this returns.
+    ``settings`` are added to each node's server.properties; ``heap`` bounds each JVM's. The caller stops what this
+    returns.
     """
-    ports = iter(free_ports(4 * count))
-    nodes = [Node(i, next(ports), next(ports), next(ports), next(ports), home / f"node{i}") for i in range(count)]
-    voters = ",".join(f"{node.id}@{HOST}:{node.controller_port}" for node in nodes)
+    zookeeper_port, *ports = free_ports(1 + 4 * count)
+    each = iter(ports)
+    nodes = [
+        Node(i, next(each), next(each), next(each), next(each), home / f"node{i}", release, heap) for i in range(count)
+    ]
     for node in nodes:
         node.home.mkdir(parents=True)
-        lines = _properties(node, voters, min(3, count)) | dict(settings or {})
+        lines = _properties(node, min(3, count))
+        lines |= _on_zookeeper(node, zookeeper_port) if release.zookeeper else _on_kraft(node, nodes)
+        lines |= settings or {}
         (node.home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    formatting = [subprocess.Popen(_format_command(node), stdout=subprocess.DEVNULL) for node in nodes]
-    for node, process in zip(nodes, formatting, strict=True):
-        if process.wait(timeout=START_SECONDS) != 0:
-            raise RuntimeError(f"Kafka's StorageTool could not format the data folder of node {node.id}")
-    kafka = ApacheKafka(",".join(f"{HOST}:{node.port}" for node in nodes), nodes)
+    kafka = ApacheKafka(",".join(f"{HOST}:{node.port}" for node in nodes), nodes, release)
     atexit.register(kafka.stop)
+    if release.zookeeper:
+        kafka.zookeeper = _start_zookeeper(home, zookeeper_port, release)
+    else:
+        _format(nodes)
     for node in nodes:
         node.start()
     kafka.await_nodes()
     return kafka
 
 
-def _format_command(node: Node) -> list[str]:
-    return java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", node.home / "server.properties")
+def _start_zookeeper(home: Path, port: int, release: Release) -> subprocess.Popen[bytes]:
+    """Brokers wait for it by themselves."""
+    settings = home / "zookeeper.properties"
+    settings.write_text(
+        f"dataDir={home}/zookeeper\nclientPort={port}\nclientPortAddress={HOST}\n"
+        "admin.enableServer=false\nmaxClientCnxns=0\ntickTime=500\n"
+    )
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    return _spawn(java(main, settings, log="info", release=release), home / "zookeeper.log")
 
 
-def _properties(node: Node, voters: str, replicas: int) -> dict[str, str]:
+def _format(nodes: list[Node]) -> None:
+    """Make the data folders of nodes without ZooKeeper."""
+    commands = [
+        java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", node.home / "server.properties")
+        for node in nodes
+    ]
+    formatting = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    for node, process in zip(nodes, formatting, strict=True):
+        if process.wait(timeout=START_SECONDS) != 0:
+            raise RuntimeError(f"Kafka's StorageTool could not format the data folder of node {node.id}")
+
+
+def _properties(node: Node, replicas: int) -> dict[str, str]:
     return {
-        "process.roles": "broker,controller",
-        "node.id": str(node.id),
-        "controller.quorum.voters": voters,
-        "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,RELAYED:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relayed_port},"
-        f"CONTROLLER://{HOST}:{node.controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,RELAYED:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relayed_port}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relay_port}",
         "log.dirs": str(node.home / "data"),
         "default.replication.factor": str(replicas),
@@ -311,13 +413,35 @@ def _properties(node: Node, voters: str, replicas: int) -> dict[str, str]:
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "5",
-        "share.coordinator.state.topic.replication.factor": str(replicas),
-        "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         "log.retention.hours": "-1",
+    }
+
+
+def _on_kraft(node: Node, nodes: list[Node]) -> dict[str, str]:
+    replicas = str(min(3, len(nodes)))
+    common = _properties(node, min(3, len(nodes)))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.voters": ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": f"{common['listener.security.protocol.map']},CONTROLLER:PLAINTEXT",
+        "listeners": f"{common['listeners']},CONTROLLER://{HOST}:{node.controller_port}",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": "1",
         # A killed node should be missed soon: a test waits for it.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def _on_zookeeper(node: Node, port: int) -> dict[str, str]:
+    return {
+        "broker.id": str(node.id),
+        "zookeeper.connect": f"{HOST}:{port}",
+        "zookeeper.session.timeout.ms": str(ZOOKEEPER_SESSION_SECONDS * 1000),
+        "delete.topic.enable": "true",  # the default since 1.0
     }
 
 
@@ -326,11 +450,11 @@ def _tail(log: Path, lines: int = 15) -> str:
 
 
 def _session(
-    tmp_path_factory: pytest.TempPathFactory, name: str, count: int, attempts: int = 3
+    tmp_path_factory: pytest.TempPathFactory, name: str, count: int, release: Release = NOW, attempts: int = 3
 ) -> Iterator[ApacheKafka]:
     for attempt in range(1, attempts + 1):
         try:
-            kafka = start(tmp_path_factory.mktemp(name), count)
+            kafka = start(tmp_path_factory.mktemp(name), count, release=release)
             break
         except RuntimeError as error:
             # Another process took a port between our look and Kafka's bind.
@@ -355,3 +479,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     """Apache Kafka on three nodes; a test that kills one must revive it."""
     yield from _session(tmp_path_factory, "kafka-cluster", 3)
+
+
+@pytest.fixture(scope="module", params=OLD)
+def old_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka on one node, one release after the other."""
+    yield from _session(tmp_path_factory, f"kafka-{request.param}", 1, OLD[request.param])

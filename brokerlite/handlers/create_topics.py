@@ -9,7 +9,7 @@ Source: ReplicationControlManager.java (createTopics).
 from collections import Counter
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONFIGS
+from ottla.brokerlite.machines.topics import CONFIGS, INTERNAL
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -24,6 +24,7 @@ from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
+    InvalidTopic,
 )
 
 
@@ -39,6 +40,8 @@ def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twic
     try:
         if twice:
             raise InvalidRequest(f"{asked.name} is named twice")
+        if asked.name in INTERNAL:
+            raise InvalidTopic(f"{asked.name} is the broker's own, which makes it when it needs it")
         partitions = _partitions(broker, asked)
         configs = _configs(asked)
         if validate_only:

@@ -1,44 +1,37 @@
 """Fetch v4-18: batches from an offset on, waiting a while if there is little to read.
 
-Every fetch is answered without a session (id 0, KIP-227 allows it), so each one names all its partitions. v13+: topics
-by id. read_committed equals read_uncommitted, because there are no transactions yet.
+v7+: sessions (KIP-227). v13+: topics by id. read_committed equals read_uncommitted, because there are no transactions
+yet.
 
-Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java, FetchSession.java.
+Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call, Wait
-from ottla.brokerlite.machines.log import LEADER_EPOCH, PartitionLog
+from ottla.brokerlite.machines.fetch_sessions import Answers, Asked, Fetch
+from ottla.brokerlite.machines.log import PartitionLog, check_epoch
 from ottla.codec.apis.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
-from ottla.errors import (
-    BrokerError,
-    FencedLeaderEpoch,
-    FetchSessionIdNotFound,
-    UnknownLeaderEpoch,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
+from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
 """The version from which topics are named by id."""
-_FULL_FETCH_EPOCHS = (0, -1)
-"""Session epochs that ask for everything: a new session, and none."""
 _READ_COMMITTED = 1
 
 
 class _Read(NamedTuple):
     """What one pass over the partitions gave."""
 
-    response: FetchResponse
+    answers: Answers
+    logs: tuple[PartitionLog, ...]
+    """Of the partitions that there are."""
     size: int
     """Bytes of records."""
     final: bool
@@ -47,49 +40,64 @@ class _Read(NamedTuple):
 
 def handle(broker: BrokerCore, call: Call) -> FetchResponse | Wait:
     request: FetchRequest = call.message
-    if request.session_id != 0 or request.session_epoch not in _FULL_FETCH_EPOCHS:
-        return FetchResponse(error_code=FetchSessionIdNotFound.code, responses=())
-    read = _read(broker, call)
+    try:
+        fetch = broker.fetch_sessions.begin(request, call.header.api_version >= BY_ID, call.now)
+    except BrokerError as error:
+        return FetchResponse(error_code=error.code, responses=())
+    read = _read(broker, call, fetch)
     missing = request.min_bytes - read.size
-    logs = tuple(log for _, _, log in _partitions(broker, call) if log is not None)
-    if read.final or missing <= 0 or request.max_wait_ms <= 0 or not logs:
-        return read.response
-    return Wait(call.now + request.max_wait_ms / 1000, logs, missing, lambda: _read(broker, call).response)
+    if read.final or missing <= 0 or request.max_wait_ms <= 0 or not read.logs:
+        return _response(fetch, read)
+    return Wait(
+        call.now + request.max_wait_ms / 1000, read.logs, missing, lambda: _response(fetch, _read(broker, call, fetch))
+    )
 
 
-def _partitions(broker: BrokerCore, call: Call) -> Iterator[tuple[FetchTopic, FetchPartition, PartitionLog | None]]:
-    by_id = call.header.api_version >= BY_ID
-    for topic in call.message.topics:
-        found = broker.topics.by_id.get(topic.topic_id) if by_id else broker.topics.by_name.get(topic.topic)
-        for partition in topic.partitions:
-            yield topic, partition, found.partition(partition.partition) if found else None
-
-
-def _read(broker: BrokerCore, call: Call) -> _Read:
+def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
     request: FetchRequest = call.message
+    by_id = call.header.api_version >= BY_ID
     limit = min(request.max_bytes, broker.settings.fetch_max_bytes)
     size, final = 0, False
-    answers: dict[int, list[PartitionData]] = {id(topic): [] for topic in request.topics}
-    for topic, asked, log in _partitions(broker, call):
+    answers: list[tuple[Asked, PartitionData]] = []
+    logs: list[PartitionLog] = []
+    for each in fetch.asked:
+        asked = each.partition
+        topic = broker.topics.by_id.get(each.topic_id) if by_id else broker.topics.by_name.get(each.topic)
+        log = topic.partition(asked.partition) if topic else None
         try:
             if log is None:
-                raise UnknownTopicId if call.header.api_version >= BY_ID else UnknownTopicOrPartition
-            _check_epoch(asked.current_leader_epoch)
+                raise UnknownTopicId if by_id else UnknownTopicOrPartition
+            logs.append(log)
+            check_epoch(asked.current_leader_epoch)
             room = max(0, min(asked.partition_max_bytes, limit - size))
             records = log.read(asked.fetch_offset, room, at_least_one=size == 0)
             size += len(records)
             final = final or (bool(records) and not log.in_active_segment(asked.fetch_offset))
-            answers[id(topic)].append(_data(asked, log, records, request.isolation_level))
+            answer = _data(asked, log, records, request.isolation_level)
         except BrokerError as error:
             final = True
-            answers[id(topic)].append(
-                PartitionData(partition_index=asked.partition, error_code=error.code, high_watermark=-1, records=b"")
+            answer = PartitionData(
+                partition_index=asked.partition, error_code=error.code, high_watermark=-1, records=b""
             )
-    responses = tuple(
-        FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(answers[id(topic)]))
-        for topic in request.topics
+        answers.append((each, answer))
+    return _Read(answers, tuple(logs), size, final)
+
+
+def _response(fetch: Fetch, read: _Read) -> FetchResponse:
+    try:
+        session_id, told = fetch.tell(read.answers)
+    except BrokerError as error:
+        return FetchResponse(error_code=error.code, responses=())
+    topics: dict[tuple[str, UUID], list[PartitionData]] = {}
+    for asked, answer in told:
+        topics.setdefault((asked.topic, asked.topic_id), []).append(answer)
+    return FetchResponse(
+        session_id=session_id,
+        responses=tuple(
+            FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=tuple(partitions))
+            for (topic, topic_id), partitions in topics.items()
+        ),
     )
-    return _Read(FetchResponse(responses=responses), size, final)
 
 
 def _data(asked: FetchPartition, log: PartitionLog, records: bytes, isolation_level: int) -> PartitionData:
@@ -102,10 +110,3 @@ def _data(asked: FetchPartition, log: PartitionLog, records: bytes, isolation_le
         aborted_transactions=() if isolation_level == _READ_COMMITTED else None,
         records=records,
     )
-
-
-def _check_epoch(epoch: int) -> None:
-    if epoch > LEADER_EPOCH:
-        raise UnknownLeaderEpoch(f"leader epoch {epoch}; this broker's is {LEADER_EPOCH}")
-    if -1 < epoch < LEADER_EPOCH:
-        raise FencedLeaderEpoch(f"leader epoch {epoch}; this broker's is {LEADER_EPOCH}")

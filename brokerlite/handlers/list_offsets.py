@@ -10,7 +10,7 @@ Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetc
 from collections import Counter
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.log import LEADER_EPOCH, PartitionLog
+from ottla.brokerlite.machines.log import LEADER_EPOCH, PartitionLog, check_epoch
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
     LATEST,
@@ -24,10 +24,8 @@ from ottla.codec.apis.list_offsets import (
 from ottla.errors import (
     BrokerError,
     DecodeError,
-    FencedLeaderEpoch,
     InvalidRequest,
     KafkaStorageError,
-    UnknownLeaderEpoch,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -63,13 +61,9 @@ def _answer(
     try:
         if twice:
             raise InvalidRequest("the partition is named twice")
-        topic = broker.topics.by_name.get(name)
-        if topic is None or (log := topic.partition(asked.partition_index)) is None:
+        if (log := broker.topics.partition(name, asked.partition_index)) is None:
             raise UnknownTopicOrPartition
-        if asked.current_leader_epoch > LEADER_EPOCH:
-            raise UnknownLeaderEpoch
-        if -1 < asked.current_leader_epoch < LEADER_EPOCH:
-            raise FencedLeaderEpoch
+        check_epoch(asked.current_leader_epoch)
         if asked.timestamp < 0 and call.header.api_version < _SINCE.get(asked.timestamp, 2**15):
             raise UnsupportedVersion
         timestamp, offset = _find(log, asked.timestamp)

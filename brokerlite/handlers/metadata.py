@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.log import LEADER_EPOCH
-from ottla.brokerlite.machines.topics import Topic, check_name
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, check_name
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -72,6 +72,8 @@ def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Top
     if topic := broker.topics.by_name.get(asked.name):
         return topic
     check_name(asked.name)
+    if asked.name == CONSUMER_OFFSETS and create:
+        return broker.group_log.topic()
     if not create:
         raise UnknownTopicOrPartition(asked.name)
     return broker.create_topic(asked.name, broker.settings.default_partitions, {})
@@ -83,6 +85,7 @@ def _described(broker: BrokerCore, topic: Topic, operations: int) -> MetadataRes
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL,
         partitions=tuple(
             MetadataResponsePartition(
                 error_code=0,

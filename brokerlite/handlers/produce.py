@@ -10,7 +10,7 @@ import logging
 
 from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
 from ottla.brokerlite.machines.log import InvalidRecords
-from ottla.brokerlite.machines.topics import Topic
+from ottla.brokerlite.machines.topics import INTERNAL, Topic
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -22,6 +22,7 @@ from ottla.codec.apis.produce import (
 from ottla.errors import (
     BrokerError,
     InvalidRequiredAcks,
+    InvalidTopic,
     InvalidTxnState,
     NotEnoughReplicas,
     UnknownTopicId,
@@ -71,6 +72,8 @@ def _produce(
         partition = topic.partition(data.index) if topic else None
         if topic is None or partition is None:
             raise UnknownTopicOrPartition
+        if topic.name in INTERNAL:
+            raise InvalidTopic(f"{topic.name} is the broker's own")
         if request.acks == -1 and topic.min_insync_replicas > 1:
             raise NotEnoughReplicas(f"min.insync.replicas is {topic.min_insync_replicas}, and this is the only broker")
         stored = partition.append(data.records, version=version, timestamp=call.timestamp)

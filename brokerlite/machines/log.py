@@ -25,12 +25,14 @@ from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
     DecodeError,
+    FencedLeaderEpoch,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTxnState,
     MessageTooLarge,
     OffsetOutOfRange,
     RecordListTooLarge,
+    UnknownLeaderEpoch,
     UnsupportedCompressionType,
 )
 
@@ -47,6 +49,18 @@ _CRC = slice(17, 21)
 _ATTRIBUTES = slice(21, 23)
 _MAX_TIMESTAMP = slice(35, 43)
 _LOG_APPEND_TIME = 0x08
+
+
+def check_epoch(epoch: int) -> None:
+    """Whether a client that knows this leader epoch (-1: none) may be answered.
+
+    Raises:
+        UnknownLeaderEpoch, FencedLeaderEpoch.
+    """
+    if epoch > LEADER_EPOCH:
+        raise UnknownLeaderEpoch(f"leader epoch {epoch}; this broker's is {LEADER_EPOCH}")
+    if -1 < epoch < LEADER_EPOCH:
+        raise FencedLeaderEpoch(f"leader epoch {epoch}; this broker's is {LEADER_EPOCH}")
 
 
 class Segments(Protocol):
@@ -74,7 +88,14 @@ class Segments(Protocol):
         """
 
     def roll(self, producers: Producers) -> None:
-        """Begin a new active segment at the end offset; keep ``producers`` as they are there."""
+        """Begin a new active segment at the end offset; keep ``producers`` as they are there.
+
+        Raises:
+            KafkaStorageError: the disk refused; the segment goes on.
+        """
+
+    def forget(self, offset: int) -> None:
+        """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
@@ -200,6 +221,19 @@ class PartitionLog:
         if offset == self.end_offset:
             return b""
         return self._segments.read(offset, max_bytes, at_least_one)
+
+    def roll(self) -> None:
+        """Begin a segment.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+        if self._segments.active_size:
+            self._segments.roll(self.producers)
+
+    def forget(self, offset: int) -> None:
+        """Remove the segments that end at ``offset`` or before; it becomes the start offset, if one begins there."""
+        self._segments.forget(offset)
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""

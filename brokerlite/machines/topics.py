@@ -6,6 +6,7 @@ Rules:
 - Every configuration that Kafka knows is taken, kept and described. What would promise something that this broker
   does not do (recompressing, tiering) is refused unless it is the default; `SKIPPED.md` lists what is only kept.
 - A topic is in the storage before anybody hears of it.
+- Partitions only grow in number.
 
 Source: Topic.java, TopicConfig.java, LogConfig.java.
 """
@@ -16,10 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.brokerlite.machines.log import LogSettings, PartitionLog, Segments
 from ottla.brokerlite.machines.producers import Producers
-from ottla.errors import InvalidConfig, InvalidPartitions, InvalidTopic, TopicAlreadyExists
+from ottla.errors import InvalidConfig, InvalidPartitions, InvalidRequest, InvalidTopic, TopicAlreadyExists
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+INTERNAL = frozenset((CONSUMER_OFFSETS,))
+"""Topics that the broker keeps for itself. Clients may read them."""
 
 MAX_NAME = 249
 MAX_PARTITIONS = 10_000
@@ -100,6 +105,9 @@ class Storage(Protocol):
 
     def delete_topic(self, name: str) -> None: ...
 
+    def add_partitions(self, name: str, count: int) -> list[Partition]:
+        """Have ``count`` partitions in all; return the new ones."""
+
     def reserve_producer_ids(self, count: int) -> int:
         """The first of ``count`` producer ids that nobody has had and nobody else will get."""
 
@@ -161,15 +169,41 @@ class Topics:
         for key, value in configs.items():
             check_config(key, value)
 
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Have so many partitions in all.
+
+        Raises:
+            InvalidPartitions, InvalidRequest, KafkaStorageError.
+        """
+        self.check_growth(topic, partitions)
+        first, settings = len(topic.partitions), self._settings(topic.configs)
+        for i, each in enumerate(self._storage.add_partitions(topic.name, partitions), first):
+            topic.partitions.append(PartitionLog(f"{topic.name}-{i}", each.segments, each.producers, settings))
+
+    def check_growth(self, topic: Topic, partitions: int) -> None:
+        """Whether a topic could have so many partitions; raises what `grow` would."""
+        _check_own(topic.name)
+        known = len(topic.partitions)
+        if partitions <= known:
+            raise InvalidPartitions(f"{topic.name} has {known} partitions already, and {partitions} is not more")
+        if partitions > MAX_PARTITIONS:
+            raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
+
     def delete(self, topic: Topic) -> None:
         """Forget a topic, and all its records.
 
         Raises:
+            InvalidRequest: it is the broker's own.
             KafkaStorageError: the disk refused; the topic stays.
         """
+        _check_own(topic.name)
         self._storage.delete_topic(topic.name)
         del self.by_name[topic.name]
         del self.by_id[topic.topic_id]
+
+    def partition(self, name: str, index: int) -> PartitionLog | None:
+        topic = self.by_name.get(name)
+        return None if topic is None else topic.partition(index)
 
     def default(self, key: str) -> str:
         """The value of a configuration that a topic does not set itself."""
@@ -203,6 +237,11 @@ class Topics:
             timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         )
+
+
+def _check_own(name: str) -> None:
+    if name in INTERNAL:
+        raise InvalidRequest(f"{name} is the broker's own")
 
 
 def check_name(name: str) -> None:

@@ -168,6 +168,27 @@ class DataFolder:
                 segments.folder = gone
                 self._chore(partial(shutil.rmtree, gone, ignore_errors=True))
 
+    def add_partitions(self, name: str, count: int) -> list[Partition]:
+        known = self._topics[name]
+        grown = self._new_topic(name, known.stored.topic_id, count, known.stored.configs)
+        first = len(known.partitions)
+        new = grown.partitions[first:]
+        self._topics[name] = _Topic(known.stored, [*known.partitions, *new])
+        try:
+            self._write_state()
+            for segments in new:
+                self._set_aside_if_there(segments.folder)
+                segments.create(known.stored.topic_id)
+        except OSError as error:
+            self._topics[name] = known
+            for segments in new:
+                shutil.rmtree(segments.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # the first error says it; an empty partition more is no harm
+                self._write_state()
+            raise self._refused(f"add partitions to {name}", error) from error
+        known.stored.partitions.extend(grown.stored.partitions[first:])
+        return known.stored.partitions[first:]
+
     def reserve_producer_ids(self, count: int) -> int:
         first = self._next_producer_id
         self._next_producer_id += count
@@ -267,15 +288,16 @@ class DataFolder:
         stored = Stored(name, topic_id, dict(configs), [Partition(segments, Producers()) for segments in parts])
         return _Topic(stored, parts)
 
-    def _settled(self, settle: Chore) -> None:
-        """A partition has sealed a segment: have the disk hold it, then note how far it does."""
+    def _settled(self, settle: Chore, then: Chore) -> None:
+        """A partition has sealed a segment: have the disk hold it, and note how far it does."""
 
         def chore() -> None:
-            settle()
-            self._write_recovery_points()
+            if self._sync:
+                settle()
+                self._write_recovery_points()
+            then()
 
-        if self._sync:
-            self._chore(chore)
+        self._chore(chore)
 
     def _tidy(self) -> None:
         """Remove what was being deleted; set aside what belongs to no topic."""

@@ -35,6 +35,10 @@ Chore = Callable[[], None]
 """Work that waits for the disk; it is run in a thread."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class PartitionSegments:
     """The segments of one partition (`ottla.brokerlite.machines.log.Segments`).
 
@@ -42,9 +46,12 @@ class PartitionSegments:
         folder: changes when the topic is deleted.
         recovery_point: everything before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
+
+    Args:
+        chore: is given what has the disk hold something, which may be left out, and what is to be done then.
     """
 
-    def __init__(self, folder: Path, index_interval_bytes: int, chore: Callable[[Chore], None]) -> None:
+    def __init__(self, folder: Path, index_interval_bytes: int, chore: Callable[[Chore, Chore], None]) -> None:
         self.folder = folder
         self.recovery_point = 0
         self.truncated = 0
@@ -91,7 +98,23 @@ class PartitionSegments:
             raise self._refused("begin a segment", error) from error
         files = [*self._active.files, snapshot_path(self.folder, base_offset), self.folder]
         self._segments.append(segment)
-        self._chore(lambda: self._settle(files, base_offset))
+        self._chore(lambda: self._settle(files, base_offset), _nothing)
+
+    def forget(self, offset: int) -> None:
+        gone = [segment for segment in self._segments[:-1] if segment.end_offset <= offset]
+        if not gone:
+            return
+        del self._segments[: len(gone)]
+        kept = [path for segment in self._segments for path in segment.files]
+        folder = self.folder
+
+        def remove() -> None:
+            for segment in gone:  # the oldest first: what is left is always the end of the log
+                for path in segment.files:
+                    path.unlink(missing_ok=True)
+            checkpoints.sync(folder)
+
+        self._chore(lambda: self._settle([*kept, folder], offset), remove)
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         try:

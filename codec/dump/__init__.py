@@ -6,8 +6,9 @@
 Rules:
 - Bytes come in pieces, and what is held of them does not grow with the file: a batch, a frame, an entry. Snapshots and
   checkpoints, which are small, are held whole.
-- What can be read is given before it is said what cannot. Then `Broken` says where the first broken byte is, and ends
-  it.
+- What can be read is given before it is said what cannot: an item of kind `BROKEN` says where the first broken byte of
+  a batch, a frame or an entry is. Then the dump goes on with the next one. Where nothing tells where that begins, the
+  dump ends, and the item says so (``rest``).
 - Nothing is repaired or left out silently. What is merely not known (an API, a type of record) stays bytes.
 
 `items` has what all share, `readable` makes plain values of messages, `segments`, `files` and `captures` make items of
@@ -25,12 +26,12 @@ from ottla.codec.dump.files import (
     dump_time_index,
     dump_transaction_index,
 )
-from ottla.codec.dump.items import Broken, Item, Options
+from ottla.codec.dump.items import BROKEN, Item, Options
 from ottla.codec.dump.segments import dump_segment, dump_segment_07
 from ottla.codec.dump.text import text
 
 __all__ = [
-    "Broken",
+    "BROKEN",
     "Item",
     "Options",
     "dump_leader_epochs",

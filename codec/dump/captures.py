@@ -9,9 +9,10 @@ from typing import Any
 
 from ottla.codec import frames, messages
 from ottla.codec.apis import APIS, NAMES
-from ottla.codec.dump.items import Broken, Dump, Item, Options, View
+from ottla.codec.dump.items import Dump, Item, Options, View, broken
 from ottla.codec.dump.readable import Plain
 from ottla.codec.dump.segments import (
+    LOST,
     batch_fields,
     in_record,
     is_control,
@@ -50,7 +51,7 @@ class _Frame:
     def torn(self) -> bool:
         return len(self.data) < self.size
 
-    def broken(self, error: DecodeError, what: str) -> Broken:
+    def broken(self, error: DecodeError, what: str) -> Item:
         """An error within `data`. If the frame is torn, that is what is wrong with it."""
         start = self.at + _LENGTH
         place = start + max(error.offset, 0)
@@ -58,7 +59,7 @@ class _Frame:
             error = DecodeError(f"a frame of {self.size} bytes, of which there are {len(self.data)}", "length")
             place = self.at
         view = View(self.size.to_bytes(_LENGTH, "big") + self.data, self.at)
-        return Broken(error, at=place, within=f"{what} at {self.at}", view=view)
+        return broken(error, at=place, within=f"{what} at {self.at}", view=view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +82,16 @@ class _Opened:
 
 
 def dump_requests(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """What a client has sent.
-
-    Raises:
-        Broken: (while iterating) at the first broken byte.
-    """
+    """What a client has sent."""
     for frame in _frames(pieces):
+        if isinstance(frame, Item):
+            yield frame
+            continue
         try:
             opened = _open_request(frame.data)
         except DecodeError as error:
-            raise frame.broken(error, "request") from None
+            yield frame.broken(error, "request")
+            continue
         yield from _items(frame, opened, options)
 
 
@@ -98,27 +99,36 @@ def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, 
     """What a broker has sent, all of it in answer to requests of one API and version.
 
     Raises:
-        Broken: (while iterating) at the first broken byte.
-        KeyError: (while iterating) there is no such API or version.
+        UnknownVersion: (while iterating) the API has no such version.
     """
     for frame in _frames(pieces):
+        if isinstance(frame, Item):
+            yield frame
+            continue
         try:
             opened = _open_response(frame.data, api_key, version)
         except DecodeError as error:
-            raise frame.broken(error, f"response {NAMES[api_key]} v{version}") from None
+            yield frame.broken(error, f"response {NAMES[api_key]} v{version}")
+            continue
         yield from _items(frame, opened, options)
 
 
-def _frames(pieces: Iterable[Buffer]) -> Iterator[_Frame]:
+def _frames(pieces: Iterable[Buffer]) -> Iterator[_Frame | Item]:
+    """The frames; what is wrong with the length of one ends them."""
     source = Pieces(pieces)
     while head := source.take(_LENGTH):
         at = source.position - len(head)
+        if len(head) < _LENGTH:
+            error = DecodeError(f"{len(head)} of the {_LENGTH} bytes of a length, and then the end", "length")
+            yield broken(error, at=at, within=f"frame at {at}", view=View(head, at))
+            return
         size = int.from_bytes(head, "big", signed=True)
-        if len(head) < _LENGTH or not 0 <= size <= frames.MAX_FRAME:
+        if not 0 <= size <= frames.MAX_FRAME:
             start = head + source.peek(_LENGTH)
             hint = f": this looks like {seems}" if (seems := frames.looks_like(start)) else ""
             error = DecodeError(f"{head.hex(' ')} is no length of a frame{hint}", "length")
-            raise Broken(error, at=at, within=f"frame at {at}", view=View(start, at))
+            yield broken(error, at=at, within=f"frame at {at}", view=View(start, at), rest=LOST.format("frame"))
+            return
         yield _Frame(at, size, source.take(size))
 
 
@@ -140,7 +150,7 @@ def _open_response(data: bytes, api_key: int, version: int) -> _Opened:
 
 
 def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
-    """The frame, and `Broken` if something in it is."""
+    """The frame, and what in it is broken."""
     fields = {"at": frame.at, "size": frame.size, **opened.fields}
     if opened.cls is None:
         yield Item(opened.kind, {**fields, "message": frame.data[opened.start :]})
@@ -152,15 +162,17 @@ def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
     except DecodeError as error:
         readable = len(frame.data) if frame.torn else error.offset
         yield Item(opened.kind, {**fields, "message": plain.begun(opened.cls, frame.data, opened.start, readable)})
-        raise frame.broken(error, str(opened)) from None
+        yield frame.broken(error, str(opened))
+        return
     left = {"leftover": frame.data[end:]} if end < len(frame.data) else {}
     yield Item(opened.kind, {**fields, "message": plain.message(message), **left})
-    if sets.damages:
-        number, damage = sets.damages[0]
-        damage.offset += plain.record_sets_at(opened.cls, frame.data, opened.start)[number]
-        raise frame.broken(damage, str(opened))
     if frame.torn or (left and opened.kind == "response"):  # behind a request, brokers put up with it
-        raise frame.broken(DecodeError(f"{len(frame.data) - end} bytes left over", "", end), str(opened))
+        yield frame.broken(DecodeError(f"{len(frame.data) - end} bytes left over", "", end), str(opened))
+    if sets.damages and not frame.torn:
+        starts = plain.record_sets_at(opened.cls, frame.data, opened.start)
+        for number, damage in sets.damages:
+            damage.offset += starts[number]
+            yield frame.broken(damage, str(opened))
 
 
 class _RecordSets:
@@ -184,18 +196,18 @@ class _RecordSets:
             for batch in read_record_set(data, verify=False):
                 size = LENGTH_END + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_END], "big")
                 batches.append(batch_fields(batch, size))
+                records = self._records(batch, f"{path}.batches[{len(batches) - 1}]", at)
                 if self._options.records:
-                    batches[-1]["records"] = self._records(batch, f"{path}.batches[{len(batches) - 1}]", at)
+                    batches[-1]["records"] = records
                 at += size
         except DecodeError as error:
-            error.path = f"{path}.batches[{len(batches)}]{error.path}"
-            error.offset = max(error.offset, at)
-            self.damages.append((self._number, error))
+            where = _joined(f"{path}.batches[{len(batches)}]", error.path)
+            self.damages.append((self._number, DecodeError(error.reason, where, max(error.offset, at))))
         torn = {"torn_bytes": len(data) - at} if at < len(data) else {}
         return {"size": len(data), "batches": batches, **torn}
 
     def _records(self, batch: RecordBatch | Message, path: str, at: int) -> list[dict[str, Any]]:
-        records, damage = readable_records(batch)
+        records, damage = readable_records(batch) if self._options.records else ((), None)
         shown = []
         for row, record in enumerate(records):
             try:
@@ -203,9 +215,13 @@ class _RecordSets:
             except DecodeError as error:
                 damage = in_record(error, batch, row)
                 break
-        if damage is None and not batch.crc_matches:
-            damage = wrong_crc(batch)
+        damage = damage or wrong_crc(batch)
         if damage is not None:
-            where = f"{path}.{damage.path}" if damage.path else path
+            where = _joined(path, damage.path)
             self.damages.append((self._number, DecodeError(damage.reason, where, at + place(damage, batch))))
         return shown
+
+
+def _joined(path: str, inner: str) -> str:
+    """The path of a field of a batch, of which ``inner`` begins with the class."""
+    return path + "".join(inner.partition(".")[1:])

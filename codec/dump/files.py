@@ -1,15 +1,11 @@
-"""Indexes, snapshots and checkpoints.
+"""Indexes, snapshots and checkpoints."""
 
-Every ``dump_…`` raises `Broken` (while it is iterated over) at the first broken byte.
-"""
-
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 from ottla.codec import prefixed
-from ottla.codec.dump.items import Broken, Dump, Item, Options, View
+from ottla.codec.dump.items import Dump, Item, Options, View, broken
 from ottla.codec.dump.readable import Plain
 from ottla.codec.pieces import Pieces
 from ottla.codec.stored import checkpoints, snapshots
@@ -20,6 +16,8 @@ from ottla.errors import DecodeError
 
 _LARGEST = 256 * 2**20
 """Bytes of a file that is held whole."""
+
+_NOT_READ = "not read: such a file is right as a whole, or not"
 
 _RISING: dict[type[Any], dict[str, int]] = {
     OffsetIndexEntry: {"relative_offset": 0, "position": 4},
@@ -58,9 +56,16 @@ def _index(cls: type[Any], pieces: Iterable[Buffer], options: Options) -> Dump:
             continue
         at = source.position - len(data)
         for entry_at, entry_data in chain(_zeros(at, zeros, size), [(at, data)]):
-            entry = _entry(cls, entry_data, entry_at, previous)
-            previous, zeros = entry, 0
+            zeros = 0
+            try:
+                entry = parse_entry(cls, entry_data)
+            except DecodeError as error:
+                yield _broken_entry(error, entry_data, entry_at)
+                continue
             yield from _entry_items(entry, entry_at, options)
+            if (fall := _fall(previous, entry)) is not None:
+                yield _broken_entry(fall, entry_data, entry_at)
+            previous = entry
     if zeros:
         yield Item("unused", {"at": source.position - zeros * size, "size": zeros * size})
 
@@ -70,16 +75,17 @@ def _zeros(end: int, count: int, size: int) -> Iterator[tuple[int, bytes]]:
     return ((end - left * size, bytes(size)) for left in range(count, 0, -1))
 
 
-def _entry(cls: type[Any], data: bytes, at: int, previous: Any) -> Any:
-    """The entry; it may not fall behind the one before it."""
-    try:
-        entry = parse_entry(cls, data)
-        for name, offset in _RISING[cls].items():
-            if previous is not None and (now := getattr(entry, name)) < (before := getattr(previous, name)):
-                raise DecodeError(f"{now} after {before}, and entries rise", f"{cls.__name__}.{name}", offset)
-    except DecodeError as error:
-        raise Broken(error, at=at + error.offset, within=f"entry at {at}", view=View(data, at)) from None
-    return entry
+def _fall(before: Any, entry: Any) -> DecodeError | None:
+    """What is wrong with an entry behind the one ``before`` it."""
+    cls = type(entry)
+    for name, offset in _RISING[cls].items() if before is not None else ():
+        if (now := getattr(entry, name)) < (last := getattr(before, name)):
+            return DecodeError(f"{now} after {last}, and entries rise", f"{cls.__name__}.{name}", offset)
+    return None
+
+
+def _broken_entry(error: DecodeError, data: bytes, at: int) -> Item:
+    return broken(error, at=at + max(error.offset, 0), within=f"entry at {at}", view=View(data, at))
 
 
 def _entry_items(entry: Any, at: int, options: Options) -> Dump:
@@ -100,7 +106,10 @@ def _entry_items(entry: Any, at: int, options: Options) -> Dump:
 
 def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``.snapshot`` files: the producers of a partition."""
-    data = _whole(pieces)
+    return _whole(pieces, _snapshot)
+
+
+def _snapshot(data: bytes) -> Dump:
     try:
         version, snapshot, _ = prefixed.parse_prefixed(ProducerSnapshot, data)
         fields = Plain(version).message(snapshot)
@@ -109,54 +118,48 @@ def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
     producers = fields.pop("producer_entries", [])
     yield Item("snapshot", {"at": 0, **fields, "producers": len(producers)})
     yield from (Item("producer", producer) for producer in producers)
-    with _reported(data):
-        snapshots.parse_snapshot(data)
+    snapshots.parse_snapshot(data)
 
 
 def dump_leader_epochs(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``leader-epoch-checkpoint``: which leader wrote from where on."""
-    data = _whole(pieces)
-    with _reported(data):
-        for line in checkpoints.parse_leader_epochs(data):
-            yield Item("leader_epoch", line._asdict())
+    return _whole(
+        pieces, lambda data: (Item("leader_epoch", line._asdict()) for line in checkpoints.parse_leader_epochs(data))
+    )
 
 
 def dump_offsets(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``…-offset-checkpoint``: an offset of each partition."""
-    data = _whole(pieces)
-    with _reported(data):
-        for line in checkpoints.parse_offsets(data):
-            yield Item("offset", line._asdict())
+    return _whole(pieces, lambda data: (Item("offset", line._asdict()) for line in checkpoints.parse_offsets(data)))
 
 
 def dump_partition_metadata(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``partition.metadata``: the topic's id."""
-    data = _whole(pieces)
-    with _reported(data):
-        topic_id = checkpoints.parse_partition_metadata(data)
+    return _whole(pieces, _partition_metadata)
+
+
+def _partition_metadata(data: bytes) -> Dump:
+    topic_id = checkpoints.parse_partition_metadata(data)
     yield Item("partition_metadata", {"topic_id": checkpoints.short_id(topic_id)})
 
 
 def dump_properties(pieces: Iterable[Buffer], options: Options) -> Dump:
     """``meta.properties``: whose data folder it is."""
-    data = _whole(pieces)
-    with _reported(data):
-        entries = dict(checkpoints.parse_properties(data).entries)
-    yield Item("properties", {"properties": entries})
+    return _whole(pieces, _properties)
 
 
-def _whole(pieces: Iterable[Buffer]) -> bytes:
+def _properties(data: bytes) -> Dump:
+    yield Item("properties", {"properties": dict(checkpoints.parse_properties(data).entries)})
+
+
+def _whole(pieces: Iterable[Buffer], items: Callable[[bytes], Dump]) -> Dump:
+    """The items of a file that is held whole, up to the first broken byte."""
     data = Pieces(pieces).take(_LARGEST + 1)
     if len(data) > _LARGEST:
         error = DecodeError(f"the file is larger than the {_LARGEST} bytes that are believed of one of its kind")
-        raise Broken(error, at=_LARGEST, within="", view=View(data))
-    return data
-
-
-@contextmanager
-def _reported(data: bytes) -> Iterator[None]:
-    """An error in the block says where it is in the file."""
+        yield broken(error, at=_LARGEST, within="", view=View(data), rest=_NOT_READ)
+        return
     try:
-        yield
+        yield from items(data)
     except DecodeError as error:
-        raise Broken(error, at=max(error.offset, 0), within="", view=View(data)) from None
+        yield broken(error, at=max(error.offset, 0), within="", view=View(data), rest=_NOT_READ)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 
+BROKEN = "broken"
+"""The kind of the items that say what is wrong with the bytes."""
 _BEFORE, _BEHIND = 8, 16
 """Bytes that are shown before and from a broken one on."""
 
@@ -36,8 +38,7 @@ class Options:
         return self.start > 0 and offset < self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A part of a dump: ``kind`` says what it is, ``fields`` are plain values (see `readable`).
 
     ``at`` among the fields is where it begins in the file.
@@ -64,43 +65,22 @@ class View:
     of: str = ""
 
 
-class Broken(DecodeError):
-    """The first broken byte.
+def broken(error: DecodeError, *, at: int, within: str, view: View, inner: int | None = None, rest: str = "") -> Item:
+    """The report of a broken byte.
 
-    Attributes:
-        offset: where it is in the file or stream; of compressed records, where these begin.
+    Args:
+        at: where it is in the file or stream; of compressed records, where these begin.
         within: what it belongs to, such as ``batch at 4096 (offsets 17-20)``.
-        around: the bytes around it, from `around_at` on.
-        mark: which of them it is.
+        inner: where it is in the view, if the view is not of the file.
+        rest: why what follows is not read, if that is so.
     """
-
-    def __init__(self, error: DecodeError, *, at: int, within: str, view: View, inner: int | None = None) -> None:
-        """``inner`` is its offset within the view, where the view is not of the file."""
-        super().__init__(error.reason, error.path, at)
-        self.within = within
-        self.what = view.of
-        place = max(0, (at if inner is None else inner) - view.at)
-        start = max(0, place - _BEFORE)
-        self.around = bytes(view.data[start : place + _BEHIND])
-        self.around_at = view.at + start
-        self.mark = place - start
-
-    def item(self) -> Item:
-        """The same as an item, for machines."""
-        fields = {"at": self.offset, "within": self.within, "path": self.path, "reason": self.reason}
-        view = {"bytes_of": self.what} if self.what else {}
-        return Item("broken", {**fields, "bytes": self.around.hex(" "), "bytes_from": self.around_at, **view})
-
-    def text(self) -> str:
-        """The same for people, in several lines."""
-        digits = [f"[{each:02x}]" if index == self.mark else f"{each:02x}" for index, each in enumerate(self.around)]
-        if len(digits) == self.mark:
-            digits.append("[end]")
-        report = {
-            "first broken byte": f"{self.offset} (0x{self.offset:x})",
-            "within": self.within,
-            "field": self.path,
-            "problem": self.reason,
-            f"bytes from {self.around_at} on{f' of {self.what}' if self.what else ''}": " ".join(digits),
-        }
-        return "\n".join(f"  {name}: {value}" for name, value in report.items() if value)
+    place = max(0, (at if inner is None else inner) - view.at)
+    start = max(0, place - _BEFORE)
+    around = bytes(view.data[start : place + _BEHIND])
+    fields: dict[str, Any] = {"at": at, "within": within, "path": error.path, "reason": error.reason}
+    fields |= {"bytes": around.hex(" "), "bytes_from": view.at + start, "first_broken": min(place - start, len(around))}
+    if view.of:
+        fields["bytes_of"] = view.of
+    if rest:
+        fields["rest"] = rest
+    return Item(BROKEN, fields)

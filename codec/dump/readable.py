@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from json.encoder import encode_basestring
 from typing import Any
 
 from ottla.codec import wire
@@ -34,7 +35,6 @@ WIDTH = 100
 """Characters of a value that is still written in one line."""
 _CUT = 200
 """Characters of a string, or bytes, that are shown of a long one."""
-_JSON = json.JSONEncoder(ensure_ascii=False)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -329,13 +329,15 @@ def bytes_text(data: bytes, *, full: bool = False) -> str:
 
 def quoted(text: str, *, full: bool = False) -> str:
     """Between quotes, with what cannot be printed escaped as JSON does."""
-    shown = text if full else text[:_CUT]
-    return printable(_JSON.encode(shown)) + _more(len(text) - len(shown), "characters")
+    if len(text) <= _CUT or full:
+        shown = encode_basestring(text)
+        return shown if text.isprintable() else printable(shown)
+    return printable(encode_basestring(text[:_CUT])) + _more(len(text) - _CUT, "characters")
 
 
 def printable(text: str) -> str:
     """``text`` with what a terminal would act upon escaped as JSON does; a line may end."""
-    if text.isprintable():
+    if text.isprintable() or all(map(str.isprintable, text.split("\n"))):
         return text
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 

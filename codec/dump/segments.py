@@ -1,79 +1,70 @@
 """Segments: each batch, then its records."""
 
-import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from crc32c import crc32c
-
 from ottla.codec import kafka07, messages
-from ottla.codec.compression import Compression, decompress
-from ottla.codec.dump.items import Broken, Dump, Item, Options, View
+from ottla.codec.compression import DECOMPRESSED, Compression, decompress
+from ottla.codec.dump.items import Dump, Item, Options, View, broken
 from ottla.codec.dump.readable import Plain
 from ottla.codec.message_sets import Message
 from ottla.codec.records import HEADER_SIZE, MAGIC, Record, RecordBatch, RecordBody, RecordLength
 from ottla.codec.stored.control import parse_control
-from ottla.codec.stored.internal_topics import parse_internal
-from ottla.codec.stored.segments import Batch, Segment, Segment07
+from ottla.codec.stored.internal_topics import INTERNAL_TOPICS, parse_internal
+from ottla.codec.stored.segments import Batch, Segment, Segment07, TornTail
 from ottla.codec.wire import Buffer
-from ottla.errors import CorruptMessage, DecodeError
+from ottla.errors import DecodeError
 
-_CRC_AT = 17
-_CRC = "crc"
-"""The path of an error in it."""
+LOST = "not read, because nothing tells where the next {} begins"
+"""The ``rest`` of an item that says why a dump ends."""
 
 
 def dump_segment(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.log`` and ``.checkpoint`` files.
-
-    Raises:
-        Broken: (while iterating) at the first broken byte.
-    """
+    """``.log`` and ``.checkpoint`` files."""
     return _dump(Segment(pieces), options)
 
 
 def dump_segment_07(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.kafka`` files of Kafka 0.7 and ``.jafka`` files.
-
-    Raises:
-        Broken: (while iterating) at the first broken byte.
-    """
+    """``.kafka`` files of Kafka 0.7 and ``.jafka`` files."""
     return _dump(Segment07(pieces, options.base_offset or 0), options)
 
 
 def _dump(segment: Segment, options: Options) -> Dump:
-    try:
-        for batch in segment:
-            if not options.skips(last_offset(batch)):
-                yield from _batch_items(batch, View(segment.data, segment.position), options)
-    except Broken:
-        raise
-    except DecodeError as error:
-        view = View(segment.data, segment.position)
-        raise Broken(error, at=error.offset, within=f"batch at {segment.position}", view=view) from None
+    while True:
+        try:
+            batch = next(segment)
+        except StopIteration:
+            break
+        except DecodeError as error:
+            view, within = View(segment.data, segment.position), f"batch at {segment.position}"
+            rest = LOST.format("batch") if segment.lost and not isinstance(error, TornTail) else ""
+            yield broken(error, at=error.offset, within=within, view=view, rest=rest)
+            continue
+        if not options.skips(last_offset(batch)):
+            yield from _batch_items(batch, View(segment.data, segment.position), options)
     if segment.unused:
         yield Item("unused", {"at": segment.position, "size": segment.unused})
 
 
 def _batch_items(batch: Batch, view: View, options: Options) -> Dump:
     fields = batch_fields(batch, len(view.data))
-    within = f"batch at {view.at} (offsets {fields['base_offset']}-{fields['last_offset']})"
     yield Item("batch", {"at": view.at, **fields})
     records, damage = readable_records(batch) if options.records else ((), None)
+    control = is_control(batch)
     for row, record in enumerate(records):
         if options.skips(record.offset):
             continue
         try:
-            item = Item("record", record_fields(record, is_control(batch), options))
+            item = Item("record", record_fields(record, control, options))
         except DecodeError as error:
             damage = in_record(error, batch, row)
             break
         yield item
+    damage = damage or wrong_crc(batch)
     if damage is not None:
-        raise _located(damage, batch, view, within)
-    if not batch.crc_matches:
-        raise _located(wrong_crc(batch), batch, view, within)
+        within = f"batch at {view.at} (offsets {fields['base_offset']}-{fields['last_offset']})"
+        yield _located(damage, batch, view, within)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -94,26 +85,13 @@ def _crc(batch: Batch) -> int:
     return batch.head.crc if isinstance(batch, kafka07.Message) else batch.crc
 
 
-def _crc_at(batch: Batch) -> int:
-    """Where the CRC stands in the batch."""
-    match batch:
-        case kafka07.Message():
-            return 5 + batch.head.magic
-        case Message():
-            return 12
-    return _CRC_AT
-
-
-def wrong_crc(batch: Batch) -> DecodeError:
+def wrong_crc(batch: Batch) -> DecodeError | None:
     """What to say of a batch whose CRC does not match."""
-    match batch:
-        case kafka07.Message():
-            computed = zlib.crc32(batch.payload)
-        case Message():
-            computed = zlib.crc32(memoryview(messages.build(batch, batch.magic))[16:])
-        case _:
-            computed = crc32c(batch.data[_CRC_AT + 4 :])
-    return DecodeError(f"the CRC is {_crc(batch):#010x}, and that of the bytes behind it {computed:#010x}", _CRC)
+    try:
+        batch.check_crc()
+    except DecodeError as error:
+        return error
+    return None
 
 
 def batch_fields(batch: Batch, size: int) -> dict[str, Any]:
@@ -162,7 +140,7 @@ def record_fields(record: Record, control: bool, options: Options) -> dict[str, 
     """
     place = {"offset": record.offset, "timestamp": record.timestamp}
     headers = [{"key": name, "value": value} for name, value in record.headers]
-    if not options.raw:
+    if not options.raw and (control or options.topic in INTERNAL_TOPICS):
         if control and (marker := parse_control(record.key, record.value)):
             content = {"type": marker.name, "version": marker.version}
             return {**place, **content, "value": _message(marker.value, marker.version, options), "headers": headers}
@@ -184,8 +162,6 @@ def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None
     """The records up to the first that is damaged, and what is wrong with that one."""
     try:
         return batch.records(), None
-    except CorruptMessage as error:
-        return (), DecodeError(f"the CRC of a message within does not match ({error.detail})", "value")
     except DecodeError as error:
         row = _row(error.path)
         if row is None or not isinstance(batch, RecordBatch):
@@ -196,7 +172,7 @@ def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None
 
 def _row(path: str) -> int | None:
     """Of the record that a path leads to."""
-    number = path.removeprefix("records[").partition("]")[0]
+    number = path.removeprefix("RecordBatch.records[").partition("]")[0]
     return int(number) if number.isdecimal() else None
 
 
@@ -237,25 +213,29 @@ def in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
         size, behind = len(record.key or b""), len(messages.build(replace(record, value=None, headers=()), 2)) - 2
     else:
         size, behind = len(record.value or b""), len(messages.build(replace(record, headers=()), 2)) - 1
-    return DecodeError(error.reason, path, start + behind - size + error.offset)
+    return batch.in_records(DecodeError(error.reason, path, start + behind - size + error.offset))
 
 
 def place(error: DecodeError, batch: Batch) -> int:
     """Where an error that `readable_records`, `in_record` or `wrong_crc` tells is in the batch.
 
-    Of compressed records that is where they begin; of a message, where it begins.
+    Of what was compressed that is where it begins.
     """
-    if error.path == _CRC:
-        return _crc_at(batch)
-    if not isinstance(batch, RecordBatch):
-        return 0
-    return HEADER_SIZE + (max(error.offset, 0) if batch.compression == Compression.NONE else 0)
+    if not error.within.startswith(DECOMPRESSED):
+        return max(error.offset, 0)
+    match batch:
+        case kafka07.Message():
+            return batch.payload_at
+        case Message():
+            return len(batch.data) - len(batch.value or b"")
+    return HEADER_SIZE
 
 
-def _located(error: DecodeError, batch: Batch, view: View, within: str) -> Broken:
+def _located(error: DecodeError, batch: Batch, view: View, within: str) -> Item:
     """Where an error in a batch is in the file."""
     at = view.at + place(error, batch)
-    if error.offset < 0 or not isinstance(batch, RecordBatch) or batch.compression == Compression.NONE:
-        return Broken(error, at=at, within=within, view=view)
-    within = f"{within}, byte {error.offset} of its decompressed records"
-    return Broken(error, at=at, within=within, view=View(_body(batch), of="these"), inner=error.offset)
+    if error.within.startswith(DECOMPRESSED):
+        within = f"{within}, byte {error.offset} of its decompressed records"
+        if isinstance(batch, RecordBatch):
+            return broken(error, at=at, within=within, view=View(_body(batch), of="these"), inner=error.offset)
+    return broken(error, at=at, within=within, view=view)

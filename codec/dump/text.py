@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from ottla.codec.dump.items import Item
-from ottla.codec.dump.readable import lines, one_line, printable, scalar, time_text
+from ottla.codec.dump.items import BROKEN, Item
+from ottla.codec.dump.readable import bytes_text, lines, one_line, printable, quoted, scalar, time_text
 
 
 def text(item: Item, *, full: bool = False) -> str:
@@ -47,10 +47,13 @@ def _record(item: Item, full: bool) -> str:
     lead = f"  {record['offset']} "
     if record["timestamp"] >= 0:
         lead += f" {time_text(record['timestamp'])} "
-    headers = f"  headers [{', '.join(_header(each, full) for each in record['headers'])}]" if record["headers"] else ""
+    headers = (
+        f"  headers [{', '.join([_header(each, full) for each in record['headers']])}]" if record["headers"] else ""
+    )
     if "type" not in record:
-        key = "" if record["key"] is None else f"{scalar(record['key'], full=full)} → "
-        return f"{lead} {key}{scalar(record['value'], full=full)}{headers}"
+        key, value = record["key"], record["value"]
+        shown = "null" if value is None else bytes_text(value, full=full)
+        return f"{lead} {'' if key is None else f'{bytes_text(key, full=full)} → '}{shown}{headers}"
     lead += f" {record['type']}"
     if "key" in record:
         lead += f" {one_line(record['key'], full=full)} →"
@@ -63,7 +66,8 @@ def _record(item: Item, full: bool) -> str:
 
 
 def _header(header: dict[str, Any], full: bool) -> str:
-    return f"{scalar(header['key'], full=full)}: {scalar(header['value'], full=full)}"
+    name, value = header["key"], header["value"]
+    return f"{quoted(name, full=full)}: {'null' if value is None else bytes_text(value, full=full)}"
 
 
 def _entry(item: Item, full: bool) -> str:
@@ -123,6 +127,24 @@ def _producer(item: Item, full: bool) -> str:
     return "  " + ", ".join(f"{name} {scalar(value)}" for name, value in item.fields.items())
 
 
+def _broken(item: Item, full: bool) -> str:
+    damage = item.fields
+    digits = damage["bytes"].split()
+    mark = damage["first_broken"]
+    digits[mark : mark + 1] = [f"[{digits[mark] if mark < len(digits) else 'end'}]"]
+    report = {
+        "first broken byte": f"{damage['at']} (0x{damage['at']:x})",
+        "within": damage["within"],
+        "field": damage["path"],
+        "problem": damage["reason"],
+        f"bytes from {damage['bytes_from']} on{f' of {of}' if (of := damage.get('bytes_of')) else ''}": " ".join(
+            digits
+        ),
+        "the rest": damage.get("rest", ""),
+    }
+    return "\n".join(f"  {name}: {value}" for name, value in report.items() if value)
+
+
 _WRITERS: dict[str, Callable[[Item, bool], str]] = {
     "batch": _batch,
     "record": _record,
@@ -135,4 +157,5 @@ _WRITERS: dict[str, Callable[[Item, bool], str]] = {
     "leader_epoch": _leader_epoch,
     "offset": _offset,
     "properties": _properties,
+    BROKEN: _broken,
 }

@@ -9,13 +9,11 @@ Source: OffsetIndex.java, TimeIndex.java, TransactionIndex.java.
 """
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from ottla.codec import messages, prefixed
-from ottla.codec.wire import Buffer, Int32, Int64, message, wire
+from ottla.codec.wire import Buffer, Declared, Int32, Int64, M, message, wire
 from ottla.errors import DecodeError
-
-T = TypeVar("T")
 
 
 @message(versions="0")
@@ -55,7 +53,7 @@ ENTRY_SIZES: dict[type[Any], int] = {OffsetIndexEntry: 8, TimeIndexEntry: 12, Ab
 """In bytes."""
 
 
-def parse_entry(cls: type[T], data: Buffer, offset: int = 0) -> T:
+def parse_entry(cls: type[M], data: Buffer, offset: int = 0) -> M:
     """The entry at ``data[offset]``.
 
     Raises:
@@ -66,7 +64,7 @@ def parse_entry(cls: type[T], data: Buffer, offset: int = 0) -> T:
     return messages.parse(cls, 0, data, offset)[0]
 
 
-def parse_entries(cls: type[T], data: Buffer) -> Iterator[T]:
+def parse_entries(cls: type[M], data: Buffer) -> Iterator[M]:
     """All entries of a file.
 
     Raises:
@@ -80,6 +78,6 @@ def parse_entries(cls: type[T], data: Buffer) -> Iterator[T]:
             raise
 
 
-def build_entry(entry: object) -> bytes:
+def build_entry(entry: Declared) -> bytes:
     """The opposite of `parse_entry`."""
     return prefixed.build_prefixed(entry, 0) if type(entry) is AbortedTxn else messages.build(entry, 0)

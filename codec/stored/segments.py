@@ -16,7 +16,7 @@ Source: FileRecords.java, RecordBatchIterator.java, LogSegment.java (recover).
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ottla.codec import kafka07
+from ottla.codec import kafka07, message_sets
 from ottla.codec.message_sets import Message, parse_message
 from ottla.codec.pieces import Pieces
 from ottla.codec.records import HEADER_SIZE, MAGIC, RecordBatch, parse_batch
@@ -27,7 +27,7 @@ Batch = RecordBatch | Message | kafka07.Message
 """What a segment is made of, by its age."""
 
 LENGTH_AT, LENGTH_END, MAGIC_AT = 8, 12, 16
-LEAST = {0: 26, 1: 34, MAGIC: HEADER_SIZE}
+LEAST = {**message_sets.LEAST, MAGIC: HEADER_SIZE}
 """Bytes of the shortest batch, or message, of each format (magic)."""
 LARGEST = 100 * 2**20
 """Bytes of a batch that are believed: no request that a broker takes can carry a larger one."""
@@ -38,12 +38,16 @@ class TornTail(DecodeError):
     """The file ends within a batch."""
 
 
-class Segment:
+class Segment(Iterator[Batch]):
     """Reads a segment that comes in pieces; of its bytes only one batch is held.
+
+    It is an iterator over the batches. After an error the next call goes on with the next batch, unless nothing tells
+    where that begins.
 
     Attributes:
         position: where the batch begins that was read last, or that cannot be read.
         data: its bytes, as many as were looked at.
+        lost: nothing tells where the next batch begins; there is no next call.
         unused: zeros at the file's end, once it is reached.
     """
 
@@ -55,43 +59,52 @@ class Segment:
         self._pieces = Pieces(pieces)
         self.position = 0
         self.data = b""
+        self.lost = False
         self.unused = 0
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches; their CRCs are not looked at.
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch; its CRC is not looked at.
 
         Raises:
             TornTail: the file ends within a batch.
             DecodeError: something else stands where a batch should; the offset counts from the file's beginning.
         """
-        while head := self._pieces.peek(self._HEAD):
-            self.position, self.data = self._pieces.position, head
-            if not any(head):
-                self.unused = self._zeros()
-                return
-            if len(head) < self._HEAD:
-                raise TornTail(f"{len(head)} bytes at the end are no batch", "", self.position)
-            try:
-                size = self._size(head)
-                self.data = self._pieces.take(size)
-                if (left := len(self.data)) < size:
-                    raise TornTail(f"a batch of {size} bytes, of which the file has {left}", "length", self._LENGTH_AT)
-                batch = self._parse(self.data)
-            except DecodeError as error:
-                error.offset = self.position + max(error.offset, 0)
-                raise
-            yield batch
+        if self.lost or not (head := self._pieces.peek(self._HEAD)):
+            raise StopIteration
+        self.position, self.data, self.lost = self._pieces.position, head, True
+        if not any(head):
+            self.unused = self._zeros()
+            raise StopIteration
+        if len(head) < self._HEAD:
+            raise TornTail(f"{len(head)} bytes at the end are no batch", "", self.position)
+        try:
+            size = self._size(head)
+            self.data = self._pieces.take(size)
+            if (left := len(self.data)) < size:
+                raise TornTail(f"a batch of {size} bytes, of which the file has {left}", "length", self._LENGTH_AT)
+            self.lost = False
+            return self._parse(self.data)
+        except DecodeError as error:
+            error.offset = self.position + max(error.offset, 0)
+            raise
 
     def _size(self, head: bytes) -> int:
         """Of the batch that begins with ``head``."""
-        if (magic := head[MAGIC_AT]) not in LEAST:
+        magic, length = head[MAGIC_AT], int.from_bytes(head[LENGTH_AT:LENGTH_END], "big", signed=True)
+        if LEAST.get(magic, self._HEAD) <= LENGTH_END + length <= LARGEST:
+            return LENGTH_END + length  # also of a batch whose format is not known
+        self._check(magic)
+        raise DecodeError(f"{length} is no length of a batch", "length", LENGTH_AT)
+
+    def _check(self, magic: int) -> None:
+        if magic not in LEAST:
             raise DecodeError(f"record format (magic) {magic} instead of 0, 1 or {MAGIC}", "magic", MAGIC_AT)
-        length = int.from_bytes(head[LENGTH_AT:LENGTH_END], "big", signed=True)
-        if not LEAST[magic] <= LENGTH_END + length <= LARGEST:
-            raise DecodeError(f"{length} is no length of a batch", "length", LENGTH_AT)
-        return LENGTH_END + length
 
     def _parse(self, data: bytes) -> Batch:
+        self._check(data[MAGIC_AT])
         return parse_batch(data) if data[MAGIC_AT] == MAGIC else parse_message(data)
 
     def _zeros(self) -> int:

@@ -13,20 +13,24 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ottla.codec.records import RecordBatch
 from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk import mdns
 from ottla.sdk.machines import calls
-from ottla.sdk.machines.actions import Action, Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.machines.actions import Action, Close, Connect, Connected, Filled, Find, Found, Key, Lost, Received, Send
 from ottla.sdk.machines.cluster import Topic, TopicPartition
 from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.fetcher import READ_UNCOMMITTED, FetcherMachine, Offset
+from ottla.sdk.machines.fetcher import FetcherMachine
 from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.positions import Offset
+from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch
 
 T = TypeVar("T")
 
-_CHUNK = 2**20
+_CHUNK = 64 * 2**10
+"""Bytes of one read; the rest of what is larger is read into its place."""
+_SEARCH = 2.0
+"""Seconds of one more search by zeroconf, in which everything else waits."""
 
 
 class Link:
@@ -55,10 +59,12 @@ class BlockingClient:
         self._options = Options(**options)
         announced, name = announced_name(bootstrap)
         addresses = mdns.find(name, self._options.connect_timeout) if announced else bootstrap
-        self._core = ClientCore(parse_bootstrap(addresses), self._options, random.Random())
+        self._name = name
+        self._core = ClientCore(parse_bootstrap(addresses), self._options, random.Random(), findable=announced)
         self._selector = selectors.DefaultSelector()
         self._links: dict[Key, Link] = {}
-        self._attempts = 0
+        self._attempts: dict[tuple[str, int], int] = {}
+        """Per name and port, how many connections were tried."""
         try:
             self._call(self._core.connect)
         except BaseException:
@@ -99,7 +105,7 @@ class BlockingClient:
 
     def fetch(
         self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
-    ) -> Generator[RecordBatch, None, None]:
+    ) -> Generator[AnyBatch, None, None]:
         """The batches that cover the offsets from ``start`` up to, not including, ``end``.
 
         The first may begin before ``start`` and the last end behind ``end``: trim. Offsets may be missing (compaction,
@@ -168,13 +174,21 @@ class BlockingClient:
             case Close(key=key):
                 if link := self._links.get(key):
                     self._drop(link)
+            case Find():
+                self._core.handle(Found(self._found()), time.monotonic())
+
+    def _found(self) -> tuple[tuple[str, int], ...]:
+        try:
+            return tuple(parse_bootstrap(mdns.find(self._name, _SEARCH)))
+        except OttlaError:
+            return ()  # nobody is announced now: the core asks again
 
     def _connect(self, key: Key, host: str, port: int) -> None:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             # A name may have several addresses, of which each attempt takes the next.
-            family, kind, protocol, _, address = found[self._attempts % len(found)]
-            self._attempts += 1
+            attempts = self._attempts[host, port] = self._attempts.get((host, port), -1) + 1
+            family, kind, protocol, _, address = found[attempts % len(found)]
             connection = socket.socket(family, kind, protocol)
         except UnicodeError:
             self._core.handle(Lost(key, f"{host!r} is no host name"), time.monotonic())
@@ -209,15 +223,21 @@ class BlockingClient:
         self._selector.modify(link.socket, events, link)
 
     def _readable(self, link: Link) -> None:
+        room = self._core.room(link.key)
+        event: Received | Filled | None = None
         try:
-            data = link.socket.recv(_CHUNK)
+            if room is not None:
+                count = link.socket.recv_into(room)
+                event = Filled(link.key, count) if count else None
+            elif data := link.socket.recv(_CHUNK):
+                event = Received(link.key, data)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(link, error)
             return
-        if data:
-            self._core.handle(Received(link.key, data), time.monotonic())
+        if event:
+            self._core.handle(event, time.monotonic())
         else:
             self._lose(link, OSError(0, "closed by the broker"))
 

@@ -6,31 +6,41 @@
 
 Rules:
 - A partition's batches go out oldest first. With idempotence up to five are in flight, because the broker remembers
-  five; once one had to be retried, only the oldest is sent until it is settled.
+  five; once one had to be retried, only the oldest is sent until it is settled. Without idempotence one is in flight,
+  so that a retry cannot change the order.
 - The first batch under a producer id goes alone: a broker that has no state for the id takes any sequence, so were the
   first refused and the second stored, the first could never be.
 - A batch gets its sequence when it is first sent and keeps it in every retry, so the broker can tell a repeat.
-- A batch that certainly was not stored gives its numbers back to those behind it.
-- A partition takes up a new producer id or epoch only when nothing that was sent under the old one is undecided.
+  Sequences wrap from 2**31 - 1 to 0.
+- A batch that certainly was not stored gives its numbers back if nothing was sent behind it. Otherwise what is behind
+  it starts over in a new epoch once all before it is settled and nothing is in flight: old requests that still creep
+  through the network then find a gap before them, and are refused (KIP-360).
+- Apart from that, a partition takes up a new producer id or epoch only when nothing that was sent under the old one is
+  undecided.
+- A batch that was too large is split in halves that keep its sequences, its place and its deadline.
 
-Source: RecordAccumulator.java, TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
+Source: RecordAccumulator.java, ProducerBatch.java (split), TransactionManager.java (canRetry, handleFailedBatch),
+TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
 """
 
 from collections import deque
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice, repeat
 from typing import NamedTuple
 
 from ottla.codec.compression import Compression
-from ottla.codec.records import BatchBuilder
+from ottla.codec.message_sets import build_message_set
+from ottla.codec.records import BatchBuilder, Records, parse_batch
 from ottla.errors import OttlaError
 from ottla.sdk.machines.cluster import TopicPartition
-from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.timers import Timer
 
 MAX_IN_FLIGHT = 5
 _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 2
+_RECORD_BATCHES = 3
+"""The version of Produce with which record batches came (Kafka 0.11); message sets of magic 1 before."""
 
 
 class Identity(NamedTuple):
@@ -62,67 +72,170 @@ class Receipt(NamedTuple):
     timestamp: int
 
 
-@dataclass(slots=True, eq=False)
+Told = Callable[[Receipt | OttlaError], object]
+"""Is called once with what became of a record."""
+
+_receipt: Callable[[tuple[str, int, int, int]], Receipt] = partial(tuple.__new__, Receipt)
+"""Makes a receipt of its fields, in half the time."""
+
+
 class Batch:
     """Records of one partition that are sent together."""
 
-    number: int
-    """Counts up over all batches of a producer."""
-    place: TopicPartition
-    deadline: float
-    """When delivery is given up."""
-    builder: BatchBuilder = field(default_factory=BatchBuilder)
-    awaited: list[tuple[int, int, Outcome[Receipt]]] = field(default_factory=list)
-    """(index, timestamp, outcome) of the records that somebody waits for."""
-    charged: int = 0
-    """Bytes of the producer's memory."""
-    due: bool = False
-    """May be sent."""
-    closed: bool = False
-    """Takes no more records: full, or sent already."""
-    expiry: Timer | None = None
-    in_flight: bool = False
-    attempts: int = 0
-    retry_at: float = 0.0
-    sequence: int | None = None
-    sent_as: int | None = None
-    """The sequence it was last sent with; another one than `sequence` once a batch before it was refused."""
-    abandoned: bool = False
-    """Its deadline passed while it was in flight: failed already, and dropped once its answer comes."""
+    __slots__ = (
+        "abandoned",
+        "again",
+        "append",
+        "attempts",
+        "builder",
+        "charged",
+        "deadline",
+        "doubtful",
+        "due",
+        "expiry",
+        "in_flight",
+        "left",
+        "node",
+        "number",
+        "opened",
+        "place",
+        "retry_at",
+        "room",
+        "sequence",
+        "stamps",
+        "told",
+        "trouble",
+    )
 
-    def settle(self, base_offset: int, append_time: int) -> None:
-        topic, partition = self.place
-        for index, timestamp, outcome in self.awaited:
-            offset = base_offset + index if base_offset >= 0 else -1
-            outcome.succeed(Receipt(topic, partition, offset, append_time if append_time >= 0 else timestamp))
+    def __init__(self, number: int, place: TopicPartition, opened: float, deadline: float, room: int) -> None:
+        self.number = number
+        """Counts up over all batches of a producer; the halves of a batch keep its number."""
+        self.place = place
+        self.opened = opened
+        self.deadline = deadline
+        """When delivery is given up."""
+        self.builder = BatchBuilder()
+        self.append = self.builder.append
+        self.room = room
+        """Bytes that it may take."""
+        self.left = room
+        """Those of them that are not taken; negative once it is closed: full, or sent."""
+        self.told: list[Told | None] = []
+        """Whom to tell of each record; ends with the last that somebody asks about."""
+        self.stamps: list[int] = []
+        """The timestamps of those."""
+        self.charged = 0
+        """Bytes of the producer's memory; known once it is closed."""
+        self.due = False
+        """May be sent."""
+        self.expiry: Timer | None = None
+        self.in_flight = False
+        self.again = False
+        """In flight, or waiting, for another time with the sequence that it has."""
+        self.doubtful = False
+        """An attempt under this sequence ended so that nobody knows whether it is stored."""
+        self.node = -1
+        """Where it was sent last."""
+        self.attempts = 0
+        self.retry_at = 0.0
+        self.trouble = ""
+        """What came of the last attempt, for people."""
+        self.sequence: int | None = None
+        self.abandoned = False
+        """Its deadline passed while it was in flight: failed already, and dropped once its answer comes."""
 
-    def fail(self, error: OttlaError) -> int:
-        """Fail the awaited records; return how many nobody waits for."""
-        for _, _, outcome in self.awaited:
-            outcome.fail(error)
-        return self.builder.count - len(self.awaited)
+    @property
+    def count(self) -> int:
+        return self.builder.count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch before compression."""
+        return self.builder.size
+
+    def ask(self, index: int, timestamp: int, told: Told) -> None:
+        """Have ``told`` called with what becomes of the record just appended."""
+        gap = index - len(self.told)
+        if gap:
+            self.told += [None] * gap
+            self.stamps += [0] * gap
+        self.told.append(told)
+        self.stamps.append(timestamp)
+
+    def receipts(self, base_offset: int, append_time: int) -> Iterator[tuple[Told | None, Receipt]]:
+        """Whom to tell what, now that the batch is stored."""
+        known = base_offset >= 0
+        offsets = range(base_offset, base_offset + len(self.told)) if known else repeat(-1)
+        stamps = repeat(append_time) if append_time >= 0 else self.stamps
+        fields = zip(repeat(self.place[0]), repeat(self.place[1]), offsets, stamps, strict=False)
+        return zip(self.told, map(_receipt, fields), strict=False)
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """Two batches in its place; the sequences stay those of the records."""
+        records: Records = parse_batch(self.builder.build()).records()
+        middle = self.count // 2
+        first, second = self._part(records[:middle], 0), self._part(records[middle:], middle)
+        if self.sequence is not None:
+            second.sequence = (self.sequence + middle) % _SEQUENCES
+        first.charged = self.charged * middle // self.count
+        second.charged = self.charged - first.charged
+        return first, second
+
+    def _part(self, records: Records, start: int) -> "Batch":
+        part = Batch(self.number, self.place, self.opened, self.deadline, -1)
+        part.builder.extend(records)
+        stop = start + len(records)
+        part.told, part.stamps = self.told[start:stop], self.stamps[start:stop]
+        part.due = part.again = True
+        part.attempts, part.trouble, part.sequence = self.attempts, self.trouble, self.sequence
+        return part
 
 
-@dataclass(slots=True, eq=False)
+SHUT = Batch(0, ("", -1), 0.0, 0.0, -1)
+"""Stands where no batch is open: there is never room in it."""
+
+
 class PartitionQueue:
     """The batches of one partition, oldest first; the last one may be open."""
 
-    place: TopicPartition
-    idempotent: bool
-    batches: deque[Batch] = field(default_factory=deque)
-    identity: Identity | None = None
-    next_sequence: int = 0
-    acknowledged: bool = False
-    """The broker has stored something under `identity`."""
-    gap: bool = False
-    """A batch of unknown outcome was given up, so the broker may miss its sequence."""
-    renumber: bool = False
-    """The broker certainly misses a sequence: start over under a new producer id once nothing is in flight."""
+    __slots__ = (
+        "_taken",
+        "acknowledged",
+        "batches",
+        "gap",
+        "idempotent",
+        "identity",
+        "next_sequence",
+        "open",
+        "place",
+        "restart",
+    )
+
+    def __init__(self, place: TopicPartition, idempotent: bool) -> None:
+        self.place = place
+        self.idempotent = idempotent
+        self.batches: deque[Batch] = deque()
+        self.open = SHUT
+        """The batch that takes records."""
+        self._taken = 0
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self.acknowledged = False
+        """The broker has stored something under `identity`."""
+        self.gap = False
+        """A batch of unknown outcome was given up, so the broker may miss its sequence."""
+        self.restart: int | None = None
+        """Batches from this number on must be sent in a new epoch: the broker misses a sequence before them."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes that it was ever given."""
+        return self._taken + self.open.room - self.open.left
 
     @property
     def undecided(self) -> bool:
         """Something was sent and may or may not be stored."""
-        return any(each.attempts for each in self.batches)
+        return any(each.in_flight or each.doubtful for each in self._sent())
 
     def sendable(self, now: float) -> Batch | None:
         """The batch that may be sent now, if any."""
@@ -133,30 +246,67 @@ class PartitionQueue:
                 continue
             if not batch.due or batch.retry_at > now:
                 return None
+            if self.restart is not None and batch.number >= self.restart and not self._alone(batch):
+                return None
             most = MAX_IN_FLIGHT if self.acknowledged and not self._retrying() else 1
-            return None if in_flight >= most or (self.renumber and in_flight) else batch
+            return batch if in_flight < most else None
         return None
 
-    def _retrying(self) -> bool:
-        return any(each.attempts > 1 or (each.attempts and not each.in_flight) for each in self.batches)
-
     def take_up(self, identity: Identity) -> bool:
-        """Number batches under ``identity`` from now on if that is safe; whether it is in use now."""
-        if self.identity != identity and (self.renumber or not self.undecided):
-            self.identity, self.next_sequence = identity, 0
-            self.acknowledged = self.gap = self.renumber = False
-            for batch in self.batches:
-                batch.sequence, batch.attempts = None, 0
-        return self.identity is not None and not self.renumber
+        """Number batches under ``identity`` from now on if that is safe; whether it can go on under the one in use.
 
-    def encode(self, batch: Batch, compression: Compression, level: int | None) -> bytes:
-        """The bytes of ``batch``; gives it its sequence the first time."""
-        if not self.idempotent or self.identity is None:
+        Asked when a batch is `sendable`, so that in a restart everything before it is settled.
+        """
+        starting_over = self.restart is not None and self.batches[0].number >= self.restart
+        if self.identity != identity and (starting_over or (self.restart is None and not self.undecided)):
+            self.identity, self.next_sequence = identity, 0
+            self.acknowledged = self.gap = False
+            self.restart = None
+            for batch in self._sent():
+                batch.sequence = None
+                batch.again = batch.doubtful = False
+            return True
+        return self.identity is not None and not starting_over
+
+    def start_over(self, batch: Batch) -> None:
+        """The broker misses what came before ``batch``, the oldest."""
+        self.restart = batch.number
+
+    def close(self) -> Batch | None:
+        """The open batch takes no more records; it, if there was one."""
+        if (batch := self.open) is SHUT:
+            return None
+        self.open = SHUT
+        batch.charged = batch.room - batch.left
+        self._taken += batch.charged
+        batch.left = -1
+        return batch
+
+    def send(self, batch: Batch, node: int) -> None:
+        """``batch`` is given to the connection to ``node``; the first time it gets its sequence."""
+        if batch is self.open:
+            self.close()
+        batch.in_flight, batch.node = True, node
+        batch.attempts += 1
+        if not self.idempotent:
+            return
+        if batch.sequence is not None:
+            batch.again = True
+            return
+        batch.sequence = self.next_sequence
+        self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
+
+    def encode(self, batch: Batch, version: int, compression: Compression, level: int | None) -> bytes:
+        """The bytes of ``batch`` for a ``version`` of Produce.
+
+        Raises:
+            EncodeError: the format of that version cannot hold it.
+        """
+        if version < _RECORD_BATCHES:
+            records = parse_batch(batch.builder.build()).records()
+            return build_message_set(records, magic=1, compression=compression, level=level)
+        if self.identity is None or batch.sequence is None:
             return batch.builder.build(compression=compression, level=level)
-        if batch.sequence is None:
-            batch.sequence = self.next_sequence
-            self.next_sequence = (self.next_sequence + batch.builder.count) % _SEQUENCES
-        batch.sent_as = batch.sequence
         return batch.builder.build(
             compression=compression,
             level=level,
@@ -165,23 +315,44 @@ class PartitionQueue:
             base_sequence=batch.sequence,
         )
 
-    def oldest_sent(self) -> Batch | None:
-        return next((each for each in self.batches if each.attempts), None)
+    def split(self, batch: Batch) -> tuple[Batch, Batch]:
+        """Put the halves of ``batch``, which certainly was not stored, in its place."""
+        index = self.batches.index(batch)
+        halves = batch.halves()
+        del self.batches[index]
+        self.batches.insert(index, halves[1])
+        self.batches.insert(index, halves[0])
+        return halves
 
     def drop(self, batch: Batch, *, stored: bool | None) -> None:
         """Take a settled batch out; ``stored`` is ``None`` where nobody knows."""
         index = self.batches.index(batch)
         del self.batches[index]
+        if batch is self.open:
+            self.close()
         if batch.sequence is None:
             return
         if stored:
             self.acknowledged, self.gap = True, False
-            return
-        if stored is None:
+        elif stored is None:
             self.gap = True
-            return
-        count = batch.builder.count
-        self.next_sequence = (self.next_sequence - count) % _SEQUENCES
-        for each in islice(self.batches, index, None):
-            if each.sequence is not None:
-                each.sequence = (each.sequence - count) % _SEQUENCES
+        elif any(each.sequence is not None for each in islice(self.batches, index, None)):
+            self.restart = batch.number if self.restart is None else min(self.restart, batch.number)
+        else:
+            self.next_sequence = batch.sequence
+
+    def _alone(self, batch: Batch) -> bool:
+        """Everything before ``batch`` is settled, and nothing is in flight."""
+        return batch is self.batches[0] and not any(each.in_flight for each in self._sent())
+
+    def _retrying(self) -> bool:
+        return any(each.again or not each.in_flight for each in self._sent())
+
+    def _sent(self) -> list[Batch]:
+        """The batches that have a sequence: they are the first."""
+        sent = []
+        for batch in self.batches:
+            if batch.sequence is None:
+                break
+            sent.append(batch)
+        return sent

@@ -21,11 +21,15 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open a connection to ``host:port``; answer with `Connected` or `Lost`."""
+    """Open a connection to ``host:port``; answer with `Connected` or `Lost`.
+
+    After a failed ``attempt`` (they are counted from 0) another address of the same name may do better.
+    """
 
     key: Key
     host: str
     port: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,11 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Find:
+    """Look for brokers as at the beginning (zeroconf), since none of those known answers; answer with `Found`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Connected:
     key: Key
 
@@ -53,6 +62,14 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """So many bytes arrived, and were put where `ClientCore.room` said."""
+
+    key: Key
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """The connection, or the attempt to make it, ended; ``why`` is for people."""
 
@@ -60,5 +77,12 @@ class Lost:
     why: str
 
 
-Action = Connect | Send | Close
-Event = Connected | Received | Lost
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The ``(host, port)`` of brokers; none where none were found."""
+
+    addresses: tuple[tuple[str, int], ...]
+
+
+Action = Connect | Send | Close | Find
+Event = Connected | Received | Filled | Lost | Found

@@ -1,14 +1,19 @@
 """What the client knows of the cluster: nodes, topics, leaders. Data and small rules, no requests.
 
 Rules:
-- A partition's leader is taken over only with a leader epoch that is not older than the one known (KIP-320).
+- A partition's leader is taken over only with a leader epoch that is not older than the one known (KIP-320); from an
+  answer that is not about metadata, only with a newer one (KIP-951).
+- A zero topic id means that nobody told it: an old broker of a mixed cluster, or old metadata. Only two ids that are
+  known and differ are two topics of the same name, one made after the other.
 - A topic that is gone from an answer that asked for it, or answered with an error, is not known; its error is kept.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.codec.wire import NO_UUID
 from ottla.sdk.machines.actions import Node
 
 if TYPE_CHECKING:
@@ -59,6 +64,24 @@ class Cluster:
         place = known.partitions.get(partition) if known else None
         return place.leader_epoch if place else -1
 
+    def topic_id(self, topic: str) -> "UUID":
+        """`NO_UUID` where it is not known."""
+        known = self.topics.get(topic)
+        return known.topic_id if known else NO_UUID
+
+    def moved(self, topic: str, partition: int, leader: int, leader_epoch: int, nodes: Iterable[Node]) -> bool:
+        """Take over what the answer to Produce or Fetch says of a new leader (KIP-951); whether that was news.
+
+        ``nodes`` are those that the answer gives addresses of.
+        """
+        known = self.topics.get(topic)
+        place = known.partitions.get(partition) if known else None
+        if known is None or place is None or leader < 0 or leader_epoch <= place.leader_epoch:
+            return False
+        self.nodes |= {each.id: each for each in nodes}
+        known.partitions[partition] = replace(place, leader=leader, leader_epoch=leader_epoch)
+        return leader in self.nodes
+
     def update(self, answer: MetadataResponse) -> None:
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
@@ -75,14 +98,17 @@ class Cluster:
 
     def _merged(self, name: str, answer: MetadataResponseTopic) -> Topic:
         known = self.topics.get(name)
-        if known and known.topic_id != answer.topic_id:
+        topic_id = answer.topic_id
+        if known and topic_id == NO_UUID:
+            topic_id = known.topic_id
+        elif known and known.topic_id not in (NO_UUID, topic_id):
             known = None  # deleted and made again: its epochs start over
         partitions = {}
         for each in answer.partitions:
             new = _partition(each)
             old = known.partitions.get(new.partition) if known else None
             partitions[new.partition] = old if old and old.leader_epoch > new.leader_epoch >= 0 else new
-        return Topic(name, answer.topic_id, answer.is_internal, partitions)
+        return Topic(name, topic_id, answer.is_internal, partitions)
 
 
 def _partition(answer: MetadataResponsePartition) -> Partition:

@@ -11,16 +11,23 @@ class Options:
 
     Attributes:
         client_id: how brokers name this client in their logs and quotas.
+        rack: where this client is, as the brokers' `broker.rack` says it; consumers then read from near replicas.
         connect_timeout: for one connection, and for `connect` to hear from any broker.
         request_timeout: for one request to one broker.
         api_timeout: for a whole call (admin, offsets, unknown topics), retries included.
         delivery_timeout: from `send` to the broker's acknowledgement, retries included.
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
+        fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
         fetch_max_wait: how long a broker may hold an empty Fetch back.
+        connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
+        metadata_max_age: how old what is known of brokers and leaders may become.
+        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other.
+        retry_backoff, retry_backoff_max: the same, before a request is repeated.
     """
 
     client_id: str = "ottla"
+    rack: str | None = None
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
     api_timeout: float = 60.0
@@ -28,12 +35,19 @@ class Options:
     max_request_size: int = 2**20
     fetch_max_bytes: int = 50 * 2**20
     partition_max_bytes: int = 2**20
+    fetch_buffer_bytes: int = 64 * 2**20
     fetch_max_wait: float = 0.5
+    connections_max_idle: float = 540.0
+    metadata_max_age: float = 300.0
+    reconnect_backoff: float = 0.05
+    reconnect_backoff_max: float = 1.0
+    retry_backoff: float = 0.1
+    retry_backoff_max: float = 1.0
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name == "client_id":
+            if each.name in ("client_id", "rack"):
                 continue
             if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
                 unit = "bytes" if "size" in each.name or "bytes" in each.name else "seconds"

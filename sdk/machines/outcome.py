@@ -1,7 +1,7 @@
 """The result of something that ends later: settled once, with a value or an error."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ottla.errors import OttlaError
 
@@ -17,7 +17,7 @@ class Outcome(Generic[T]):
         self.done = False
         self.value: T | None = None
         self.error: OttlaError | None = None
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
 
     def succeed(self, value: T) -> None:
         if not self.done:
@@ -29,12 +29,24 @@ class Outcome(Generic[T]):
             self.error = error
             self._settle()
 
-    def when_done(self, callback: Callable[[], None]) -> None:
+    def settle(self, result: T | OttlaError) -> None:
+        """Succeed, or fail if that is what ``result`` is."""
+        if isinstance(result, OttlaError):
+            self.fail(result)
+        else:
+            self.succeed(result)
+
+    def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when settled (at once if it is): how drivers wake whoever waits."""
         if self.done:
             callback()
         else:
             self._callbacks.append(callback)
+
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Nobody waits any more: or who gives up often would leave something behind each time."""
+        if callback in self._callbacks:
+            self._callbacks.remove(callback)
 
     def result(self) -> T:
         """The value; raises the error. Only once `done`."""
@@ -47,6 +59,20 @@ class Outcome(Generic[T]):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+def any_of(outcomes: Sequence[Outcome[Any]]) -> Outcome[None]:
+    """Settled once one of ``outcomes`` is, in whatever way; leaves nothing behind with the others."""
+    first: Outcome[None] = Outcome()
+
+    def settled() -> None:
+        for each in outcomes:
+            each.forget(settled)
+        first.succeed(None)
+
+    for each in outcomes:
+        each.when_done(settled)
+    return first
 
 
 def all_of(outcomes: Sequence[Outcome[T]]) -> Outcome[None]:

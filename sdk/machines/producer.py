@@ -1,86 +1,126 @@
-"""The producer: places records, forms requests, judges answers.
+"""The accepting half of a producer: places records, keeps its memory, tells everybody what became of theirs.
+
+    put ───────► the open batch of the partition       nearly every record: one function, no object made
+      │ no
+    append ────► places it, waits for its topic         `BufferFull` where there is no room
+      │ full
+    offer ─────► first come, first served               settled once it is accepted
 
 Rules:
-- A record is accepted or refused at once (`append` raises); once accepted it ends in exactly one way: stored, or failed
-  with a reason within `delivery_timeout`. Failures that nobody awaits are counted and raised by the next call.
-- Retriable errors and lost connections are retried with the same sequence; only the delivery deadline ends that.
-- OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is not the oldest only means that the oldest has to go first. Of the
-  oldest it means that the broker misses what came before: if that was a batch given up here, the rest is sent in a new
-  epoch; if not, the broker lost records it had acknowledged, and the batch fails to say so.
+- A record is accepted or refused at once; once accepted it ends in exactly one way: stored, or failed with a reason
+  within `delivery_timeout` of being offered, whether it waits for room, its topic, a producer id or an answer.
+- A batch ends by the deadline of its first record, so it takes only those that were offered within about a second of
+  that one, even if it cannot be sent: no record fails much earlier than it has to.
+- A topic to which nothing was sent for five minutes is forgotten when new metadata come, with all that is kept of it.
+- Failures that nobody was told of are counted and raised by the next call; whoever no longer awaits a record hears of
+  it so, too. A callback that raises does no harm: its
+  error is logged, and the first is raised by the next call.
+- Memory is counted by what records take at the most, uncompressed. Who waits for room is served in the order of asking;
+  nobody overtakes, and who gives up lets the next one pass.
+- `put` is cut short, by hiding the lanes from it, while anything out of the ordinary is the matter.
 - A key's partition is its hash over the partitions known when it is appended; keyless records stay with one partition
-  for about a batch (KIP-480), then move on.
+  for about a batch, then move on, away from partitions that are slow (KIP-794).
 
-Source: Sender.java, TransactionManager.java, BuiltInPartitioner.java.
+Source: KafkaProducer.java (doSend), RecordAccumulator.java, BufferPool.java, BuiltInPartitioner.java.
 """
 
-import logging
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.codec.apis.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from ottla.codec.compression import Compression
-from ottla.codec.partitioners import Partitioner
+from ottla.codec.compression import Compression, checked_level
 from ottla.codec.records import HEADER_SIZE, Headers, check_bytes
 from ottla.errors import (
-    BrokerError,
     BufferFull,
-    ConnectionLost,
+    ConfigurationError,
     DeliveryFailed,
     DeliveryTimeout,
-    DuplicateSequenceNumber,
     EncodeError,
     OttlaError,
-    OutOfOrderSequenceNumber,
     RecordTooLarge,
-    RemoteProtocolError,
-    TimeoutExpired,
-    UnknownProducerId,
     UnknownTopicOrPartition,
-    broker_error,
 )
-from ottla.sdk.machines.accumulator import MAX_IN_FLIGHT, Batch, Identity, PartitionQueue, Receipt
-from ottla.sdk.machines.actions import Node
+from ottla.sdk.logs import logger
+from ottla.sdk.machines.accumulator import SHUT, Batch, PartitionQueue, Receipt, Told
 from ottla.sdk.machines.cluster import Topic, TopicPartition
-from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.sender import Compressor, Sender, SenderOptions
 from ottla.sdk.machines.timers import Timer
+from ottla.sdk.partitioners import Choice, Chooser, Hash, Keyed, named
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
 
-log = logging.getLogger("ottla.sdk.producer")
+log = logger("ottla.sdk.producer")
 
 _RECORD_OVERHEAD = 32
 """Bytes that a record takes beside its key, value and headers, at the most."""
+_EARLY = 1.0
+"""Seconds, beside the linger, that a record may fail before its own deadline; less where that is near."""
+_IDLE = 300.0
+"""Seconds without a record after which a topic is forgotten. Source: ProducerConfig.java, metadata.max.idle.ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(SenderOptions):
     """See `ottla.sdk.client.Client.producer`."""
 
-    acks: int = -1
-    idempotent: bool = True
     linger: float = 0.005
     batch_size: int = 64 * 2**10
-    compression: Compression = Compression.NONE
-    compression_level: int | None = None
-    partitioner: Partitioner | None = None
+    partitioner: str | Hash | Keyed | Chooser = "murmur2"
     buffer_memory: int = 32 * 2**20
+
+
+def compressors(
+    compression: str | Mapping[str, str | tuple[str, int]], level: int | None = None
+) -> tuple[Compressor, dict[str, Compressor]]:
+    """The compression of all topics but some, and of those; as `ottla.sdk.client.Client.producer` takes them.
+
+    Raises:
+        ConfigurationError: there is no such compression, or it has no such level.
+    """
+
+    def compressor(given: str | tuple[str, int]) -> Compressor:
+        name, own_level = (given, level) if isinstance(given, str) else given
+        try:
+            known = Compression.named(name)
+            # A level that goes with several compressions goes with none where there is nothing to compress.
+            checked = own_level if known or own_level is None else None
+            checked_level(known, checked)
+        except (ValueError, EncodeError) as error:
+            raise ConfigurationError(str(error)) from None
+        return known, checked
+
+    if isinstance(compression, str):
+        return compressor(compression), {}
+    by_topic = {topic: compressor(given) for topic, given in compression.items()}
+    return by_topic.pop("*", (Compression.NONE, None)), by_topic
+
+
+class Awaited(Outcome[Receipt]):
+    """What becomes of a record, for somebody who awaits it; `ProducerMachine.leave` once that is given up."""
+
+    __slots__ = ("unseen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unseen = False
+        """Nobody awaits it any more."""
+
+    def __call__(self, result: Receipt | OttlaError) -> None:
+        self.settle(result)
 
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """A record on its way in; ``outcome`` is ``None`` where nobody awaits it."""
+    """A record on its way in.
+
+    Attributes:
+        outcome: is settled with what became of it; ``None`` where nobody awaits it.
+        told: is called with what became of it.
+    """
 
     topic: str
     value: bytes | None
@@ -89,9 +129,50 @@ class Outgoing:
     headers: Headers
     timestamp: int
     outcome: Outcome[Receipt] | None = None
+    told: Told | None = None
     size: int = 0
     """Bytes that it takes at the most; the machine's to fill in, as is the deadline."""
     deadline: float = 0.0
+
+    @property
+    def tell(self) -> Told | None:
+        """Whom to tell what became of it."""
+        return self.told if self.outcome is None else self.outcome.settle
+
+
+class Lane:
+    """Where the records of one topic go."""
+
+    __slots__ = ("count", "queues", "sticky", "sticky_until")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        """Partitions of the topic."""
+        self.queues: dict[int, PartitionQueue] = {}
+        """Those that were sent to."""
+        self.sticky: PartitionQueue = _NOWHERE
+        """Where keyless records go at present."""
+        self.sticky_until = 0
+        """They move on when it has taken so many bytes."""
+
+
+_NOWHERE = PartitionQueue(("", -1), idempotent=False)
+
+
+@dataclass(slots=True, eq=False)
+class Unplaced:
+    """Records whose topic is not known yet; ``number`` is among the unsettled."""
+
+    number: int
+    records: deque[Outgoing]
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A record that waits for room."""
+
+    record: Outgoing
+    accepted: Outcome[None]
 
 
 class ProducerMachine:
@@ -99,45 +180,186 @@ class ProducerMachine:
 
     def __init__(self, core: ClientCore, options: ProducerOptions, rng: "Random") -> None:
         self._core, self._options, self._rng = core, options, rng
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._ready: dict[TopicPartition, None] = {}
-        """Partitions that may have a batch to send."""
-        self._unplaced: dict[str, deque[Outgoing]] = {}
-        self._sticky: dict[str, tuple[int, int]] = {}
-        """Per topic, the partition of keyless records and the bytes it may still take."""
-        self._in_flight: dict[int, int] = {}
-        """Requests per node."""
-        self._identity: Identity | None = None
-        self._identity_asked = False
-        self._identity_failures = 0
+        self._partitioner = named(options.partitioner, rng)
+        keyed = self._partitioner if isinstance(self._partitioner, Keyed) else None
+        self._hash: Hash | None = keyed.hash if keyed else None
+        self._lanes: dict[str, Lane] = {}
+        self._fast: dict[str, Lane] = {}
+        """The lanes, while `put` may use them."""
+        self._unplaced: dict[str, Unplaced] = {}
         self._holds: dict[str, Callable[[], None]] = {}
         """Topics whose metadata are kept fresh for this producer, and what ends that."""
-        self._unsettled: dict[int, None] = {}
-        """Numbers of batches, and of unplaced topics' records, oldest first."""
+        self._used: dict[str, tuple[int, float]] = {}
+        """Topics, the bytes that they were ever given, and when that was last seen to have changed."""
+        self._unsettled: OrderedDict[int, int] = OrderedDict()
+        """Numbers of batches, and of unplaced topics' records, oldest first; and how many parts each has."""
         self._numbers = 0
-        self._buffered = 0
-        self._rooms: deque[Outcome[None]] = deque()
+        self._free = options.buffer_memory
+        self._waiters: deque[Waiter] = deque()
         self._flushes: list[tuple[int, Outcome[None]]] = []
-        self._drain_due: Timer | None = None
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
+        self._callback_error: Exception | None = None
         self._closed = False
         self.fatal: OttlaError | None = None
         """Set once the producer can never send again."""
+        self._sender = Sender(core, options, self)
+        self._span = options.linger + min(_EARLY, self._sender.delivery_timeout / 10)
+        """Seconds between the first and the last record of a batch."""
+        self._sealing: Timer | None = None
         core.observers.append(self._metadata_changed)
+        core.parts[self] = None
         self._forget = core.on_close(self.close)
+        self._gauges = (
+            core.metrics.share("buffer-total-bytes", lambda now: options.buffer_memory),
+            core.metrics.share("buffer-available-bytes", lambda now: self._free),
+            core.metrics.share("waiting-threads", lambda now: len(self._waiters)),
+        )
+        """What this producer adds to the client's, and what ends that."""
+        self._look_out()
 
     # -- the user's side ---------------------------------------------------------------------------------------------
+
+    def put(self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, told: Told | None = None) -> bool:
+        """Accept a record as nearly all are; ``False``: nothing was done, `append` has to look at it.
+
+        Raises:
+            EncodeError: key or value is not bytes.
+        """
+        try:
+            lane = self._fast[topic]
+            if key:
+                queue = lane.queues[self._hash(key, lane.count)]  # type: ignore[misc] # no lanes are shown without
+                size = _RECORD_OVERHEAD + len(key) + len(value)  # type: ignore[arg-type] # a tombstone has no length
+            elif key is None:
+                queue = lane.sticky
+                size = _RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]
+            else:
+                return False
+            if type(value) is not bytes:
+                return False
+        except Exception:  # a new partition, a tombstone, no bytes, a partitioner's mistake: `append` tells which
+            return False
+        batch = queue.open
+        left = batch.left - size
+        free = self._free - size
+        if left < 0 or free < 0:
+            return False
+        index = batch.append(timestamp, key, value)
+        batch.left = left
+        self._free = free
+        if told is not None:
+            batch.ask(index, timestamp, told)
+        return True
 
     def append(self, record: Outgoing, now: float) -> None:
         """Accept a record.
 
         Raises:
-            BufferFull: no room now; `room` tells when.
+            BufferFull: no room now, or others wait for it; `offer` waits.
             RecordTooLarge: it would never fit a request.
             EncodeError: key, value or a header is not bytes.
             UnknownTopicOrPartition: the topic has no such partition.
         """
+        self._check(record, now)
+        if self._waiters or not self._fits(record):
+            used = self._options.buffer_memory - self._free
+            others = f", and {len(self._waiters)} others wait for room" if self._waiters else ""
+            raise BufferFull(f"{used} of {self._options.buffer_memory} bytes wait for the brokers{others}")
+        self._accept(record, now)
+
+    def offer(self, record: Outgoing, now: float) -> Outcome[None]:
+        """Accept a record as soon as there is room for it and all that were offered before; settled when that is so.
+
+        Fails as `append` does, or with `DeliveryTimeout` where there was no room in time. `withdraw` takes it back.
+        """
+        accepted: Outcome[None] = Outcome()
+        try:
+            self._check(record, now)
+            if self._waiters or not self._fits(record):
+                self._wait_for_room(Waiter(record, accepted))
+            else:
+                self._accept(record, now)
+                accepted.succeed(None)
+        except OttlaError as error:
+            accepted.fail(error)
+        return accepted
+
+    def withdraw(self, accepted: Outcome[None]) -> None:
+        """Whoever offered a record does not want to wait any more; what is accepted already stays so."""
+        for waiter in self._waiters:
+            if waiter.accepted is accepted:
+                self._waiters.remove(waiter)
+                self._core.soon(self._let_in)
+                break
+
+    def leave(self, record: Outgoing, awaited: Awaited) -> None:
+        """Nobody awaits any more what becomes of the record: if it fails, or just has, the next call raises it."""
+        awaited.unseen = True
+        if awaited.error is not None:
+            self._count_failure(_aim(record), 1, awaited.error)
+
+    def flush(self, now: float) -> Outcome[None]:
+        """Send what lingers; settled when everything accepted so far is."""
+        outcome: Outcome[None] = Outcome()
+        self._flushes.append((self._numbers, outcome))
+        self._all_due()
+        self._settle_flushes()
+        return outcome
+
+    def _all_due(self) -> None:
+        for queue in self._sender.queues.values():
+            if queue.open is not SHUT:
+                self._sender.due(queue, queue.open)
+
+    def raise_failures(self) -> None:
+        """Raise `DeliveryFailed` for records that failed since the last time and that nobody was told of.
+
+        And what a callback raised, as it is; after those.
+        """
+        if self._first_failure is not None:
+            failed, cause = self._failed, self._first_failure
+            self._failed, self._first_failure = {}, None
+            self._look_out()
+            raise DeliveryFailed(sum(failed.values()), failed, cause)
+        if self._callback_error is not None:
+            error, self._callback_error = self._callback_error, None
+            self._look_out()
+            raise error
+
+    def close(self, error: OttlaError) -> None:
+        """Fail what is left; the producer is of no more use."""
+        if self._closed:
+            return
+        self._closed = True
+        self._forget()
+        for release in self._holds.values():
+            release()
+        self._core.observers.remove(self._metadata_changed)
+        self._core.parts.pop(self, None)
+        for leave in self._gauges:
+            leave()
+        self._sender.close()
+        self.give_up(error)
+
+    @property
+    def pending(self) -> int:
+        """Records that are neither stored nor failed."""
+        placed = sum(batch.count for queue in self._sender.queues.values() for batch in queue.batches)
+        return placed + sum(len(each.records) for each in self._unplaced.values()) + len(self._waiters)
+
+    def explain(self, now: float) -> Iterator[str]:
+        if self._waiters:
+            since = now - (self._waiters[0].record.deadline - self._sender.delivery_timeout)
+            yield f"producer: {len(self._waiters)} record(s) wait for room in the buffer, the first since {since:.1f} s"
+        for name, each in self._unplaced.items():
+            yield f"producer: {len(each.records)} record(s) wait until topic {name!r} is known"
+        yield from self._sender.explain(now)
+
+    # -- accepting ---------------------------------------------------------------------------------------------------
+
+    def _check(self, record: Outgoing, now: float) -> None:
+        """See whether a record can be sent at all, and how large it is."""
         if self.fatal:
             raise self.fatal
         key, value = record.key, record.value
@@ -151,411 +373,334 @@ class ProducerMachine:
         if HEADER_SIZE + size > self._core.options.max_request_size:
             limit = self._core.options.max_request_size
             raise RecordTooLarge(f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}")
-        if self._buffered and self._buffered + size > self._options.buffer_memory:
-            raise BufferFull(f"{self._buffered} of {self._options.buffer_memory} bytes wait for the brokers")
-        record.size, record.deadline = size, now + self._core.options.delivery_timeout
+        record.size, record.deadline = size, now + self._sender.delivery_timeout
+
+    def _fits(self, record: Outgoing) -> bool:
+        return record.size <= self._free or self._free >= self._options.buffer_memory
+
+    def _accept(self, record: Outgoing, now: float) -> None:
         known = self._core.cluster.topics.get(record.topic)
-        if known is not None and record.topic not in self._unplaced:
+        waiting = self._unplaced.get(record.topic)
+        if waiting is not None:
+            waiting.records.append(record)
+        elif known is not None:
             self._place(record, known, now)
         else:
-            self._wait_for_topic(record, now)
-        self._buffered += size
+            self._unplaced[record.topic] = Unplaced(self._number(), deque([record]))
+            self._find(record.topic, now)
+            self._core.later(record.deadline, lambda now: self._expire_unplaced(record.topic, now))
+        self._free -= record.size
 
-    def room(self) -> Outcome[None]:
-        """Settled when some memory has been freed; then try `append` again."""
-        outcome: Outcome[None] = Outcome()
-        self._rooms.append(outcome)
-        return outcome
+    def _wait_for_room(self, waiter: Waiter) -> None:
+        self._waiters.append(waiter)
+        self._look_out()
+        late = self._core.later(waiter.record.deadline, lambda now: self._no_room(waiter))
+        waiter.accepted.when_done(late.cancel)
 
-    def flush(self, now: float) -> Outcome[None]:
-        """Send what lingers; settled when everything appended so far is."""
-        outcome: Outcome[None] = Outcome()
-        self._flushes.append((self._numbers, outcome))
-        self._all_due()
-        self._settle_flushes()
-        return outcome
+    def _let_in(self, now: float) -> None:
+        """Accept whoever has waited longest, as long as there is room."""
+        while self._waiters and (self._waiters[0].accepted.done or self._fits(self._waiters[0].record)):
+            waiter = self._waiters.popleft()
+            if waiter.accepted.done:
+                continue
+            try:
+                self._accept(waiter.record, now)
+            except OttlaError as error:
+                waiter.accepted.fail(error)
+            else:
+                waiter.accepted.succeed(None)
+        self._look_out()
 
-    def _all_due(self) -> None:
-        for queue in self._queues.values():
-            if queue.batches:
-                self._due(queue.batches[-1])
+    def _no_room(self, waiter: Waiter) -> None:
+        record, memory = waiter.record, self._options.buffer_memory
+        self._waiters.remove(waiter)
+        self._core.soon(self._let_in)
+        why = f"{memory - self._free} of {memory} bytes of buffer_memory wait for the brokers"
+        waited = f"there was no room within {self._sender.delivery_timeout:g} s"
+        waiter.accepted.fail(DeliveryTimeout(f"a record for {record.topic!r} was not accepted: {waited}, {why}"))
 
-    def raise_failures(self) -> None:
-        """Raise `DeliveryFailed` for records that failed since the last time and were not awaited."""
-        if self._first_failure is not None:
-            failed, cause = self._failed, self._first_failure
-            self._failed, self._first_failure = {}, None
-            raise DeliveryFailed(sum(failed.values()), failed, cause)
+    def _look_out(self) -> None:
+        """Show the lanes to `put` if all is well."""
+        ordinary = not (self._waiters or self._first_failure or self._callback_error or self.fatal)
+        self._fast = self._lanes if ordinary and self._hash is not None else {}
 
-    def close(self, error: OttlaError) -> None:
-        """Fail what is left; the producer is of no more use."""
-        if self._closed:
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def _find(self, name: str, now: float) -> None:
+        found = self._core.topic(name, now, create=True)
+        found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
+
+    def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
+        """Somebody said where the topic is, or that it is nowhere; or nobody could be asked, which is asked again."""
+        if name not in self._unplaced:
             return
-        self._closed = True
-        self._forget()
-        for release in self._holds.values():
-            release()
-        self._core.observers.remove(self._metadata_changed)
-        self.fatal = self.fatal or error
-        self._fail_all(error)
+        if found.error and found.error.retriable and not isinstance(found.error, UnknownTopicOrPartition):
+            self._find(name, now)
+            return
+        unplaced = self._unplaced.pop(name)
+        for record in unplaced.records:
+            try:
+                self._place(record, found.result(), now)
+            except OttlaError as error:
+                self._fail_unplaced(record, error)
+        if self._flushes:
+            # Who flushes waits for the batches that these records went into.
+            self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
+            self._all_due()
+        self._settled(unplaced.number)
 
-    @property
-    def pending(self) -> int:
-        """Records that are neither stored nor failed."""
-        placed = sum(batch.builder.count for queue in self._queues.values() for batch in queue.batches)
-        return placed + sum(map(len, self._unplaced.values()))
+    def _expire_unplaced(self, name: str, now: float) -> None:
+        if (unplaced := self._unplaced.get(name)) is None:
+            return
+        records = unplaced.records
+        while records and records[0].deadline <= now:
+            why = self._core.why_no_topic(name)
+            within = f"{self._sender.delivery_timeout:g} s"
+            error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
+            self._fail_unplaced(records.popleft(), error)
+        if records:
+            self._core.later(records[0].deadline, lambda now: self._expire_unplaced(name, now))
+        else:
+            del self._unplaced[name]
+            self._settled(unplaced.number)
+
+    def _fail_unplaced(self, record: Outgoing, error: OttlaError) -> None:
+        self._give_back(record.size)
+        if record.tell is not None:
+            self._tell(record.tell, error)
+        if record.tell is None or unseen(record.tell):
+            self._count_failure(_aim(record), 1, error)
+
+    def _metadata_changed(self, now: float) -> None:
+        """A topic that has more partitions now, or is gone, has its keys placed anew."""
+        for name, lane in list(self._lanes.items()):
+            known = self._core.cluster.topics.get(name)
+            if known is None or len(known.partitions) != lane.count:
+                del self._lanes[name]
+        self._forget_idle(now)
+
+    def _forget_idle(self, now: float) -> None:
+        """Forget the topics that nothing was sent to for long: a producer may meet ever new ones."""
+        taken = dict.fromkeys(self._holds, 0)
+        busy = set(self._unplaced)
+        for (name, _), queue in self._sender.queues.items():
+            taken[name] += queue.taken
+            if queue.batches:
+                busy.add(name)
+        for name, count in taken.items():
+            before, since = self._used.get(name, (-1, now))
+            if name in busy or count != before:
+                self._used[name] = (count, now)
+            elif now - since >= _IDLE:
+                self._lanes.pop(name, None)
+                self._sender.forget(name)
+                del self._used[name]
+                self._holds.pop(name)()
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
-    def _wait_for_topic(self, record: Outgoing, now: float) -> None:
-        waiting = self._unplaced.get(record.topic)
-        if waiting is not None:
-            waiting.append(record)
-            return
-        self._unplaced[record.topic] = deque([record])
-        number = self._number()
-        found = self._core.topic(record.topic, now, create=True)
-
-        def place(now: float) -> None:
-            records = self._unplaced.pop(record.topic, deque())
-            for each in records:
-                try:
-                    if found.error is not None:
-                        raise found.error
-                    self._place(each, found.result(), now)
-                except OttlaError as error:
-                    self._buffered -= each.size
-                    if each.outcome is not None:
-                        each.outcome.fail(error)
-                    else:
-                        self._count_failure(
-                            (each.topic, each.partition if each.partition is not None else -1), 1, error
-                        )
-            if self._flushes:
-                # Who flushes waits for the batches that these records went into.
-                self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
-                self._all_due()
-            self._settled(number)
-
-        def arrived() -> None:
-            late.cancel()
-            self._core.soon(place)
-
-        def give_up(now: float) -> None:
-            why = self._core.why_no_topic(record.topic)
-            found.fail(DeliveryTimeout(f"nothing is known of topic {record.topic!r} in time to deliver: {why}"))
-
-        late = self._core.later(record.deadline, give_up)
-        found.when_done(arrived)
-
     def _place(self, record: Outgoing, topic: Topic, now: float) -> None:
-        count = len(topic.partitions)
+        lane = self._lanes.get(topic.name)
+        if lane is None:
+            lane = self._lanes[topic.name] = Lane(len(topic.partitions))
+            if topic.name not in self._holds:
+                self._holds[topic.name] = self._core.hold(topic.name)
+        partition = self._partition(record, topic, lane)
+        queue = lane.queues.get(partition)
+        if queue is None:
+            queue = lane.queues[partition] = self._sender.queue((topic.name, partition))
+        if queue.open.left < record.size or record.deadline - queue.open.deadline > self._span:
+            self._open(queue, record, now)
+        batch = queue.open
+        index = batch.append(record.timestamp, record.key, record.value, record.headers)
+        batch.left -= record.size
+        if record.tell is not None:
+            batch.ask(index, record.timestamp, record.tell)
+        if batch.left <= 0:
+            self._sender.due(queue, batch)
+
+    def _partition(self, record: Outgoing, topic: Topic, lane: Lane) -> int:
+        has = f"{topic.name!r} has partitions 0 to {len(topic.partitions) - 1}"
         if record.partition is not None:
             if record.partition not in topic.partitions:
-                raise UnknownTopicOrPartition(
-                    f"{record.topic!r} has partitions 0 to {count - 1}, not {record.partition}"
-                )
-            partition = record.partition
-        elif record.key is not None and self._options.partitioner is not None:
-            partition = self._options.partitioner(record.key, count)
-            if partition not in topic.partitions:
-                has = f"{record.topic!r} has partitions 0 to {count - 1}"
-                raise UnknownTopicOrPartition(f"the partitioner chose {partition!r}, but {has}")
-        else:
-            partition = self._stick(topic, record.size)
-        place = (record.topic, partition)
-        queue = self._queues.get(place)
-        if queue is None:
-            queue = self._queues[place] = PartitionQueue(place, self._options.idempotent)
-            if record.topic not in self._holds:
-                self._holds[record.topic] = self._core.hold(record.topic)
-        batch = queue.batches[-1] if queue.batches else None
-        if batch is None or batch.closed or batch.builder.size + record.size > self._options.batch_size:
-            if batch is not None and not batch.closed:
-                batch.closed = True
-                self._due(batch)
-            batch = self._open(queue, record.deadline, now)
-        index = batch.builder.append(record.timestamp, record.key, record.value, record.headers)
-        batch.charged += record.size
-        if record.outcome is not None:
-            batch.awaited.append((index, record.timestamp, record.outcome))
-        if not self._options.linger or batch.builder.size >= self._options.batch_size:
-            self._due(batch)
-
-    def _stick(self, topic: Topic, size: int) -> int:
-        partition, left = self._sticky.get(topic.name, (-1, 0))
-        if left <= 0 or partition not in topic.partitions:
-            led = [each.partition for each in topic.partitions.values() if each.leader >= 0] or list(topic.partitions)
-            partition, left = self._rng.choice(led), self._options.batch_size
-        self._sticky[topic.name] = (partition, left - size)
+                raise UnknownTopicOrPartition(f"{has}, not {record.partition}")
+            return record.partition
+        key, partitioner = record.key, self._partitioner
+        try:
+            if not isinstance(partitioner, Keyed):
+                partition = partitioner.choose(self._choice(record, topic))
+            elif key or (partitioner.hash_null if key is None else partitioner.hash_empty):
+                partition = partitioner.hash(key or b"", lane.count)
+            else:
+                return self._stick(topic, lane, record.size)
+            known = partition in topic.partitions
+        except OttlaError:
+            raise
+        except Exception as error:  # the user's own code, which must not break the machine
+            raise EncodeError(f"the partitioner raised {error!r}") from error
+        if not known:
+            raise UnknownTopicOrPartition(f"the partitioner chose {partition!r}, but {has}")
         return partition
 
-    def _open(self, queue: PartitionQueue, deadline: float, now: float) -> Batch:
-        batch = Batch(self._number(), queue.place, deadline)
-        queue.batches.append(batch)
-        if self._options.linger:
-            self._core.later(now + self._options.linger, lambda now: self._due(batch))
-        batch.expiry = self._core.later(batch.deadline, lambda now: self._expire(queue, batch))
-        return batch
+    def _choice(self, record: Outgoing, topic: Topic) -> Choice:
+        led = [each.partition for each in topic.partitions.values() if each.leader >= 0]
 
-    def _due(self, batch: Batch) -> None:
-        """The batch may be sent; until it is, it may still grow."""
-        if not batch.due:
-            batch.due = True
-            self._wake(batch.place)
+        def queued(partition: int) -> int:
+            queue = self._sender.queues.get((topic.name, partition))
+            return sum(batch.size for batch in queue.batches) if queue else 0
+
+        return Choice(topic.name, record.key, record.value, sorted(topic.partitions), sorted(led), queued)
+
+    def _stick(self, topic: Topic, lane: Lane, size: int) -> int:
+        """The partition of keyless records; once a batch went to it another one, likelier one with a short queue."""
+        partition = lane.sticky.place[1]
+        if lane.sticky.taken + size <= lane.sticky_until and partition in topic.partitions:
+            return partition
+        nodes = self._core.cluster.nodes
+        well = {each.id for each in nodes.values() if not self._core.trouble(each)}
+        led = [each.partition for each in topic.partitions.values() if each.leader in nodes]
+        able = [each for each in led if topic.partitions[each].leader in well]
+        among = able or led or list(topic.partitions)
+        queues = [self._sender.queues.get((topic.name, each)) for each in among]
+        waiting = [len(queue.batches) if queue else 0 for queue in queues]
+        most = max(waiting)
+        partition = self._rng.choices(among, [most + 1 - each for each in waiting])[0]
+        lane.sticky = lane.queues[partition] = self._sender.queue((topic.name, partition))
+        lane.sticky_until = lane.sticky.taken + self._options.batch_size
+        return partition
+
+    def _open(self, queue: PartitionQueue, record: Outgoing, now: float) -> None:
+        """Begin a new batch, large enough for the record; the old one is full, or too old."""
+        if (before := queue.close()) is not None:
+            self._sender.due(queue, before)
+        room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
+        batch = queue.open = Batch(self._number(), queue.place, now, record.deadline, room)
+        self._sender.add(queue, batch)
+        if self._options.linger:
+            self._core.later(now + self._options.linger, lambda now: self._sender.due(queue, batch))
+        else:
+            self._sender.due(queue, batch)
+
+        if self._sealing is None:
+            self._sealing = self._core.later(now + self._span, self._seal)
+
+    def _seal(self, now: float) -> None:
+        """Batches that are open for long, because they cannot be sent, take no more: what comes now has more time."""
+        self._sealing = None
+        latest = now + self._sender.delivery_timeout - self._span
+        for queue in self._sender.queues.values():
+            if (batch := queue.open) is SHUT:
+                continue
+            if batch.deadline <= latest:
+                queue.close()
+                self._sender.due(queue, batch)
+            elif self._sealing is None:
+                self._sealing = self._core.later(now + self._span / 2, self._seal)
 
     def _number(self) -> int:
         self._numbers += 1
-        self._unsettled[self._numbers] = None
+        self._unsettled[self._numbers] = 1
         return self._numbers
 
-    # -- sending -----------------------------------------------------------------------------------------------------
+    # -- what becomes of batches -------------------------------------------------------------------------------------
 
-    def _wake(self, place: TopicPartition) -> None:
-        self._ready[place] = None
-        if self._drain_due is None:
-            self._drain_due = self._core.soon(self._drain)
+    def stored(self, batch: Batch, base_offset: int, append_time: int, now: float) -> None:
+        self.free(batch)
+        self._settled(batch.number)
+        for told, receipt in batch.receipts(base_offset, append_time):
+            if told is not None:
+                try:
+                    told(receipt)
+                except Exception as error:  # the user's own code, which must not break the machine
+                    self._callback_failed(error, receipt)
 
-    def _metadata_changed(self, now: float) -> None:
-        for place, queue in self._queues.items():
-            if queue.batches:
-                self._wake(place)
+    def failed(self, batch: Batch, error_of: Callable[[int], OttlaError], now: float) -> None:
+        count = batch.count - sum(told is not None and not unseen(told) for told in batch.told)
+        if count:
+            self._count_failure(batch.place, count, error_of(0))
+        self._settled(batch.number)
+        for index, told in enumerate(batch.told):
+            if told is not None:
+                self._tell(told, error_of(index))
 
-    def _drain(self, now: float) -> None:
-        self._drain_due = None
-        if self.fatal or not self._ready:
-            return
-        if self._options.idempotent and self._identity is None:
-            self._ask_identity(now)
-            return
-        while requests := self._collect(now):
-            for node, batches in requests:
-                self._send(node, batches, now)
+    def split(self, queue: PartitionQueue, batch: Batch, halves: tuple[Batch, Batch]) -> None:
+        if batch.expiry is not None:
+            batch.expiry.cancel()
+        self._unsettled[batch.number] += 1
+        for half in halves:
+            self._sender.watch(queue, half)
 
-    def _collect(self, now: float) -> list[tuple[Node, list[tuple[PartitionQueue, Batch]]]]:
-        """One request per node that may have another, with at most one batch per partition."""
-        requests: dict[int, tuple[Node, list[tuple[PartitionQueue, Batch]]]] = {}
-        room: dict[int, int] = {}
-        for place in list(self._ready):
-            queue = self._queues[place]
-            batch = queue.sendable(now)
-            if batch is None:
-                del self._ready[place]
-                continue
-            if self._identity is not None and not queue.take_up(self._identity):
-                self._renew(now)
-                continue
-            node = self._core.cluster.leader(*place)
-            if node is None:
-                self._core.refresh(now, self._core.backoff(0))
-                continue
-            left = room.setdefault(node.id, self._core.options.max_request_size)
-            crowded = node.id in requests and batch.builder.size > left
-            if crowded or self._in_flight.get(node.id, 0) >= MAX_IN_FLIGHT:
-                continue
-            room[node.id] = left - batch.builder.size
-            requests.setdefault(node.id, (node, []))[1].append((queue, batch))
-        return list(requests.values())
+    def free(self, batch: Batch) -> None:
+        """The batch needs no memory any more."""
+        if batch.expiry is not None:
+            batch.expiry.cancel()
+        self._give_back(batch.charged)
 
-    def _send(self, node: Node, batches: list[tuple[PartitionQueue, Batch]], now: float) -> None:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for queue, batch in batches:
-            batch.in_flight = batch.closed = True
-            topic, partition = queue.place
-            data = queue.encode(batch, self._options.compression, self._options.compression_level)
-            batch.attempts += 1
-            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
-        request = ProduceRequest(
-            acks=self._options.acks,
-            timeout_ms=int(self._core.options.request_timeout * 1000),
-            topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),
-        )
-        self._in_flight[node.id] = self._in_flight.get(node.id, 0) + 1
+    def give_up(self, error: OttlaError) -> None:
+        """The producer can never send again."""
+        self.fatal = self.fatal or error
+        self._sender.stopped = True
+        for queue in list(self._sender.queues.values()):
+            for batch in list(queue.batches):
+                queue.drop(batch, stored=None)
+                self.free(batch)
+                if not batch.abandoned:
+                    self.failed(batch, lambda index: error, 0.0)
+        unplaced, self._unplaced = self._unplaced, {}
+        for each in unplaced.values():
+            for record in each.records:
+                self._fail_unplaced(record, error)
+        while self._waiters:
+            self._waiters.popleft().accepted.fail(error)
+        self._unsettled.clear()
+        self._settle_flushes()
+        self._look_out()
 
-        def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
-            self._in_flight[node.id] -= 1
-            self._answered(node, batches, answer, now)
+    def _tell(self, told: Told, result: Receipt | OttlaError) -> None:
+        try:
+            told(result)
+        except Exception as error:  # as in `stored`
+            self._callback_failed(error, result)
 
-        deadline = now + self._core.options.request_timeout
-        self._core.submit(node, Exchange(request, ended, deadline, one_way=self._options.acks == 0), now)
-
-    def _ask_identity(self, now: float) -> None:
-        if self._identity_asked:
-            return
-        self._identity_asked = True
-
-        def ended(answer: InitProducerIdResponse | OttlaError, now: float) -> None:
-            self._identity_asked = False
-            if isinstance(answer, InitProducerIdResponse) and answer.error_code:
-                answer = broker_error(answer.error_code, "InitProducerId")
-            if isinstance(answer, InitProducerIdResponse):
-                self._identity = Identity(answer.producer_id, answer.producer_epoch)
-                self._identity_failures = 0
-                self._metadata_changed(now)
-            elif _worth_a_retry(answer):
-                self._core.later(now + self._core.backoff(self._identity_failures), self._drain)
-                self._identity_failures += 1
-            else:
-                self._give_up(answer)
-
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        exchange = Exchange(request, ended, now + self._core.options.request_timeout)
-        self._core.submit(self._core.any_node(), exchange, now)
-
-    def _renew(self, now: float) -> None:
-        """A partition starts over in the next epoch; the others change over when nothing of theirs is undecided."""
-        log.warning("a new producer epoch begins, because a batch was given up or lost")
-        self._identity = self._identity.successor if self._identity else None
-        if self._identity is None:
-            self._ask_identity(now)
-        else:
-            self._metadata_changed(now)
-
-    # -- answers -----------------------------------------------------------------------------------------------------
-
-    def _answered(
-        self,
-        node: Node,
-        batches: list[tuple[PartitionQueue, Batch]],
-        answer: ProduceResponse | OttlaError | None,
-        now: float,
-    ) -> None:
-        results: dict[TopicPartition, PartitionProduceResponse] = {}
-        if isinstance(answer, ProduceResponse):
-            for topic in answer.responses:
-                for each in topic.partition_responses:
-                    results[topic.name, each.index] = each
-        for queue, batch in batches:
-            batch.in_flight = False
-            if batch not in queue.batches:
-                continue  # failed meanwhile, with everything else
-            if answer is None:
-                self._stored(queue, batch, -1, -1)
-            elif isinstance(answer, OttlaError):
-                self._judge(queue, batch, answer, now)
-            elif (result := results.get(queue.place)) is None:
-                self._judge(queue, batch, RemoteProtocolError(f"node {node.id} left {queue.place} out"), now)
-            elif result.error_code == 0 or result.error_code == DuplicateSequenceNumber.code:
-                self._stored(queue, batch, result.base_offset, result.log_append_time_ms)
-            else:
-                detail = "; ".join([f"{queue.place[0]}-{queue.place[1]}", *filter(None, [_details(result)])])
-                self._judge(queue, batch, broker_error(result.error_code, detail), now)
-            self._wake(queue.place)
-
-    def _stored(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time: int) -> None:
-        queue.drop(batch, stored=True)
-        if not batch.abandoned:
-            batch.settle(base_offset, append_time)
-        self._release(batch)
-
-    def _judge(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
-        """A batch was not acknowledged: retry it, renumber it, or fail it."""
-        if (isinstance(error, BrokerError) and error.stale_metadata) or isinstance(
-            error, ConnectionLost | TimeoutExpired
-        ):
-            self._core.refresh(now)
-        if batch.abandoned:
-            queue.drop(batch, stored=None)
-            self._release(batch)
-        elif isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
-            if queue.oldest_sent() is batch and batch.sent_as == batch.sequence and not queue.renumber:
-                queue.renumber = True
-                if not queue.gap and isinstance(error, OutOfOrderSequenceNumber):
-                    self._refuse(queue, batch, error)
-        elif isinstance(error, BrokerError) and error.fatal:
-            self._give_up(error)
-        elif _worth_a_retry(error):
-            batch.retry_at = now + self._core.backoff(batch.attempts - 1)
-            self._core.later(batch.retry_at, lambda now: self._wake(batch.place))
-            log.debug("a batch is retried", extra={"partition": batch.place, "why": str(error)})
-        else:
-            self._refuse(queue, batch, error)
-
-    def _refuse(self, queue: PartitionQueue, batch: Batch, error: OttlaError) -> None:
-        """The broker certainly did not store the batch, and never will."""
-        queue.drop(batch, stored=False)
-        self._fail(batch, error)
-
-    def _expire(self, queue: PartitionQueue, batch: Batch) -> None:
-        if batch.number not in self._unsettled or batch.abandoned:
-            return
-        topic, partition = batch.place
-        leader = self._core.cluster.leader(topic, partition)
-        trouble = self._core.trouble(leader) if leader else "the partition has no leader"
-        error = DeliveryTimeout(
-            f"{batch.builder.count} record(s) for {topic}-{partition} were not acknowledged within "
-            f"{self._core.options.delivery_timeout:g} s after {batch.attempts} attempt(s)"
-            + (f"; last trouble: {trouble}" if trouble else "")
-        )
-        if batch.in_flight:
-            batch.abandoned = True
-            self._fail(batch, error, release=False)
-            return
-        queue.drop(batch, stored=None if batch.attempts else False)
-        self._fail(batch, error)
-        self._wake(batch.place)
-
-    def _fail(self, batch: Batch, error: OttlaError, *, release: bool = True) -> None:
-        if unseen := batch.fail(error):
-            self._count_failure(batch.place, unseen, error)
-        if release:
-            self._release(batch)
+    def _callback_failed(self, error: Exception, result: Receipt | OttlaError) -> None:
+        log.error("on_delivery raised; the next call to the producer raises it too", exc_info=error)
+        if self._callback_error is None:
+            error.add_note(f"raised by on_delivery, which was told: {result}")
+            self._callback_error = error
+            self._look_out()
 
     def _count_failure(self, place: TopicPartition, count: int, error: OttlaError) -> None:
         self._failed[place] = self._failed.get(place, 0) + count
         self._first_failure = self._first_failure or error
+        self._look_out()
 
-    def _release(self, batch: Batch) -> None:
-        if batch.expiry is not None:
-            batch.expiry.cancel()
-        self._buffered -= batch.charged
-        self._settled(batch.number)
+    def _give_back(self, size: int) -> None:
+        self._free += size
+        if self._waiters:
+            self._core.soon(self._let_in)
 
     def _settled(self, number: int) -> None:
-        self._unsettled.pop(number, None)
+        parts = self._unsettled.get(number, 1)
+        if parts > 1:
+            self._unsettled[number] = parts - 1
+        else:
+            self._unsettled.pop(number, None)
         self._settle_flushes()
-        while self._rooms:
-            self._rooms.popleft().succeed(None)
 
     def _settle_flushes(self) -> None:
+        if not self._flushes:
+            return
         oldest = next(iter(self._unsettled), self._numbers + 1)
         for each in [each for each in self._flushes if each[0] < oldest]:
             self._flushes.remove(each)
             each[1].succeed(None)
 
-    def _give_up(self, error: OttlaError) -> None:
-        self.fatal = error
-        self._fail_all(error)
 
-    def _fail_all(self, error: OttlaError) -> None:
-        for queue in self._queues.values():
-            for batch in list(queue.batches):
-                queue.batches.remove(batch)
-                if batch.abandoned:
-                    self._release(batch)
-                else:
-                    self._fail(batch, error)
-        for waiting in self._unplaced.values():
-            for record in waiting:
-                if record.outcome is not None:
-                    record.outcome.fail(error)
-                else:
-                    self._count_failure((record.topic, -1), 1, error)
-            waiting.clear()
-        self._unsettled.clear()
-        self._settle_flushes()
-        while self._rooms:
-            self._rooms.popleft().succeed(None)
+def _aim(record: Outgoing) -> TopicPartition:
+    """Where a record without a place was to go; partition -1 where nobody has chosen one."""
+    return record.topic, -1 if record.partition is None else record.partition
 
 
-def _worth_a_retry(error: OttlaError) -> bool:
-    """Whether the same bytes may succeed later; lost connections count, because sequences make it safe."""
-    if isinstance(error, BrokerError):
-        return error.retriable
-    return isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError)
-
-
-def _details(result: PartitionProduceResponse) -> str:
-    details = [result.error_message] if result.error_message else []
-    details += [f"record {each.batch_index}: {each.batch_index_error_message}" for each in result.record_errors[:3]]
-    return "; ".join(details)
+def unseen(told: Told) -> bool:
+    """Whether the user hears nothing by it: interceptors listen, but do not count, nor does who has left."""
+    return bool(getattr(told, "unseen", False))

@@ -40,6 +40,9 @@ class Timers:
 
     def due(self, now: float) -> Callable[[float], None] | None:
         """Take out the next call that is due."""
+        heap = self._heap
+        if not heap or heap[0][0] > now:
+            return None
         self._skip()
         if not self._heap or self._heap[0][0] > now:
             return None

@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.codec.records import Record
-    from ottla.errors import BrokerError, OttlaError
-    from ottla.sdk.admin import TopicDescription
+    from ottla.errors import BrokerError, CommitFailed, DeliveryFailed, OttlaError, PartialFailure, TimeoutExpired
+    from ottla.sdk.admin import (
+        CommittedOffset,
+        GroupDescription,
+        GroupLag,
+        GroupListing,
+        ListedOffset,
+        ResetPlan,
+        TopicDescription,
+        offsets_from_csv,
+    )
     from ottla.sdk.client import Client, connect
-    from ottla.sdk.consumer import Batch, Consumer
+    from ottla.sdk.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
+    from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.machines.accumulator import Receipt
-    from ottla.sdk.producer import Producer
+    from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
 
 __version__ = "0.1.0"
 
@@ -26,26 +36,60 @@ _HOMES = {
     "Batch": "ottla.sdk.consumer",
     "BrokerError": "ottla.errors",
     "Client": "ottla.sdk.client",
+    "CommitFailed": "ottla.errors",
+    "CommittedOffset": "ottla.sdk.admin",
     "Consumer": "ottla.sdk.consumer",
+    "ConsumerInterceptor": "ottla.sdk.consumer",
+    "DeliveryFailed": "ottla.errors",
+    "GroupDescription": "ottla.sdk.admin",
+    "GroupLag": "ottla.sdk.admin",
+    "GroupListing": "ottla.sdk.admin",
+    "KafkaConfig": "ottla.sdk.kafka_config",
+    "ListedOffset": "ottla.sdk.admin",
     "OttlaError": "ottla.errors",
+    "PartialFailure": "ottla.errors",
     "Producer": "ottla.sdk.producer",
+    "ProducerInterceptor": "ottla.sdk.producer",
+    "ProducerRecord": "ottla.sdk.producer",
+    "RebalanceListener": "ottla.sdk.consumer",
     "Receipt": "ottla.sdk.machines.accumulator",
     "Record": "ottla.codec.records",
+    "ResetPlan": "ottla.sdk.admin",
+    "TimeoutExpired": "ottla.errors",
     "TopicDescription": "ottla.sdk.admin",
     "connect": "ottla.sdk.client",
+    "from_kafka_config": "ottla.sdk.kafka_config",
+    "offsets_from_csv": "ottla.sdk.admin",
 }
 
 __all__ = [
     "Batch",
     "BrokerError",
     "Client",
+    "CommitFailed",
+    "CommittedOffset",
     "Consumer",
+    "ConsumerInterceptor",
+    "DeliveryFailed",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "KafkaConfig",
+    "ListedOffset",
     "OttlaError",
+    "PartialFailure",
     "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RebalanceListener",
     "Receipt",
     "Record",
+    "ResetPlan",
+    "TimeoutExpired",
     "TopicDescription",
     "connect",
+    "from_kafka_config",
+    "offsets_from_csv",
 ]
 
 

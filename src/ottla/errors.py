@@ -2,30 +2,42 @@
 
     OttlaError
     ├── LocalProtocolError       you asked for what the protocol, or this object, forbids now
-    │   └── Closed               the client, producer or consumer is closed
+    │   ├── Closed               the client, producer or consumer is closed
+    │   └── UnknownVersion       a message has no such version: .version .known
     ├── ConfigurationError       an option, address or file that cannot be used: what it was, what would do
     ├── EncodeError              a value does not fit the message: .path, and what would fit
     ├── RemoteProtocolError      the peer broke the protocol; the connection is closed
-    │   └── DecodeError          bytes that do not parse: .path, .offset
+    │   └── DecodeError          bytes that do not parse: .path, .offset, .within
+    │       └── ChecksumMismatch  a CRC that is not that of the bytes: .stored, .computed
     ├── ConnectionLost           the connection broke; the outcome of what was under way is unknown
     │   └── BrokerUnreachable    no connection could be made: which addresses, what each said
     ├── TimeoutExpired           a deadline passed: which call, which node, after how long
     │   └── DeliveryTimeout      a record was not acknowledged within `delivery_timeout`
     ├── BufferFull               the producer's memory is used up (`send_nowait` only; the others wait)
     ├── RecordTooLarge           one record is larger than a request may be
+    ├── CommitFailed             offsets were not committed: which, and why; their records may be read again
     ├── DeliveryFailed           records that nobody awaited have failed: how many, which partitions, the first cause
+    ├── PartialFailure           some of several things could not be had: which, and why; the others are in .found
     ├── DataLoss                 records that were asked for are not in the log any more
+    │   └── LogTruncated         the log lost records that were read: .offset, and where it parted from what was read
     └── BrokerError              the broker answered with an error code: .code .name .retriable .advice
         └── NotLeaderOrFollower, OffsetOutOfRange, …  one class per code, named as Kafka names it
 
 Rule: the lowest module. It imports nothing of ours, everything may import it.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class OttlaError(Exception):
-    """The root: ``except OttlaError`` catches whatever ottla raises on purpose."""
+    """The root: ``except OttlaError`` catches whatever ottla raises on purpose.
+
+    Attributes:
+        retriable: the same request may succeed later, perhaps over another connection.
+    """
+
+    retriable: ClassVar[bool] = False
 
 
 class LocalProtocolError(OttlaError):
@@ -34,6 +46,25 @@ class LocalProtocolError(OttlaError):
 
 class Closed(LocalProtocolError):
     """The client, producer or consumer is closed (or closing)."""
+
+
+class UnknownVersion(LocalProtocolError):
+    """A message was asked for in a version that it does not have.
+
+    Attributes:
+        message: the name of its class.
+        version: the one that was asked for.
+        known: those that there are, such as ``0-13``.
+    """
+
+    def __init__(self, message: str, version: object, known: str) -> None:
+        super().__init__(message, version, known)
+        self.message = message
+        self.version = version
+        self.known = known
+
+    def __str__(self) -> str:
+        return f"{self.message} has versions {self.known}, not {self.version!r:.80}"
 
 
 class ConfigurationError(OttlaError):
@@ -59,28 +90,50 @@ class EncodeError(OttlaError):
 class RemoteProtocolError(OttlaError):
     """The peer broke the protocol; the connection it came from is closed."""
 
+    retriable = True
+
 
 class DecodeError(RemoteProtocolError):
     """Bytes that do not parse.
 
     Attributes:
         path: the field, such as ``MetadataResponse.topics[3].partitions[0].leader_epoch``.
-        offset: in bytes from the start of what was parsed; -1 where it is not known.
+        offset: in bytes from the start of what was parsed, or of what ``within`` says; -1 where it is not known.
+        within: what the bytes belong to, such as ``flights-0, batch at offset 17``; empty where only the caller knows.
     """
 
-    def __init__(self, reason: str, path: str = "", offset: int = -1) -> None:
-        super().__init__(reason, path, offset)
+    def __init__(self, reason: str, path: str = "", offset: int = -1, within: str = "") -> None:
+        super().__init__(reason, path, offset, within)
         self.reason = reason
         self.path = path
         self.offset = offset
+        self.within = within
 
     def __str__(self) -> str:
         where = " ".join(part for part in (self.path, f"at byte {self.offset}" if self.offset >= 0 else "") if part)
-        return f"{where}: {self.reason}" if where else self.reason
+        return ": ".join(part for part in (self.within, where, self.reason) if part)
+
+
+class ChecksumMismatch(DecodeError):
+    """The bytes are not those that were written: they were changed on a disk, in memory or on the way.
+
+    Attributes:
+        stored: the CRC that stands there.
+        computed: that of the bytes it should cover.
+    """
+
+    def __init__(self, stored: int, computed: int, path: str = "", offset: int = -1, within: str = "") -> None:
+        reason = f"the CRC is {stored:#010x}, and that of the bytes behind it {computed:#010x}"
+        super().__init__(reason, path, offset, within)
+        self.args = (stored, computed, path, offset, within)  # what copies and pickles are made of
+        self.stored = stored
+        self.computed = computed
 
 
 class ConnectionLost(OttlaError):
     """The connection broke: what was under way may or may not have happened."""
+
+    retriable = True
 
 
 class BrokerUnreachable(ConnectionLost):
@@ -89,6 +142,8 @@ class BrokerUnreachable(ConnectionLost):
 
 class TimeoutExpired(OttlaError):
     """A deadline passed; the message says which call, to which node, after how long."""
+
+    retriable = True
 
 
 class DeliveryTimeout(TimeoutExpired):
@@ -125,8 +180,72 @@ class DeliveryFailed(OttlaError):
         return f"{self.count} record(s) were not delivered ({where}); first cause: {first}"
 
 
+class CommitFailed(OttlaError):
+    """Offsets were not committed, and will not be: whoever owns these partitions reads their records again.
+
+    Attributes:
+        offsets: ``{(topic, partition): offset}``.
+        cause: why, where the broker said so (also ``__cause__``).
+    """
+
+    def __init__(self, reason: str, offsets: dict[tuple[str, int], int], cause: "OttlaError | None" = None) -> None:
+        super().__init__(reason, offsets, cause)
+        self.reason = reason
+        self.offsets = offsets
+        self.cause = cause
+        self.__cause__ = cause
+
+    def __str__(self) -> str:
+        places = [f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(self.offsets.items())]
+        where = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        return f"{self.reason} ({where})"
+
+
+class PartialFailure(OttlaError):
+    """Some of several things that were asked for could not be had, or done.
+
+    Attributes:
+        found: what the others gave, as the call would have returned it.
+        failures: ``{name: error}``: of a broker, a group or a partition.
+    """
+
+    def __init__(self, what: str, found: Any, failures: Mapping[str, OttlaError]) -> None:
+        super().__init__(what, found, failures)
+        self.what = what
+        self.found = found
+        self.failures = dict(failures)
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {error}" for name, error in self.failures.items()]
+        rest = f"; and {len(lines) - 5} more" if len(lines) > 5 else ""
+        return f"{self.what}: {len(lines)} failed. {'; '.join(lines[:5])}{rest}"
+
+
 class DataLoss(OttlaError):
     """Records that were asked for are not in the log (any more); the message says which, and what there is."""
+
+
+class LogTruncated(DataLoss):
+    """The log does not hold what was read: a replica that had less became the leader (an unclean election).
+
+    Attributes:
+        topic, partition: where.
+        offset: of the next record that would have been read.
+        diverging: up to where the log is as it was read; ``None`` where that is not known.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, diverging: int | None) -> None:
+        super().__init__(topic, partition, offset, diverging)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.diverging = diverging
+
+    def __str__(self) -> str:
+        up_to = "an offset that is not known" if self.diverging is None else f"offset {self.diverging}"
+        where = f"{self.topic}-{self.partition} was read up to offset {self.offset}"
+        advice = "seek there to go on with what the log holds now, or choose reset='beginning' or 'end'"
+        return f"{where}, but its new leader has that only up to {up_to}, the rest was lost in an election: {advice}"
 
 
 class BrokerError(OttlaError):
@@ -136,7 +255,7 @@ class BrokerError(OttlaError):
         code: Kafka's number.
         name: Kafka's name.
         advice: what to do about it, for people; part of ``str(error)``.
-        retriable: the same request may succeed later.
+        retriable: the same request may succeed later, as with every `OttlaError`.
         stale_metadata: whoever sent it should refresh its metadata first.
         abortable: the transaction must be aborted, the producer may go on.
         fatal: this producer or member can never succeed again.
@@ -145,7 +264,6 @@ class BrokerError(OttlaError):
     code: ClassVar[int] = -1
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     advice: ClassVar[str] = ""
-    retriable: ClassVar[bool] = False
     stale_metadata: ClassVar[bool] = False
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False

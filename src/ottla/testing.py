@@ -154,7 +154,8 @@ def ottla_broker(tmp_path: Path) -> Iterator[Broker]:
     """A fresh broker: `.bootstrap`, `.create_topic(name, partitions=3)`, `.restart()`, `.kill()`, `.data`."""
     from ottla.brokerlite.config import BrokerConfig
 
-    broker = Broker(BrokerConfig(port=0, data=tmp_path / "ottla-broker", sync=False))
+    config = BrokerConfig(port=0, data=tmp_path / "ottla-broker", sync=False, group_initial_rebalance_delay=0)
+    broker = Broker(config)
     try:
         yield broker
     finally:

@@ -3,6 +3,8 @@
 Each round lets every way of a case work once, so that a machine that slows down slows all of them. A ratio is taken
 within each round: printed are its median, and in brackets the quarters below and above. What counts is the time that
 the processor spent on us, so that other programs on the machine disturb less.
+
+``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`).
 """
 
 import gc
@@ -15,6 +17,7 @@ from collections.abc import Callable
 
 from tests.bench import messages, records
 from tests.bench.case import Case
+from tests.bench.clients import run as clients
 
 ROUNDS = 15
 SECONDS = 0.05
@@ -46,8 +49,14 @@ def measured(case: Case) -> list[str]:
     return lines
 
 
-def main(wanted: list[str]) -> None:
-    """Run the cases whose name contains one of ``wanted``; all without any."""
+def main(wanted: list[str]) -> int:
+    """Run the cases whose name contains one of ``wanted``, all without any; return the exit code."""
+    if wanted[:1] == ["clients"]:
+        return clients.main(wanted[1:])
+    if unknown := [word for word in wanted if not any(word in case.name for case in CASES)]:
+        names = "".join(f"\n  {case.name}" for case in CASES)
+        print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
+        return 2
     gc.collect()
     gc.freeze()  # or who makes objects that the collector watches pays for all that this program has loaded
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
@@ -55,7 +64,8 @@ def main(wanted: list[str]) -> None:
     for case in CASES:
         if not wanted or any(word in case.name for word in wanted):
             print(*measured(case), "", sep="\n", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

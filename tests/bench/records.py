@@ -16,6 +16,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from ottla.codec import wire
+from ottla.codec.compression import Compression
 from ottla.codec.records import BatchHeader, RecordBody, build_batch, parse_batch, rebased
 from tests.bench.case import Case
 from tests.codec.record_engines import LOOPS, RECORDS
@@ -148,6 +149,77 @@ def append_construct() -> int:
     return COUNT
 
 
+# --- mixed shapes: some keys are null, some records have headers, and batches are compressed
+
+MIXED = [
+    (
+        NOW + number,
+        None if number % 4 == 0 else key,
+        None if number % 50 == 0 else b'{"customer": "%s", "total": %d}' % (key, number * 7),
+        (("trace-id", b"%032x" % number), ("source", None)) if number % 2 else (),
+    )
+    for number, key in enumerate(KEYS)
+]
+MIXED_THEIRS = [(*row[:3], list(row[3])) for row in MIXED]
+"""They want headers in a list."""
+GZIP = int(Compression.GZIP)
+"""The one that all of them have without more libraries."""
+
+
+def built_mixed(module: Any) -> bytes:
+    builder = module.BatchBuilder()
+    builder.extend(MIXED)
+    data: bytes = builder.build(compression=module.Compression.GZIP)
+    return data
+
+
+def built_mixed_theirs(builder: Any) -> bytes:
+    builder = builder(
+        magic=2,
+        compression_type=GZIP,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 20,
+    )
+    for offset, (timestamp, key, value, headers) in enumerate(MIXED_THEIRS):
+        builder.append(offset, timestamp, key, value, headers)
+    return bytes(builder.build())
+
+
+MIXED_BATCH = built_mixed(RECORDS["python"])
+
+
+def read_mixed(module: Any) -> int:
+    for batch in module.read_batches(MIXED_BATCH):
+        for record in batch.records():
+            _fields = record.key, record.value, record.headers
+    return COUNT
+
+
+def read_mixed_theirs(batch: Any) -> int:
+    batch = batch(MIXED_BATCH)
+    assert batch.validate_crc()
+    for record in batch:
+        _fields = record.key, record.value, record.headers
+    return COUNT
+
+
+def mixed_columns(module: Any) -> int:
+    return sum(len(batch.columns().headers) for batch in module.read_batches(MIXED_BATCH))
+
+
+def encode_mixed(module: Any) -> int:
+    built_mixed(module)
+    return COUNT
+
+
+def encode_mixed_theirs(builder: Any) -> int:
+    built_mixed_theirs(builder)
+    return COUNT
+
+
 # --- keys to partitions
 
 
@@ -224,6 +296,24 @@ CASES = [
         unit="records",
         ours=ours(extend_columns, RECORDS),
         theirs=theirs(append_theirs, *BUILDERS),
+    ),
+    Case(
+        name="decode mixed records, gzip, read all",
+        unit="records",
+        ours=ours(read_mixed, RECORDS),
+        theirs=theirs(read_mixed_theirs, *BATCH_TYPES),
+    ),
+    Case(
+        name="decode mixed records, gzip, as columns",
+        unit="records",
+        ours=ours(mixed_columns, RECORDS),
+        theirs=theirs(read_mixed_theirs, *BATCH_TYPES),
+    ),
+    Case(
+        name="encode a list of mixed records, gzip",
+        unit="records",
+        ours=ours(encode_mixed, RECORDS),
+        theirs=theirs(encode_mixed_theirs, *BUILDERS),
     ),
     Case(
         name="place keys of 16 bytes by murmur2",

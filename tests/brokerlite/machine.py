@@ -16,8 +16,8 @@ from ottla.codec.wire import api
 
 TODAY = 1_700_000_000_000
 """Milliseconds since 1970."""
-NEWEST = {0: 12, 1: 12, 2: 11, 3: 13, 10: 6, 18: 4, 19: 7, 20: 6, 22: 5, 32: 4}
-"""Versions that `Machine.ask` uses; of Produce and Fetch the last that name topics by name."""
+NEWEST = {key: served.highest for key, served in SERVED.items()} | {0: 12, 1: 12, 8: 9, 9: 9}
+"""Versions that `Machine.ask` uses; the last, but such that topics are named by name."""
 
 
 def a_batch(*values: bytes, key: bytes | None = b"k", timestamp: int = TODAY, **build: Any) -> bytes:
@@ -96,7 +96,15 @@ class Machine:
         self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore())
         self.folder.open(1, None)
         known: dict[str, Any] = {"node_id": 1, "cluster_id": "c", "host": "broker", "port": 9092} | settings
-        self.core = BrokerCore(Settings(**known), self.folder, SERVED, new_id=uuid.uuid4, defaults=defaults)
+        self.core = BrokerCore(
+            Settings(**known),
+            self.folder,
+            SERVED,
+            new_id=uuid.uuid4,
+            defaults=defaults,
+            now=self.now,
+            timestamp=TODAY,
+        )
         self._tickets = 0
 
     def send(self, message: Any, version: int | None = None, *, connection: int = 1) -> int:

@@ -34,7 +34,7 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
 ) -> None:
     folder = tmp_path / recorded.name
     shutil.copytree(recorded, folder)
-    segments = PartitionSegments(folder, KAFKAS_INTERVAL, lambda chore: None)
+    segments = PartitionSegments(folder, KAFKAS_INTERVAL, lambda settle, then: None)
     producers = segments.open(clean=clean, recovery_point=0)
     assert segments.truncated == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
@@ -59,8 +59,11 @@ def test_a_producer_snapshot_of_apache_kafka_is_written_back_to_the_same_bytes(t
     assert (tmp_path / snapshot.name).read_bytes() == snapshot.read_bytes()
 
 
-def exchanges() -> Iterator[dict[str, Any]]:
+def exchanges(*apis: str) -> Iterator[dict[str, Any]]:
+    """What was recorded, of all APIs or of those that are named."""
     for path in sorted((WIRE / "frames").glob("*.jsonl.gz")):
+        if apis and path.name.partition(".")[0] not in apis:
+            continue
         with gzip.open(path, "rt") as lines:
             for line in lines:
                 exchange = json.loads(line)

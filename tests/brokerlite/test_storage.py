@@ -11,7 +11,7 @@ import pytest
 from ottla.brokerlite.machines.log import LogSettings, PartitionLog
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
-from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.brokerlite.storage.partition import Chore, PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.stored.checkpoints import parse_properties, parse_short_id
@@ -21,6 +21,11 @@ from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, produc
 
 NEWEST = 13
 SMALL = LogSettings(segment_bytes=4096)
+
+
+def do_both(settle: Chore, then: Chore) -> None:
+    settle()
+    then()
 
 
 class Disk:
@@ -36,7 +41,7 @@ class Disk:
         self.segments = segments
 
     def _segments(self) -> PartitionSegments:
-        return PartitionSegments(self.folder, self.interval, lambda chore: chore())
+        return PartitionSegments(self.folder, self.interval, do_both)
 
     def append(self, *batches: bytes) -> None:
         for batch in batches:

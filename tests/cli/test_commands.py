@@ -159,6 +159,7 @@ def test_consume_ends_cleanly_by_a_signal(ottla_broker: Broker, number: signal.S
 def test_produce_ends_cleanly_by_a_signal_and_stores_what_it_has_read(
     ottla_broker: Broker, number: signal.Signals
 ) -> None:
+    ottla_broker.create_topic("t")
     with (
         program.running("consume", "t", "--bootstrap", ottla_broker.bootstrap) as consume,
         program.running("produce", "t", "--bootstrap", ottla_broker.bootstrap) as produce,

@@ -142,8 +142,6 @@ def test_a_capture_of_responses_must_be_told_what_it_is(tmp_path: Path, api: str
         (["nosuch.log"], "cannot read nosuch.log: no such file or directory"),
         (["letter.txt"], "the name of letter.txt does not tell what it holds: say --type log, index, "),
         (["-"], "stdin has no name: say --type log, "),
-        (["."], "the name of . does not tell"),
-        (["--type", "log", "/"], "/ is a folder: name the files in it"),
         (["--request", "--type", "log", "x.log"], "exclude each other"),
         (["--response", "Fetch", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
         (["--response", "Fetch:99", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
@@ -164,26 +162,65 @@ def test_the_types_are_named_after_the_files() -> None:
     assert set(_ENDINGS.values()) == set(FileType)
 
 
-def test_a_broken_segment_is_shown_up_to_the_first_broken_byte_and_then_reported(tmp_path: Path) -> None:
+def test_a_folder_without_anything_to_dump_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear")
+    code, out, err = dump(tmp_path)
+    assert (code, out) == (exits.WRONG_USE, "")
+    assert err.startswith(f"ottla: {tmp_path} is a folder, and no file in it has a name that tells what it holds: say ")
+
+
+def test_all_of_a_folder_is_dumped_but_what_has_another_name(tmp_path: Path) -> None:
+    shutil.copytree(PLAIN.parent, tmp_path / "plain-0")
+    (tmp_path / "plain-0" / "letter.txt").write_text("Dear")
+    code, out, err = dump(tmp_path)
+    assert code == 0
+    shown = [line for line in out.splitlines() if line.startswith("== ")]
+    assert shown == sorted(f"== {path} ==" for path in (tmp_path / "plain-0").iterdir() if path.suffix != ".txt")
+    assert err == f"ottla: left out, as their names do not tell what they hold: {tmp_path}/plain-0/letter.txt\n"
+    assert dump("--type", "log", tmp_path)[0] == exits.FAILED, "then it is no longer left out"
+
+
+def test_a_file_that_is_not_there_does_not_keep_the_others_from_being_dumped(tmp_path: Path) -> None:
+    code, out, err = dump(tmp_path / "nosuch.log", tmp_path / "letter.txt", PLAIN)
+    assert code == exits.FAILED
+    assert out.startswith(f"== {PLAIN} ==\nbatch at 0")
+    first, second = err.splitlines()
+    assert first == f"ottla: cannot read {tmp_path}/nosuch.log: no such file or directory"
+    assert second.startswith(f"ottla: the name of {tmp_path}/letter.txt does not tell what it holds")
+
+
+def test_a_broken_batch_is_reported_and_the_next_ones_are_shown(tmp_path: Path) -> None:
     data = bytearray(PLAIN.read_bytes())
-    (tmp_path / "good.log").write_bytes(data)
-    second = 12 + int.from_bytes(data[8:12], "big")
-    data[second + 16] = 9
+    starts = [item["at"] for item in items(PLAIN) if item["kind"] == "batch"]
+    data[starts[1] + 16] = 9
+    (tmp_path / "good.log").write_bytes(data[: starts[1]])
     (tmp_path / "bad.log").write_bytes(data)
     code, out, err = dump(tmp_path / "bad.log", tmp_path / "good.log")
     assert code == exits.FAILED
-    assert out.count("batch at 0: ") == 2, "the next file is read all the same"
+    shown = [int(line.split(":")[0].removeprefix("batch at ")) for line in out.splitlines() if line.startswith("batch")]
+    assert shown == [starts[0], *starts[2:], 0], "the next batches and the next file are read all the same"
     assert err.splitlines()[:5] == [
         f"ottla: {tmp_path / 'bad.log'} is broken",
-        f"  first broken byte: {second + 16} (0x{second + 16:x})",
-        f"  within: batch at {second}",
+        f"  first broken byte: {starts[1] + 16} (0x{starts[1] + 16:x})",
+        f"  within: batch at {starts[1]}",
         "  field: magic",
         "  problem: record format (magic) 9 instead of 0, 1 or 2",
     ]
     assert "[09]" in err
     code, out, err = dump("--json", tmp_path / "bad.log")
-    last = json.loads(out.splitlines()[-1])
-    assert (code, last["kind"], last["at"], last["path"]) == (exits.FAILED, "broken", second + 16, "magic")
+    [told] = [each for each in map(json.loads, out.splitlines()) if each["kind"] == "broken"]
+    assert (code, told["at"], told["path"]) == (exits.FAILED, starts[1] + 16, "magic")
+
+
+def test_a_dump_ends_and_says_so_where_nothing_tells_where_the_next_batch_begins(tmp_path: Path) -> None:
+    data = bytearray(PLAIN.read_bytes())
+    starts = [item["at"] for item in items(PLAIN) if item["kind"] == "batch"]
+    data[starts[1] + 8 : starts[1] + 12] = b"\xff" * 4
+    (tmp_path / "bad.log").write_bytes(data)
+    code, out, err = dump("--no-records", tmp_path / "bad.log")
+    assert code == exits.FAILED
+    assert out.count("batch at") == 1
+    assert err.endswith("  the rest: not read, because nothing tells where the next batch begins\n")
 
 
 def test_a_segment_broken_anywhere_is_dumped_without_a_traceback(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a declaration promises, whatever executes it: bytes by version, defaults, nulls, tags, the place of errors."""
 
 import math
+import pickle
 import struct as struct_module
 import uuid
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ from ottla.codec.wire import (
     struct,
 )
 from ottla.codec.wire import wire as field
-from ottla.errors import DecodeError, EncodeError
+from ottla.errors import DecodeError, EncodeError, OttlaError, UnknownVersion
 from tests.codec import strategies
 
 T = TypeVar("T")
@@ -177,10 +178,13 @@ def test_a_message_is_read_from_any_offset_of_any_buffer() -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 5, 1000])
-def test_a_version_that_does_not_exist_is_a_key_error(version: int) -> None:
-    with pytest.raises(KeyError, match=f"Probe has versions 0-4, not {version}"):
+def test_a_version_that_does_not_exist_is_an_error_that_says_which_do(version: int) -> None:
+    with pytest.raises(UnknownVersion, match=f"Probe has versions 0-4, not {version}") as caught:
         parse(Probe, version, b"")
-    with pytest.raises(KeyError, match=f"Probe has versions 0-4, not {version}"):
+    assert isinstance(caught.value, OttlaError)
+    assert (caught.value.message, caught.value.version, caught.value.known) == ("Probe", version, "0-4")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    with pytest.raises(UnknownVersion, match=f"Probe has versions 0-4, not {version}"):
         build(probe(), version)
 
 
@@ -275,8 +279,19 @@ def test_unknown_tags_that_cannot_be_written_are_refused(tags: Any, complaint: s
         build(tagged(probe(), tags), 3)
 
 
+def test_unknown_tags_are_shown_where_there_are_any() -> None:
+    leaf = tagged(Leaf(id=7), {9: b"x"})
+    assert repr(probe()) == repr(parse(Probe, 3, build(probe(), 3))[0])
+    assert "unknown_tags" not in repr(probe())
+    assert repr(leaf).endswith(", unknown_tags={9: b'x'})")
+    assert repr(leaf) in repr(parse(Probe, 3, build(probe(leaves=(leaf,)), 3))[0])
+    around = probe()
+    around.leaves = (around,)  # type: ignore[assignment] # on purpose
+    assert "leaves=(...,)" in repr(around)
+
+
 def test_a_version_without_tags_cannot_carry_unknown_ones() -> None:
-    with refused_at("Probe.leaves[0].unknown_tags", "this version has no tagged fields"):
+    with refused_at("Probe.leaves[0].unknown_tags", "version 2 has no tagged fields"):
         build(probe(leaves=(tagged(Leaf(id=7), {9: b""}),)), 2)
 
 
@@ -284,7 +299,7 @@ def test_a_version_without_tags_cannot_carry_unknown_ones() -> None:
 
 
 def test_a_value_that_a_version_cannot_carry_is_refused() -> None:
-    with refused_at("Probe.strict", "this version has no such field, so it cannot carry 5"):
+    with refused_at("Probe.strict", r"version 1 has no such field \(it is in 2-3\), so it cannot carry 5"):
         build(probe(strict=5), 1)
     with refused_at("Probe.leaves[1].note", "cannot carry 'x'"):
         build(probe(leaves=(Leaf(id=1), Leaf(id=2, note="x"))), 0)

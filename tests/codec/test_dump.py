@@ -17,7 +17,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, Met
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression, compress
 from ottla.codec.dump import (
-    Broken,
+    BROKEN,
     Item,
     Options,
     dump_leader_epochs,
@@ -47,18 +47,28 @@ STORED = Path(__file__).parents[1] / "wire" / "stored"
 Dump = Callable[[Iterable[Buffer], Options], Iterable[Item]]
 
 
+class Broken:
+    """What the first item of that kind says."""
+
+    def __init__(self, item: Item) -> None:
+        self.offset: int = item.fields["at"]
+        self.path: str = item.fields["path"]
+        self.within: str = item.fields["within"]
+        self.reason: str = item.fields["reason"]
+        self.around = bytes.fromhex(item.fields["bytes"])
+        self.mark: int = item.fields["first_broken"]
+        self.rest: str = item.fields.get("rest", "")
+        self.item = item
+
+
 def dumped(dump: Dump, data: bytes, options: Options | None = None) -> tuple[list[Item], Broken | None]:
-    """The items, and what ended them. Each must have its text and its JSON."""
-    items: list[Item] = []
-    try:
-        for item in dump((data[at : at + 1000] for at in range(0, len(data), 1000)), options or Options()):
-            items.append(item)
-            assert text(item) and text(item, full=True)
-            json.dumps(item.fields, default=repr)
-    except Broken as broken:
-        assert broken.text() and broken.item().kind == "broken"
-        return items, broken
-    return items, None
+    """The items, and the first that says what is broken. Each must have its text and its JSON."""
+    items = list(dump((data[at : at + 1000] for at in range(0, len(data), 1000)), options or Options()))
+    for item in items:
+        assert text(item) and text(item, full=True)
+        json.dumps(item.fields, default=repr)
+    broken = [item for item in items if item.kind == BROKEN]
+    return [item for item in items if item.kind != BROKEN], Broken(broken[0]) if broken else None
 
 
 def kinds(items: list[Item]) -> list[str]:
@@ -151,10 +161,10 @@ def test_a_broken_record_is_told_to_the_byte_and_those_before_it_are_shown() -> 
     items, broken = dumped(dump_segment, first + with_crc(second))
     assert [item.fields["value"] for item in items if item.kind == "record"] == [b"zero", b"one"]
     assert broken is not None
-    assert (broken.path, broken.within) == ("records[1].value", f"batch at {len(first)} (offsets 1-3)")
+    assert (broken.path, broken.within) == ("RecordBatch.records[1].value", f"batch at {len(first)} (offsets 1-3)")
     assert broken.offset == len(first) + place
     assert broken.around[broken.mark :].startswith(b"\xff" * 5)
-    assert "[ff] ff ff ff ff" in broken.text()
+    assert "[ff] ff ff ff ff" in text(broken.item)
 
 
 def test_a_broken_record_in_a_compressed_batch_is_told_by_its_place_within() -> None:
@@ -166,11 +176,11 @@ def test_a_broken_record_in_a_compressed_batch_is_told_by_its_place_within() -> 
     items, broken = dumped(dump_segment, with_crc(data))
     assert [item.fields["value"] for item in items if item.kind == "record"] == [b"one"]
     assert broken is not None
-    assert broken.path == "records[1].value"
+    assert broken.path == "RecordBatch.records[1].value"
     assert "of its decompressed records" in broken.within
     assert broken.offset == HEADER_SIZE
     assert b"two" in broken.around
-    assert broken.item().fields["bytes_of"]
+    assert broken.item.fields["bytes_of"]
 
 
 def test_a_wrong_crc_is_told_after_the_records_that_can_be_read() -> None:
@@ -180,7 +190,61 @@ def test_a_wrong_crc_is_told_after_the_records_that_can_be_read() -> None:
     assert kinds(items) == ["batch", "record"]
     assert "CRC WRONG" in text(items[0])
     assert broken is not None
-    assert (broken.path, broken.offset) == ("crc", 17)
+    assert (broken.path, broken.offset) == ("RecordBatch.crc", 17)
+
+
+def test_every_damaged_batch_is_told_and_those_between_are_shown() -> None:
+    parts = [bytearray(a_batch(b"value", base_offset=number)) for number in range(5)]
+    parts[0][-9] ^= 1  # the CRC
+    parts[2][16] = 7  # the format
+    parts[3][60] = 9  # the count
+    items = list(dump_segment([b"".join([*map(bytes, parts[:3]), with_crc(parts[3]), parts[4]])], Options()))
+    assert [item.kind for item in items if item.kind != "record"] == [
+        *("batch", BROKEN, "batch", BROKEN, "batch", BROKEN, "batch"),
+    ]
+    told = [Broken(item) for item in items if item.kind == BROKEN]
+    size = len(parts[0])
+    assert [(each.path, each.offset) for each in told] == [
+        ("RecordBatch.crc", 17),
+        ("magic", 2 * size + 16),
+        ("RecordBatch.count", 3 * size + 57),
+    ]
+    assert [each.within for each in told][1:] == [f"batch at {2 * size}", f"batch at {3 * size} (offsets 3-3)"]
+    assert [each.rest for each in told] == ["", "", ""]
+
+
+def test_every_damaged_frame_is_told_and_those_between_are_shown() -> None:
+    damaged = bytearray(METADATA)
+    damaged[-4] = 0xFF
+    set_ = bytearray(a_batch(b"value"))
+    set_[-9] ^= 1
+    two = TopicProduceData(
+        name="t",
+        partition_data=tuple(PartitionProduceData(index=index, records=bytes(set_)) for index in range(2)),
+    )
+    produce = frames.build_request(ProduceRequest(acks=1, timeout_ms=5, topic_data=(two,)), 9, 8, None)
+    capture = bytes(damaged) + METADATA + frames.framed(b"\0") + produce + METADATA
+    items = list(dump_requests([capture], Options()))
+    assert [item.kind for item in items] == [
+        *("request", BROKEN, "request", BROKEN, "request", BROKEN, BROKEN, "request"),
+    ]
+    paths = [item.fields["path"] for item in items if item.kind == BROKEN]
+    assert paths[1] == "RequestHeader.api_key"
+    assert paths[2:] == [
+        f"ProduceRequest.topic_data[0].partition_data[{index}].records.batches[0].crc" for index in range(2)
+    ]
+
+
+def test_where_nothing_tells_where_the_next_batch_or_frame_begins_the_dump_ends_and_says_so() -> None:
+    lost = bytearray(a_batch(b"one"))
+    lost[8:12] = b"\xff" * 4
+    whole = a_batch(b"two")
+    for dump, data in ((dump_segment, bytes(lost) + whole), (dump_requests, b"\xff" * 4 + METADATA)):
+        items, broken = dumped(dump, data)
+        assert items == []
+        assert broken is not None
+        assert broken.rest.startswith("not read, because nothing tells where the next ")
+        assert "the rest: not read" in text(broken.item)
 
 
 def test_a_compression_that_there_is_not_is_told() -> None:
@@ -188,7 +252,7 @@ def test_a_compression_that_there_is_not_is_told() -> None:
     data[22] |= 7
     _, broken = dumped(dump_segment, with_crc(data))
     assert broken is not None
-    assert broken.offset == HEADER_SIZE
+    assert (broken.path, broken.offset) == ("RecordBatch.attributes", 21)
     assert "compression" in broken.reason
 
 
@@ -211,10 +275,10 @@ def test_a_broken_message_in_an_internal_topic_is_told_to_the_byte(part: str) ->
     assert kinds(items) == ["batch", "record"]
     assert broken is not None
     if part == "key":
-        assert broken.path == "records[1].key as GroupMetadataKey.group"
+        assert broken.path == "RecordBatch.records[1].key as GroupMetadataKey.group"
         assert broken.offset == data.rindex(b"a grou")
     else:
-        assert broken.path == "records[1].value as GroupMetadataValue.members"
+        assert broken.path == "RecordBatch.records[1].value as GroupMetadataValue.members"
         assert broken.offset == data.rindex(value[:-1]) + len(value) - 4
     assert dumped(dump_segment, data, Options(topic="__consumer_offsets", raw=True))[1] is None
 
@@ -227,7 +291,8 @@ def test_a_wrapped_message_with_a_wrong_crc_is_told() -> None:
     message = Message(offset=0, magic=0, attributes=1, key=None, value=compress(Compression.GZIP, bytes(inner)))
     _, broken = dumped(dump_segment, build_message(message))
     assert broken is not None
-    assert "CRC of a message within" in broken.reason
+    assert broken.path == "Message.value[0].crc"
+    assert broken.within.endswith("byte 12 of its decompressed records")
 
 
 def test_unused_room_at_the_end_is_told_and_is_no_damage() -> None:
@@ -258,7 +323,7 @@ def test_messages_of_kafka_07_are_shown_with_their_places() -> None:
 # Other files.
 
 
-def entries(*made: object) -> bytes:
+def entries(*made: Any) -> bytes:
     return b"".join(map(indexes.build_entry, made))
 
 
@@ -285,7 +350,7 @@ def test_the_unused_end_of_an_index_is_one_item() -> None:
 
 def test_an_index_that_falls_or_ends_early_is_broken_there() -> None:
     items, broken = dumped(dump_offset_index, OFFSET_INDEX + OFFSET_INDEX)
-    assert kinds(items) == ["entry", "entry"]
+    assert kinds(items) == ["entry"] * 4
     assert broken is not None
     assert (broken.offset, broken.path) == (16, "OffsetIndexEntry.relative_offset")
     later = (
@@ -438,6 +503,8 @@ def test_a_record_set_in_a_frame_is_shown_and_its_damage_told() -> None:
     assert broken is not None
     assert broken.path == "ProduceRequest.topic_data[0].partition_data[0].records.batches[1].crc"
     assert broken.offset == data.index(bytes(records)) + len(a_batch(b"value")) + 17
+    items, again = dumped(dump_requests, data, Options(records=False))
+    assert again is not None and again.offset == broken.offset, "also where records are not shown"
 
 
 def test_damage_in_a_record_set_is_told_at_the_byte_where_a_segment_has_it() -> None:
@@ -459,7 +526,7 @@ def test_damage_in_a_record_set_is_told_at_the_byte_where_a_segment_has_it() -> 
         assert here.reason == there.reason
         assert here.around[here.mark :].startswith(there.around[there.mark :])
         prefix = "ProduceRequest.topic_data[0].partition_data[0].records.batches[0]"
-        assert here.path == (f"{prefix}.{there.path}" if there.path else prefix)
+        assert here.path == prefix + there.path.removeprefix("RecordBatch")
 
 
 def test_damage_in_a_record_set_is_not_taken_for_the_same_bytes_elsewhere() -> None:
@@ -473,7 +540,7 @@ def test_damage_in_a_record_set_is_not_taken_for_the_same_bytes_elsewhere() -> N
         _, broken = dumped(dump_requests, data)
         assert broken is not None
         assert broken.path.startswith("ProduceRequest.topic_data[0].partition_data[1].records.batches[0]")
-        assert broken.offset == len(data) - tags - len(zeros)
+        assert broken.offset == len(data) - tags - len(zeros) + 8  # its size
 
 
 def test_every_recorded_record_set_is_found_where_it_stands() -> None:
@@ -541,7 +608,7 @@ def test_a_refused_version_of_api_versions_is_read_as_version_0() -> None:
         (b"GET / HTTP/1.1\r\n", "an HTTP request"),
         (b"\x16\x03\1\0\1", "a TLS hello"),
         (b"\xff\xff\xff\xff", "ff ff ff ff is no length"),
-        (b"\0\0", "00 00 is no length"),
+        (b"\0\0", "2 of the 4 bytes of a length, and then the end"),
     ],
 )
 def test_what_is_no_capture_is_told_for_what_it_looks_like(data: bytes, says: str) -> None:

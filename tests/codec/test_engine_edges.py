@@ -36,7 +36,7 @@ from ottla.codec.wire import (
     struct,
 )
 from ottla.codec.wire import wire as field
-from ottla.errors import DecodeError, EncodeError
+from ottla.errors import DecodeError, EncodeError, UnknownVersion
 from tests.codec.engines import ENGINES, Engine
 
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
@@ -230,7 +230,7 @@ def test_an_offset_outside_is_the_callers_mistake(engine: Engine, offset: int) -
 @pytest.mark.parametrize("version", [0.5, "1", None])
 def test_a_version_is_an_int(engine: Engine, version: Any) -> None:
     engine.parse(MetadataRequest, 1, bytes(4))
-    with pytest.raises(KeyError, match="MetadataRequest has versions"):
+    with pytest.raises(UnknownVersion, match="MetadataRequest has versions"):
         engine.parse(MetadataRequest, version, bytes(4))
 
 

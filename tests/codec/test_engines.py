@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from ottla.codec import wire
 from ottla.codec.wire import Array, Boolean, Int16, Int32, Nested, String, message, struct
 from ottla.codec.wire import wire as field
-from ottla.errors import DecodeError, EncodeError
+from ottla.errors import DecodeError, EncodeError, UnknownVersion
 from tests.codec import strategies
 from tests.codec.engines import ENGINES, Engine
 
@@ -152,9 +152,9 @@ def test_any_buffer_from_any_offset(cls: type[Any], version: int) -> None:
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 def test_a_version_that_does_not_exist_is_a_key_error(engine: Engine) -> None:
     for version in (-1, 3, 1 << 15, 1 << 70):
-        with pytest.raises(KeyError, match=f"Branch has versions 0-2, not {version}"):
+        with pytest.raises(UnknownVersion, match=f"Branch has versions 0-2, not {version}"):
             engine.parse(Branch, version, b"")
-        with pytest.raises(KeyError, match=f"Branch has versions 0-2, not {version}"):
+        with pytest.raises(UnknownVersion, match=f"Branch has versions 0-2, not {version}"):
             engine.build(branch([]), version)
 
 

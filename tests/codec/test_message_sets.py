@@ -32,7 +32,7 @@ from ottla.codec.message_sets import (
     wrapper,
 )
 from ottla.codec.records import LENGTH_END, Columns, Record, RecordBatch, build_batch, rebased
-from ottla.errors import CorruptMessage, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 from tests.codec.recorded import WIRE, exchanges
 
 with warnings.catch_warnings():
@@ -339,9 +339,12 @@ def test_a_changed_byte_under_a_crc_is_corruption_and_says_where() -> None:
             damaged = bytearray(data)
             damaged[at] ^= 0x10
             parts = []
-            with pytest.raises(CorruptMessage, match=f"at offset {[0, 1, 3, 4, 6][number]}"):
+            with pytest.raises(ChecksumMismatch, match=f"at offset {[0, 1, 3, 4, 6][number]}") as caught:
                 for part in read_record_set(damaged):
                     parts.append(part)
+            path, crc_at = ("RecordBatch.crc", 17) if number == 3 else ("Message.crc", 12)
+            assert (caught.value.path, caught.value.offset) == (path, start + crc_at)
+            assert caught.value.stored != caught.value.computed
             assert len(parts) == number, "what lies before is read"
 
 
@@ -386,7 +389,7 @@ def test_lengths_that_lie_are_refused_or_torn(magic: int, compression: Compressi
             if at != SIZE_AT:
                 damaged = bytearray(sealed(damaged))
             torn = at == SIZE_AT and length > len(whole) - LENGTH_END
-            with nullcontext() if torn else pytest.raises((DecodeError, CorruptMessage)):
+            with nullcontext() if torn else pytest.raises(DecodeError):
                 assert read(bytes(damaged)) == []
 
 
@@ -404,7 +407,7 @@ def test_damage_within_a_wrapper_is_refused_or_read_never_anything_else(
     if (magic, compression) == (0, Compression.LZ4):
         value = lz4_rechecked(value, old=True)
     each = Message(offset=9, magic=magic, attributes=compression, key=None, value=value)
-    with suppress(DecodeError, CorruptMessage):
+    with suppress(DecodeError):
         list(each.records())
 
 
@@ -415,7 +418,7 @@ def test_garbage_is_refused_or_read_never_anything_else(data: bytes, magic: int,
     garbage[SIZE_AT:CRC_AT] = size.to_bytes(4, "big", signed=True)
     garbage[MAGIC_AT : MAGIC_AT + 1] = bytes((magic,))
     for verify in (True, False):
-        with suppress(DecodeError, CorruptMessage):
+        with suppress(DecodeError):
             for part in read_record_set(garbage, verify=verify):
                 list(part.records(limit=1 << 16))
 
@@ -432,16 +435,16 @@ INNER = build_message_set(THREE, magic=1)
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        (wrap(b""), "Message.value: a wrapper without messages"),
-        (replace(wrap(b""), value=None), "Message.value: a wrapper without a value"),
-        (wrap(INNER[:-1]), r"Message.value\[2\] at byte \d+: message of 34 bytes with 33 left"),
+        (wrap(b""), "message at offset 9: Message.value at byte 34: a wrapper without messages"),
+        (replace(wrap(b""), value=None), "Message.value at byte 34: a wrapper without a value"),
+        (wrap(INNER[:-1]), r"Message.value\[2\].message_size at byte \d+: message of 34 bytes with 33 left"),
         (wrap(INNER + b"\0" * 5), r"Message.value\[3\] at byte \d+: 5 bytes are no message"),
         (wrap(build_message(wrap(INNER))), r"Message.value\[0\].attributes at byte 17: a wrapper within a wrapper"),
-        (wrap(build_batch(THREE)), r"Message.value\[0\] at byte 16: format \(magic\) 2, a message has 0 or 1"),
-        (wrap(INNER, offset=3), "Message.offset: offset 3 is less than the last one within, 9"),
-        (wrap(INNER, compression=4), "Message.attributes: compression 4 is not known in message sets"),
-        (wrap(INNER, compression=7), "Message.attributes: compression 7 is not known in message sets"),
-        (replace(wrap(INNER), value=b"abc"), "gzip data is damaged"),
+        (wrap(build_batch(THREE)), r"Message.value\[0\].magic at byte 16: format \(magic\) 2, a message has 0 or 1"),
+        (wrap(INNER, offset=3), "Message.offset at byte 0: offset 3 is less than the last one within, 9"),
+        (wrap(INNER, compression=4), "Message.attributes at byte 17: compression 4 is not known in message sets"),
+        (wrap(INNER, compression=7), "Message.attributes at byte 17: compression 7 is not known in message sets"),
+        (replace(wrap(INNER), value=b"abc"), "Message.value at byte 34: gzip data is damaged"),
     ],
 )
 def test_a_wrapper_that_is_none_is_refused_and_says_why(wrong: Message, complaint: str) -> None:
@@ -455,8 +458,9 @@ def test_a_wrapper_that_is_none_is_refused_and_says_why(wrong: Message, complain
 def test_a_crc_within_a_wrapper_is_compared_too() -> None:
     inner = bytearray(INNER)
     inner[INNER.index(b"vvv")] ^= 1
-    with pytest.raises(CorruptMessage, match="message at offset 5"):
+    with pytest.raises(ChecksumMismatch, match="decompressed value of the message at offset 9") as caught:
         wrap(bytes(inner)).records()
+    assert (caught.value.path, caught.value.offset) == ("Message.value[0].crc", 12)
 
 
 @pytest.mark.parametrize("offsets", [(-(2**63), 2**63 - 1), (0, 2**31), (2**62, -(2**62))])

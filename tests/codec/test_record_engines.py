@@ -1,6 +1,7 @@
 """The two kinds of loops over records are one: same values, same buffers, same bytes, same errors, and no leaks."""
 
 import gc
+import inspect
 import os
 import pickle
 import resource
@@ -248,6 +249,40 @@ def test_partitions_that_cannot_be_are_refused(partitions: int) -> None:
             loops.partition_column("md5", ONE, 3)
         with pytest.raises(EncodeError, match="offsets of the keys"):
             loops.partition_column("murmur2", type(ONE)(ints(0, 9), b"x"), 3)
+
+
+@pytest.mark.parametrize(
+    "odd", [None, (NOW, b"k"), (NOW, "k", b"v"), (2**63, b"", b""), (NOW, b"k", b"v", (("h", b""),))]
+)
+@pytest.mark.parametrize("at", [0, 1, 500, 998])
+def test_a_list_of_plain_tuples_with_another_item_among_them_is_appended_alike(odd: Any, at: int) -> None:
+    rows: list[Any] = [(NOW - size, b"k" * (size % 70), None if size % 3 else bytes(size)) for size in range(999)]
+    rows[at] = odd if odd is not None else RECORDS["python"].Record(5, NOW, b"k", b"v", ())
+
+    def appended(module: Any) -> Any:
+        builder = module.BatchBuilder()
+        builder.append(NOW, b"", b"")
+        given = [module.Record(5, NOW, b"k", b"v", ()) if odd is None and row is rows[at] else row for row in rows]
+        try:
+            builder.extend(given)
+        except EncodeError as error:
+            return str(error), builder.count, builder.build()
+        return builder.count, builder.max_timestamp, builder.build()
+
+    same(appended)
+
+
+def test_the_methods_in_c_tell_what_they_take() -> None:
+    for c, python in ((C.Appender, PYTHON.Appender), (C.Records, PYTHON.Records), (C.Record, None)):
+        names = [name for name in vars(python) if name[0] != "_" and callable(vars(python)[name])] if python else []
+        for name in names:
+            ours, theirs = inspect.signature(getattr(c, name)), inspect.signature(getattr(python, name))
+            assert list(ours.parameters) == list(theirs.parameters), name
+            assert getattr(c, name).__doc__
+    assert list(inspect.signature(C.Record).parameters) == ["offset", "timestamp", "key", "value", "headers"]
+    assert list(inspect.signature(C.parse_records).parameters) == list(
+        inspect.signature(PYTHON.parse_records).parameters
+    )
 
 
 @pytest.mark.parametrize("engine", ["c", "python"])

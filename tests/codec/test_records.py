@@ -14,9 +14,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec import build, parse, wire
+from ottla.codec import build, kafka07, parse, wire
 from ottla.codec._loops import LEAST_RECORD
-from ottla.codec.compression import Compression
+from ottla.codec.compression import Compression, compress
+from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import (
     HEADER_SIZE,
     LENGTH_END,
@@ -38,7 +39,7 @@ from ottla.codec.records import (
     read_batches,
     rebased,
 )
-from ottla.errors import CorruptMessage, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 NOW = 1_700_000_000_000
 MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 16, 17, 21
@@ -544,8 +545,13 @@ def test_a_changed_byte_under_the_crc_is_corruption() -> None:
     for at in range(ATTRIBUTES_AT, len(second)):
         damaged = bytearray(second)
         damaged[at] ^= 0x10
-        with pytest.raises(CorruptMessage, match="batch at offset 1"):
+        with pytest.raises(ChecksumMismatch, match="batch at offset 1") as caught:
             list(read_batches(first + damaged))
+        assert (caught.value.path, caught.value.offset) == ("RecordBatch.crc", len(first) + 17)
+        assert (caught.value.stored, caught.value.computed) == (parse_batch(second).crc, crc32c(damaged[21:]))
+        assert f"{caught.value.stored:#010x}" in str(caught.value) and f"{caught.value.computed:#010x}" in str(
+            caught.value
+        )
         assert not parse_batch(damaged).crc_matches
     assert [batch.base_offset for batch in read_batches(first + damaged, verify=False)] == [0, 1]
 
@@ -628,8 +634,8 @@ def test_a_record_that_lies_is_refused_with_its_place(changed: dict[str, bytes])
     for body, count in ((start, 2), (start + record_bytes(), 3)):
         with pytest.raises(DecodeError) as caught:
             batch_of(body, count).records()
-        assert caught.value.path.startswith("records[1]")
-        assert caught.value.offset >= len(record_bytes())
+        assert caught.value.path.startswith("RecordBatch.records[1]")
+        assert caught.value.offset >= HEADER_SIZE + len(record_bytes())
 
 
 @pytest.mark.parametrize(
@@ -647,21 +653,23 @@ def test_a_record_that_lies_is_refused_with_its_place(changed: dict[str, bytes])
 def test_an_error_has_a_path_and_an_offset(body: bytes, count: int, path: str, offset: int) -> None:
     with pytest.raises(DecodeError) as caught:
         batch_of(record_bytes() + body, count).records()
-    assert (caught.value.path, caught.value.offset) == (path, len(record_bytes()) + offset)
+    place = HEADER_SIZE + len(record_bytes()) + offset
+    assert (caught.value.path, caught.value.offset) == (f"RecordBatch.{path}", place)
+    assert caught.value.within == "batch at offset 0"
 
 
 def test_an_error_in_a_record_says_which() -> None:
     with pytest.raises(DecodeError, match="not UTF-8") as caught:
         batch_of(record_bytes() + record_bytes(headers=zigzag(1) + zigzag(1) + b"\xff" + zigzag(0)), 2).records()
-    assert caught.value.path == "records[1].headers[0].key"
-    assert caught.value.offset == len(record_bytes()) + 10
+    assert caught.value.path == "RecordBatch.records[1].headers[0].key"
+    assert caught.value.offset == HEADER_SIZE + len(record_bytes()) + 10
 
 
 def test_a_header_that_runs_over_the_end_with_a_record_that_says_so_too_is_refused_in_place() -> None:
     honest = record_bytes(headers=zigzag(1) + zigzag(0) + zigzag(5) + b"hello")
     with pytest.raises(DecodeError, match="record of 15 bytes with 11 left") as caught:
         batch_of(honest[:-4], 1).records()
-    assert caught.value.path == "records[0]"
+    assert caught.value.path == "RecordBatch.records[0]"
 
 
 def test_many_headers_that_are_not_there_cost_nothing() -> None:
@@ -688,7 +696,7 @@ def test_numbers_that_overflow_64_bits_are_refused(
 ) -> None:
     with pytest.raises(DecodeError, match=f"the {what} does not fit 64 bits") as caught:
         batch_of(record_bytes(**changed), 1, **fields).records()
-    assert caught.value.path == f"records[0].{what}_delta"
+    assert caught.value.path == f"RecordBatch.records[0].{what}_delta"
 
 
 @pytest.mark.parametrize("compression", [each for each in Compression if each], ids=lambda each: each.name)
@@ -718,6 +726,34 @@ def test_a_compression_that_means_nothing_is_refused(compression: int) -> None:
         batch.records()
 
 
+@pytest.mark.parametrize("compression", [each for each in Compression if each], ids=lambda each: each.name)
+def test_an_error_in_compressed_records_counts_from_their_decompressed_bytes(compression: Compression) -> None:
+    body = record_bytes() + record_bytes(key=zigzag(-2))
+    with pytest.raises(DecodeError) as caught:
+        batch_of(compress(compression, body), 2, attributes=compression, base_offset=17).records()
+    assert (caught.value.path, caught.value.offset) == ("RecordBatch.records[1].key", len(record_bytes()) + 4)
+    assert str(caught.value).startswith(
+        "decompressed records of the batch at offset 17: RecordBatch.records[1].key at "
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "attributes", "said"),
+    [
+        (b"no such format", 1, 1, "RecordBatch.records at byte 61: gzip data is damaged"),
+        (b"", 1, 7, "RecordBatch.attributes at byte 21: compression 7 is not known"),
+        (b"", 3, 0, "RecordBatch.count at byte 57: 3 records in 0 bytes"),
+    ],
+)
+def test_what_is_wrong_with_a_batch_is_told_with_its_base_offset_and_the_byte(
+    body: bytes, count: int, attributes: int, said: str
+) -> None:
+    for read in (RecordBatch.records, RecordBatch.columns):
+        with pytest.raises(DecodeError) as caught:
+            read(batch_of(body, count, attributes=attributes, base_offset=17))
+        assert str(caught.value).startswith(f"batch at offset 17: {said}")
+
+
 def test_memory_is_a_small_multiple_of_the_input_whatever_is_in_it() -> None:
     least = zigzag(6) + bytes(6)
     header = zigzag(1) + zigzag(0) + zigzag(-1)
@@ -739,13 +775,37 @@ def test_no_record_is_seen_of_a_batch_that_is_damaged_further_on() -> None:
     batch = batch_of(record_bytes() * 9 + record_bytes(key=zigzag(-2)), 10)
     with pytest.raises(DecodeError) as caught:
         iter(batch.records())
-    assert caught.value.path == "records[9].key"
+    assert caught.value.path == "RecordBatch.records[9].key"
     with pytest.raises(DecodeError) as again:
         batch.columns()
     assert str(again.value) == str(caught.value)
 
 
+def test_columns_are_appended_as_they_are() -> None:
+    records = [Record(7, NOW, b"a", None, (("h", b"1"),)), Record(8, NOW - 1, None, b"b")]
+    for some in (records, records[1:]):
+        [batch] = read_batches(build_batch(some))
+        builder = BatchBuilder()
+        assert builder.extend_columns(batch.columns()) == 0
+        assert builder.build() == bytes(batch.data)
+    with pytest.raises(TypeError, match="given alone"):
+        builder.extend_columns(batch.columns(), batch.columns().keys)  # type: ignore[call-overload] # on purpose
+    with pytest.raises(TypeError, match="timestamps need keys and values"):
+        builder.extend_columns(batch.columns().timestamps)  # type: ignore[call-overload] # on purpose
+
+
 # --- what cannot be appended or built
+
+
+def test_no_compression_has_no_level() -> None:
+    builder = BatchBuilder()
+    with pytest.raises(EncodeError, match="compression none has no levels: leave out 3"):
+        builder.build(level=3)
+    with pytest.raises(EncodeError, match="compression none has no levels"):
+        build_message_set([Record(0, NOW, None, b"v")], magic=1, level=3)
+    with pytest.raises(EncodeError, match="compression none has no levels"):
+        kafka07.build_messages([b"v"], level=3)
+
 
 NOT_BYTES: list[tuple[tuple[Any, ...], str]] = [
     ((NOW, "key", b"", ()), r"the key is a str: encode it first, as in 'key'\.encode\(\)"),

@@ -2,6 +2,7 @@
 
 Rule: `localhost:9092` in a snippet is the broker and `localhost:19092` the proxy; here they become free ports. A shell
 line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` are not run from here.
+Python that begins with a file's name in a comment is saved under that name.
 """
 
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
 SECONDS = 120
@@ -38,6 +40,9 @@ class Bench:
         return "".join(self._shell(line) for line in code.strip().splitlines())
 
     def _python(self, code: str) -> str:
+        if named := re.match(r"# (\w+\.py)\n", code):
+            (self.folder / named[1]).write_text(code)
+            return ""
         path = self.folder / ("test_snippet.py" if "def test_" in code else "snippet.py")
         path.write_text(code)
         command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if path.stem == "test_snippet" else ["-W", "error"]
@@ -97,7 +102,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [each for each in FILES if each.name not in ELSEWHERE], ids=lambda path: path.name)
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
     if path.name == "README.md":
@@ -109,7 +114,7 @@ def test_the_snippets_run(path: Path, bench: Bench) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for path in FILES:
+    for path in [*FILES, *(ROOT / "docs/reference").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} points to {target}"
 

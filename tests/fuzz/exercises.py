@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ottla.errors import CorruptMessage, DecodeError, EncodeError, RemoteProtocolError
+from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 from tests.fuzz.codecs import Codec
 
 Exercise = Callable[[Codec, bytes], Any]
@@ -40,7 +40,7 @@ def attempt(read: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
         return None, read(*arguments)
     except DecodeError as error:
         return refusal(error), None
-    except (CorruptMessage, RemoteProtocolError) as error:
+    except RemoteProtocolError as error:
         return (type(error).__name__, str(error)), None
 
 
@@ -48,7 +48,7 @@ def refusal(error: DecodeError) -> tuple[Any, ...]:
     """All that an error says."""
     check("changed" not in error.reason, f"nothing has changed: {error}")
     check(error.offset >= -1, f"an error at byte {error.offset}: {error}")
-    return type(error).__name__, error.path, error.offset, error.reason
+    return type(error).__name__, error.within, error.path, error.offset, error.reason
 
 
 def shape(value: Any) -> Any:
@@ -513,13 +513,14 @@ def _dumped(codec: Codec, items_of: Callable[[Iterable[bytes]], Iterable[Any]], 
 
 def _texts(codec: Codec, items: Iterable[Any]) -> list[str]:
     module = codec.modules["dump"]
-    texts = []
-    try:
-        for item in items:
-            texts += [module.text(item), module.text(item, full=True)]
-    except module.Broken as broken:
-        texts += [broken.text(), module.text(broken.item())]
-        check(0 <= broken.mark <= len(broken.around), f"byte {broken.mark} of {len(broken.around)}")
+    texts, ended = [], False
+    for item in items:
+        check(not ended, "a dump goes on that cannot")
+        texts += [module.text(item), module.text(item, full=True)]
+        if item.kind == module.BROKEN:
+            mark, around = item.fields["first_broken"], bytes.fromhex(item.fields["bytes"])
+            check(0 <= mark <= len(around), f"byte {mark} of {len(around)}")
+            ended = "rest" in item.fields
     for text in texts:
         check(text.replace("\n", "").isprintable(), f"a terminal would act upon {text!r}")
     return texts

@@ -1,6 +1,7 @@
-"""aiokafka as a peer program: ``produce key=value…`` or ``consume TOPIC key=value…``.
+"""aiokafka as a peer program: ``produce key=value…``, ``consume TOPIC key=value…`` or ``join TOPIC key=value…``.
 
-Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes.
+Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes; what
+``join`` prints, `tests.interop.members` does.
 Settings have aiokafka's names (``enable_idempotence=true``) or the same with dots; JSON values keep their type.
 """
 
@@ -10,8 +11,10 @@ import sys
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import CommitFailedError, IllegalStateError
 
 from tests.interop.lines import Message, Outcome, Received, settings
+from tests.interop.members import input_ends, tell_assigned, tell_record
 
 _END = None
 
@@ -63,6 +66,22 @@ async def consume(topic: str, config: dict[str, Any]) -> None:
                     print(Received(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)).line())
 
 
+async def join(topic: str, config: dict[str, Any]) -> None:
+    over = input_ends()
+    async with AIOKafkaConsumer(topic, **config) as consumer:
+        while not over.is_set():
+            batches = await consumer.getmany(timeout_ms=100)
+            tell_assigned(place.partition for place in consumer.assignment())
+            for records in batches.values():
+                for r in records:
+                    tell_record(Received(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)))
+            if batches:
+                try:
+                    await consumer.commit()
+                except (CommitFailedError, IllegalStateError) as error:
+                    print(error, file=sys.stderr)  # somebody else reads them again
+
+
 def typed(config: dict[str, str]) -> dict[str, Any]:
     """Settings with the names and types that aiokafka's constructors take."""
     return {name.replace(".", "_"): _value(text) for name, text in config.items()}
@@ -80,4 +99,4 @@ if __name__ == "__main__":
     if role == "produce":
         asyncio.run(produce(typed(settings(arguments))))
     else:
-        asyncio.run(consume(arguments[0], typed(settings(arguments[1:]))))
+        asyncio.run({"consume": consume, "join": join}[role](arguments[0], typed(settings(arguments[1:]))))

@@ -1,6 +1,7 @@
-"""librdkafka as a peer program, through confluent-kafka: ``produce key=value…`` or ``consume TOPIC key=value…``.
+"""librdkafka as a peer program: ``produce key=value…``, ``consume TOPIC key=value…`` or ``join TOPIC key=value…``.
 
-Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes.
+Messages come on standard input, outcomes or records go to standard output, as `tests.interop.lines` describes; what
+``join`` prints, `tests.interop.members` does.
 """
 
 import sys
@@ -12,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as Delivered
 
 from tests.interop.lines import Message, Outcome, Received, settings
+from tests.interop.members import input_ends, tell_assigned, tell_record
 
 PARTITION_CHOSEN_BY_CLIENT = -1
 
@@ -98,6 +100,24 @@ def consume(topic: str, config: dict[str, str]) -> None:
     consumer.close()
 
 
+def join(topic: str, config: dict[str, str]) -> None:
+    over = input_ends()
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    while not over.is_set():
+        messages = consumer.consume(1000, timeout=0.1)
+        tell_assigned(place.partition for place in consumer.assignment())
+        for message in messages:
+            if message.error() is None:
+                tell_record(_received(message))
+        if messages:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                print(error, file=sys.stderr)  # somebody else reads them again
+    consumer.close()
+
+
 def _received(message: Delivered) -> Received:
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None
@@ -112,4 +132,4 @@ if __name__ == "__main__":
     if role == "produce":
         produce(settings(arguments), sys.stdin)
     else:
-        consume(arguments[0], settings(arguments[1:]))
+        {"consume": consume, "join": join}[role](arguments[0], settings(arguments[1:]))

@@ -1,8 +1,12 @@
 """The blocking driver: the same core without trio, as Spark's workers use it."""
 
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -10,6 +14,7 @@ import trio
 import ottla
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import BrokerUnreachable, OffsetOutOfRange, TimeoutExpired, UnknownTopicOrPartition
+from ottla.sdk import mdns
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.testing import Broker
 
@@ -69,13 +74,45 @@ def test_nobody_there_is_an_error_in_time() -> None:
     assert time.monotonic() - began < 5
 
 
+def test_every_address_of_a_name_has_its_turn_whatever_other_names_there_are(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"one.example": ["127.0.0.2", "127.0.0.1"], "two.example": ["127.0.0.3", "127.0.0.4"]}
+
+    def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        found = addresses.get(host, [host])
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    bootstrap = f"one.example:{ottla_broker.port},two.example:{ottla_broker.port}"
+    for _ in range(4):  # which of the names is tried first is a matter of chance
+        with BlockingClient(bootstrap, connect_timeout=5.0) as client:
+            assert client.topics() == []
+
+
+def test_brokers_found_by_zeroconf_are_looked_for_again(
+    ottla_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = [ottla_broker.bootstrap]
+    monkeypatch.setattr(mdns, "find", lambda name, timeout: list(announced))
+    with BlockingClient("zeroconf://here") as client:
+        ottla_broker.stop()
+        elsewhere = Broker(replace(ottla_broker.config, port=0, data=tmp_path / "elsewhere"))
+        try:
+            elsewhere.create_topic("u")
+            announced[:] = [elsewhere.bootstrap]
+            assert client.topics() == ["u"]
+        finally:
+            elsewhere.stop()
+
+
 def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:
     fill(ottla_broker, 100)
     with BlockingClient(ottla_broker.bootstrap) as client:
         assert client.offsets({("t", 0): LATEST}) == {("t", 0): 100}
         ottla_broker.kill()
         ottla_broker.start()
-        assert sum(batch.count for batch in client.fetch("t", 0, 0, 100)) == 100
+        assert sum(len(batch.records()) for batch in client.fetch("t", 0, 0, 100)) == 100
 
 
 def test_it_brings_no_trio_along() -> None:

@@ -22,6 +22,7 @@ from ottla.errors import (
     LocalProtocolError,
     MessageTooLarge,
     OffsetOutOfRange,
+    TimeoutExpired,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -312,7 +313,7 @@ async def test_options_that_make_no_sense_are_refused_with_what_would(ottla_brok
             client.producer(partitioner="md5")
         with pytest.raises(ConfigurationError, match="acks='all'"):
             client.producer(acks=1, idempotent=True)
-        with pytest.raises(LocalProtocolError, match="either topics or an assignment"):
+        with pytest.raises(LocalProtocolError, match="topics, a pattern, or an assignment"):
             client.consumer()
         with pytest.raises(LocalProtocolError, match="no time zone"):
             client.consumer("t", start=datetime(2026, 1, 1))
@@ -351,3 +352,26 @@ async def _take(consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
             if len(records) >= count:
                 break
     return records[:count]
+
+
+async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await client.create_topic("t", partitions=1)
+        async with client.consumer("t") as consumer, client.producer() as producer:
+            for _ in range(200):
+                with trio.move_on_after(0.001):
+                    await consumer.__anext__()
+            machine = consumer._machine
+            assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
+            for number in range(20):
+                await producer.send("t", b"%d" % number)
+                assert [record.value for record in await consumer.__anext__()] == [b"%d" % number]
+            assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
+
+
+async def test_a_call_that_only_waits_tells_at_its_deadline_what_for(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap, api_timeout=0.3) as client:
+        await client.create_topic("t", partitions=1)
+        await trio.to_thread.run_sync(ottla_broker.kill)
+        with pytest.raises(TimeoutExpired, match=rf"finding the leader of t-0: .* 0\.3 s; .*{ottla_broker.bootstrap}"):
+            await client.leader("t", 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest, ListOffsetsResponse
 from ottla.codec.records import Record, build_batch
-from ottla.errors import CorruptMessage, OffsetOutOfRange
+from ottla.errors import ChecksumMismatch, OffsetOutOfRange
 from ottla.sdk.machines.calls import offsets
 from ottla.sdk.machines.fetcher import FetcherMachine, Offset, Start, Time
 from ottla.sdk.machines.options import Options
@@ -129,8 +129,9 @@ def test_a_damaged_batch_is_an_error_that_names_the_partition() -> None:
     log = world.broker.logs["t", 0]
     log.batches[1] = log.batches[1][:-1] + b"!"
     fetcher = reader(world, {("t", 0): Offset(0)})
+    assert read(world, fetcher, 1) == {("t", 0): [0]}, "what lies before is fine"
     world.run(fetcher.wait())
-    with pytest.raises(CorruptMessage, match="t-0 from offset 0"):
+    with pytest.raises(ChecksumMismatch, match="t-0 from offset 1"):
         fetcher.take()
 
 
@@ -179,3 +180,43 @@ def test_a_partition_that_answers_leave_out_is_asked_for_with_pauses_and_named()
     assert sum(isinstance(message, ListOffsetsRequest) for _, message in world.broker.requests) < 30
     assert 3 <= sum(isinstance(message, FetchRequest) for _, message in world.broker.requests) < 30
     fetcher.close()
+
+
+def test_a_partition_taken_away_is_read_no_more_whatever_was_on_its_way() -> None:
+    world = World(ModelBroker({"t": 2}))
+    for index in range(2):
+        fill(world, ("t", index), 30)
+    fetcher = reader(world, {("t", index): Offset(0) for index in range(2)})
+    world.run(fetcher.wait())
+    fetcher.unassign([("t", 0)])
+    assert fetcher.assignment == [("t", 1)]
+    assert read(world, fetcher, 30) == {("t", 1): list(range(30))}
+    fetcher.assign({("t", 0): Offset(20)}, world.now)
+    assert read(world, fetcher, 10) == {("t", 0): list(range(20, 30))}
+
+
+def test_a_paused_partition_keeps_what_is_buffered_and_gives_it_out_when_it_is_resumed() -> None:
+    world = World(ModelBroker({"t": 2}))
+    for index in range(2):
+        fill(world, ("t", index), 30)
+    places: list[tuple[str, int]] = [("t", 0), ("t", 1)]
+    fetcher = reader(world, {place: Offset(0) for place in places})
+    world.run(lambda: fetcher.lag(places[0]) is not None)
+    fetcher.pause([places[0]])
+    assert fetcher.paused == [places[0]]
+    assert read(world, fetcher, 30) == {places[1]: list(range(30))}
+    assert fetcher.position(places[0]) == 0
+    fetcher.resume([places[0]])
+    assert fetcher.take() is not None, "the buffer was lost"
+    assert fetcher.paused == []
+    assert (fetcher.high_watermark(places[1]), fetcher.lag(places[1])) == (30, 0)
+
+
+def test_only_the_partitions_asked_for_are_handed_out() -> None:
+    world = World(ModelBroker({"t": 3}))
+    for index in range(3):
+        fill(world, ("t", index), 5)
+    fetcher = reader(world, {("t", index): Offset(0) for index in range(3)})
+    world.run(fetcher.wait(only={("t", 2)}))
+    fetched = fetcher.take(only={("t", 2)})
+    assert fetched is not None and fetched.partition == 2

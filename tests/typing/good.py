@@ -3,12 +3,25 @@
 import trio
 
 import ottla
-from ottla.codec import BatchBuilder, Compression, Record, RecordBatch, build, engine, parse, read_batches, unknown_tags
+from ottla.codec import (
+    BatchBuilder,
+    Columns,
+    Compression,
+    Message,
+    Record,
+    RecordBatch,
+    Records,
+    build,
+    engine,
+    parse,
+    read_batches,
+    read_record_set,
+    unknown_tags,
+)
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.frames import FrameReader, build_request, parse_request, parse_response
 from ottla.codec.partitioners import PARTITIONERS, Partitioner
-from ottla.codec.records import Columns
 from ottla.errors import BrokerError, DecodeError, EncodeError
 from ottla.testing import Broker
 
@@ -59,6 +72,21 @@ def batched(records: list[Record]) -> RecordBatch:
     return batch
 
 
+def of_any_age(data: bytes) -> Columns:
+    parts: list[Records] = []
+    for each in read_record_set(data):
+        print(each.magic if isinstance(each, Message) else each.base_sequence)
+        parts.append(each.records())
+    return Columns.of(parts)
+
+
+def again(columns: Columns) -> bytes:
+    builder = BatchBuilder()
+    first: int = builder.extend_columns(columns)
+    builder.extend_columns(columns.timestamps, columns.keys, columns.values, columns.headers)
+    return builder.build(base_offset=first)
+
+
 def summed(columns: Columns) -> int:
     validity, offsets, data = columns.values.buffers
     assert validity is None or len(validity) > 0
@@ -104,6 +132,7 @@ def main() -> None:
     assert explained(frame) == "2: MetadataRequest"
     batch = batched([Record(0, 0, b"a", b"b")])
     assert summed(batch.columns()) > 0
+    assert len(of_any_age(again(batch.columns()))) == 4
     assert engine in ("c", "python")
     assert placed(b"key") < 6
 

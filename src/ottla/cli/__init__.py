@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import consume, demo, dump, exits, produce, servers, topics
+from ottla.cli import consume, demo, dump, exits, groups, offsets, perf, produce, servers, topics
 
 app = typer.Typer(
     name="ottla",
@@ -23,8 +23,11 @@ app = typer.Typer(
 app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
 app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)
 app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.command("offsets", epilog=offsets.EXAMPLE)(offsets.offsets)
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
+app.add_typer(perf.app, name="perf")
 app.command("dump", epilog=dump.EXAMPLE)(dump.dump)
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 

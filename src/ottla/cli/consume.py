@@ -11,6 +11,7 @@ from ottla.cli import exits, stdio
 from ottla.cli.lines import as_json, header_fields
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_CONNECT_TIMEOUT, Bootstrap, ConnectTimeout, Format, Level
+from ottla.cli.places import Place, parse_time
 
 if TYPE_CHECKING:
     from ottla.codec.records import Record
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: ottla consume flights --from 2013-07-04T00:00:00Z --until-end --json | head -3"
 
-Place = tuple[str, int]
 Start = Literal["beginning", "end"] | datetime
 
-_IDLE = 0.2
+IDLE = 0.2
 """Seconds between two looks whether the end has come without another record (after a transaction's last marker)."""
 
 
@@ -37,6 +37,14 @@ def consume(
     ] = False,
     partitions: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Share the topic with all members of a group, go on where it has read to, and commit what is printed. "
+            "--from counts where nothing is committed.",
+        ),
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Print KEY, this text, VALUE; \\t is a tab.")
@@ -55,6 +63,8 @@ def consume(
     """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""
     configure(log_format, log_level)
     where = _start(start)
+    if group is not None and partitions:
+        raise typer.BadParameter("are given out by the group: leave out --group", param_hint="--partition")
     separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
 
@@ -62,6 +72,11 @@ def consume(
         import ottla
 
         async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            if group is not None:
+                end = (await _bounds(client, topic, "end", None))[1] if until_end else None
+                async with client.consumer(topic, group=group, start=where) as consumer:
+                    await _print(consumer, form, count, end, commit=True)
+                return
             first, end = await _bounds(client, topic, where, partitions)
             if until_end and all(first[place] >= end[place] for place in end):
                 return
@@ -76,11 +91,7 @@ def _start(text: str) -> Start:
         return "beginning"
     if text == "end":
         return "end"
-    try:
-        return datetime.fromisoformat(text).astimezone()  # without a zone: the local one
-    except ValueError:
-        message = f"{text!r} is not beginning, end, or a time such as 2013-07-04T12:00:00Z"
-        raise typer.BadParameter(message, param_hint="--from") from None
+    return parse_time(text, "--from", "beginning, end, or ")
 
 
 async def _bounds(
@@ -101,18 +112,16 @@ async def _print(
     form: "Callable[[Batch, Record], bytes]",
     count: int | None,
     end: Mapping[Place, int] | None,
+    *,
+    commit: bool = False,
 ) -> None:
-    """Print records until ``count`` of them, or until ``end`` is reached in every partition."""
+    """Print records until ``count`` of them, or until ``end`` is reached in every partition that is read."""
     printed = 0
-
-    def at_end() -> bool:
-        return end is not None and all(consumer.position(*place) >= offset for place, offset in end.items())
-
-    while printed != count and not at_end():
-        batch = await _next(consumer, math.inf if end is None else _IDLE)
+    while printed != count and not _at_end(consumer, end):
+        batch = await next_batch(consumer, math.inf if end is None else IDLE)
         if batch is None:
             continue
-        limit = end[batch.topic, batch.partition] if end is not None else None
+        limit = end.get((batch.topic, batch.partition)) if end is not None else None
         records = [each for each in batch if limit is None or each.offset < limit]
         if count is not None:
             records = records[: count - printed]
@@ -121,10 +130,23 @@ async def _print(
         except BrokenPipeError:
             exits.leave_broken_pipe()
             return
+        if commit and records:
+            consumer.commit_soon({(batch.topic, batch.partition): records[-1].offset + 1})
         printed += len(records)
 
 
-async def _next(consumer: "Consumer", within: float) -> "Batch | None":
+def _at_end(consumer: "Consumer", end: Mapping[Place, int] | None) -> bool:
+    """Whether all that is read is read to its end; of a group, what this member has been given."""
+    from ottla.errors import LocalProtocolError
+
+    places = consumer.assignment
+    try:
+        return end is not None and bool(places) and all(consumer.position(*each) >= end.get(each, 0) for each in places)
+    except LocalProtocolError:  # where the group has read to is being looked up
+        return False
+
+
+async def next_batch(consumer: "Consumer", within: float) -> "Batch | None":
     """The next batch; ``None`` if none came ``within`` so many seconds: the last offsets may belong to no record."""
     import trio
 

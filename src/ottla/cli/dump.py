@@ -2,9 +2,9 @@
 
 Rules:
 - A file is read in pieces, and what is held of it does not grow with it.
-- What can be read is on stdout before it is said, on stderr, what cannot. With ``--json`` that is on stdout too, as the
-  last line of its file.
-- The next file is read also if one was broken; the exit code tells that one was.
+- What can be read is on stdout before it is said, on stderr, what cannot. With ``--json`` that is on stdout too.
+- The next batch, frame or file is read also if one was broken or is not there; the exit code tells that one was. Only
+  where nothing tells where the next one begins, a file is given up.
 """
 
 import os
@@ -59,6 +59,7 @@ _ENDINGS = {
     ".kafka": FileType.LOG_07,
     ".jafka": FileType.LOG_07,
 }
+_SAY = f"say --type {', '.join(FileType)}, or --request, or --response API:VERSION"
 _SET_ASIDE = (".deleted", ".cleaned", ".swap")
 """What a broker adds to the names of files that it is about to remove or put in place."""
 _FOLDER = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]+-(delete|stray|future))?")
@@ -74,7 +75,9 @@ Reader = Callable[[Iterable[bytes], "Options"], Iterator["Item"]]
 
 
 def dump(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="What to read; - is stdin.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="What to read: a file, all of a folder, or - for stdin.")
+    ],
     file_type: Annotated[
         FileType | None, typer.Option("--type", help="What the files hold; by default their names tell.")
     ] = None,
@@ -102,32 +105,40 @@ def dump(
 ) -> None:
     """Show what is in Kafka's files (logs, indexes, snapshots, checkpoints) and in captured frames.
 
-    Records of internal topics, such as __consumer_offsets, are shown as what they mean. Where bytes are broken,
-    what stands before them is shown, and then which byte is the first broken one, and why.
+    Records of internal topics, such as __consumer_offsets, are shown as what they mean. Where a batch or a frame is
+    broken, what stands before is shown, then which byte is the first broken one, and why; then the next one.
     """
     from ottla.codec.dump import Options
 
     with exits.reported():
-        sources = [_Source(each, _reader(each, file_type, request, response)) for each in files]
-        form = _Form(json=json, full=full, files=len(files))
+        reader = _reader(file_type, request, response)
+        names = [name for each in files for name in _named(each, anything=reader is not None)]
+        form = _Form(json=json, full=full, files=len(names))
         counted = _COUNTED | ({"batch"} if no_records else set())
-        broken = 0
+        failed = 0
         try:
-            for source in sources:
-                options = Options(
-                    topic=source.topic if topic is None else topic,
-                    base_offset=source.base_offset,
-                    start=offset,
-                    records=not no_records,
-                    deep=deep,
-                    raw=raw,
-                )
-                broken += not _dump_one(source, options, form, count, counted)
+            for name in names:
+                try:
+                    source = _Source(name, reader or _readers()[_told_by(name)])
+                    options = Options(
+                        topic=source.topic if topic is None else topic,
+                        base_offset=source.base_offset,
+                        start=offset,
+                        records=not no_records,
+                        deep=deep,
+                        raw=raw,
+                    )
+                    failed += not _dump_one(source, options, form, count, counted)
+                except ConfigurationError as error:  # the other files may be there
+                    if len(names) == 1:
+                        raise
+                    typer.echo(f"ottla: {error}", err=True)
+                    failed += 1
         except BrokenPipeError:
             exits.leave_broken_pipe()
         except KeyboardInterrupt:
             raise typer.Exit(exits.INTERRUPTED) from None
-    if broken:
+    if failed:
         raise typer.Exit(exits.FAILED)
 
 
@@ -168,19 +179,41 @@ class _Source:
             return
         try:
             file = open(self.name, "rb")  # noqa: SIM115 # so that only its opening is guarded
-        except IsADirectoryError:
-            raise ConfigurationError(f"{self.name} is a folder: name the files in it, such as {self.name}/*") from None
         except OSError as error:
             raise ConfigurationError(f"cannot read {self.name}: {(error.strerror or str(error)).lower()}") from None
         with file:
             yield file
 
 
-def _reader(name: str, file_type: FileType | None, request: bool, response: str | None) -> Reader:
-    """What reads a file.
+def _named(name: str, *, anything: bool) -> list[str]:
+    """The files that an argument names: itself, or those in it and below if it is a folder.
+
+    Args:
+        anything: also those whose names do not tell what they hold.
 
     Raises:
-        ConfigurationError: nothing tells what it holds, or two options say different things.
+        ConfigurationError: there is none in the folder.
+    """
+    if name == "-" or not os.path.isdir(name):
+        return [name]
+    found, left_out = list[str](), list[str]()
+    for folder, folders, files in os.walk(name):
+        folders.sort()
+        for path in (os.path.join(folder, each) for each in sorted(files)):
+            if os.path.isfile(path):
+                (found if anything or _type_of(path) else left_out).append(path)
+    if not found:
+        raise ConfigurationError(f"{name} is a folder, and no file in it has a name that tells what it holds: {_SAY}")
+    if left_out:
+        typer.echo(f"ottla: left out, as their names do not tell what they hold: {', '.join(left_out)}", err=True)
+    return found
+
+
+def _reader(file_type: FileType | None, request: bool, response: str | None) -> Reader | None:
+    """What reads the files, if an option says it.
+
+    Raises:
+        ConfigurationError: two options say different things, or one what there is not.
     """
     from ottla.codec import dump as dumps
 
@@ -191,7 +224,13 @@ def _reader(name: str, file_type: FileType | None, request: bool, response: str 
     if response is not None:
         api_key, version = _api(response)
         return partial(dumps.dump_responses, api_key=api_key, version=version)
-    readers: dict[FileType, Reader] = {
+    return None if file_type is None else _readers()[file_type]
+
+
+def _readers() -> dict[FileType, Reader]:
+    from ottla.codec import dump as dumps
+
+    return {
         FileType.LOG: dumps.dump_segment,
         FileType.INDEX: dumps.dump_offset_index,
         FileType.TIMEINDEX: dumps.dump_time_index,
@@ -203,18 +242,26 @@ def _reader(name: str, file_type: FileType | None, request: bool, response: str 
         FileType.META_PROPERTIES: dumps.dump_properties,
         FileType.LOG_07: dumps.dump_segment_07,
     }
-    return readers[file_type or _told_by(name)]
 
 
-def _told_by(name: str) -> FileType:
+def _type_of(name: str) -> FileType | None:
+    """What the name of a file tells that it holds."""
     base = Path(name).name
     for suffix in _SET_ASIDE:
         base = base.removesuffix(suffix)
-    for ending, file_type in _ENDINGS.items():
-        if base.endswith(ending):
-            return file_type
-    what = "stdin has no name" if name == "-" else f"the name of {name} does not tell what it holds"
-    raise ConfigurationError(f"{what}: say --type {', '.join(FileType)}, or --request, or --response API:VERSION")
+    return next((file_type for ending, file_type in _ENDINGS.items() if base.endswith(ending)), None)
+
+
+def _told_by(name: str) -> FileType:
+    """The same.
+
+    Raises:
+        ConfigurationError: it tells nothing.
+    """
+    if (file_type := _type_of(name)) is None:
+        what = "stdin has no name" if name == "-" else f"the name of {name} does not tell what it holds"
+        raise ConfigurationError(f"{what}: {_SAY}")
+    return file_type
 
 
 def _api(text: str) -> tuple[int, int]:
@@ -254,13 +301,14 @@ class _Form:
     def heading(self, name: str) -> bytes:
         return b"" if self.json or self.files == 1 else b"== %s ==\n" % os.fsencode(name)
 
-    def line(self, name: str, item: "Item") -> bytes:
+    def lines(self, name: str) -> "Callable[[Item], bytes]":
+        """What makes of an item of a file its line, or lines."""
         from ottla.codec.dump import text
 
         if not self.json:
-            return text(item, full=self.full).encode() + b"\n"
+            return lambda item: b"%s\n" % text(item, full=self.full).encode()
         file = {"file": name} if self.files > 1 else {}
-        return as_json(**file, kind=item.kind, **item.fields) + b"\n"
+        return lambda item: b"%s\n" % as_json(**file, kind=item.kind, **item.fields)
 
 
 class _Output:
@@ -288,27 +336,25 @@ class _Output:
 
 def _dump_one(source: _Source, options: "Options", form: _Form, count: int | None, counted: set[str]) -> bool:
     """Print a file; whether all of it could be read."""
-    from ottla.codec.dump import Broken
+    from ottla.codec.dump import BROKEN, text
 
-    output = _Output()
-    output.write(form.heading(source.name))
-    try:
-        with source.opened() as file, _progress(file) as advance:
-            left = count
-            for item in source.reader(_pieces(file, output, advance), options):
-                output.write(form.line(source.name, item))
-                left = left - 1 if left is not None and item.kind in counted else left
+    with source.opened() as file, _progress(file) as advance:
+        output, left, whole, line = _Output(), count, True, form.lines(source.name)
+        output.write(form.heading(source.name))
+        for item in source.reader(_pieces(file, output, advance), options):
+            if item.kind != BROKEN or form.json:
+                output.write(line(item))
+            if item.kind == BROKEN:
+                whole = False
+                output.flush()
+                name = "stdin" if source.name == "-" else source.name
+                typer.echo(f"ottla: {name} is broken\n{text(item)}", err=True)
+            elif left is not None and item.kind in counted:
+                left -= 1
                 if left == 0:
                     break
-    except Broken as broken:
-        if form.json:
-            output.write(form.line(source.name, broken.item()))
-        output.flush()
-        name = "stdin" if source.name == "-" else source.name
-        typer.echo(f"ottla: {name} is broken\n{broken.text()}", err=True)
-        return False
     output.flush()
-    return True
+    return whole
 
 
 def _pieces(file: BinaryIO, output: _Output, advance: Callable[[int], None]) -> Iterator[bytes]:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ottla.errors import ConfigurationError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
+from ottla.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    OttlaError,
+    PartialFailure,
+    RequestTimedOut,
+    TimeoutExpired,
+)
 
 if TYPE_CHECKING:
     import trio
@@ -42,6 +49,8 @@ def code_of(error: OttlaError) -> int:
             return WRONG_USE
         case ConnectionLost() | TimeoutExpired() | RequestTimedOut():
             return UNREACHABLE
+        case PartialFailure(failures=failures) if len(codes := {code_of(each) for each in failures.values()}) == 1:
+            return codes.pop()
     return FAILED
 
 

@@ -7,7 +7,7 @@ As JSON, bytes that are UTF-8 are strings, and others are base64 under a name th
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ def parse_json(line: bytes) -> Line:
 
 def as_json(**fields: Any) -> bytes:
     """One line of JSON; bytes among the fields, however deep, become text or base64, as the rules say."""
-    return json.dumps(_texts(fields), ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(_texts(fields)).encode()
 
 
 def header_fields(headers: Headers) -> list[dict[str, Any]]:
@@ -85,21 +85,24 @@ def header_fields(headers: Headers) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in headers]
 
 
+_encode: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def _texts(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(_text(name, value) for name, value in fields.items())
+    return dict([_text(name, value) for name, value in fields.items()])
 
 
 def _text(name: str, value: Any) -> tuple[str, Any]:
+    if isinstance(value, bytes):
+        try:
+            return name, value.decode()
+        except UnicodeDecodeError:
+            return f"{name}_base64", base64.b64encode(value).decode()
     if isinstance(value, dict):
         return name, _texts(value)
     if isinstance(value, list):
         return name, [_texts(each) if isinstance(each, dict) else each for each in value]
-    if not isinstance(value, bytes):
-        return name, value
-    try:
-        return name, value.decode()
-    except UnicodeDecodeError:
-        return f"{name}_base64", base64.b64encode(value).decode()
+    return name, value
 
 
 def _bytes(fields: Mapping[str, Any], name: str) -> bytes | None:

@@ -29,6 +29,11 @@ def extras(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
+def _text(record: logging.LogRecord) -> str:
+    """The message without the extras, which the client's messages tell as well."""
+    return getattr(record.msg, "event", None) or record.getMessage()
+
+
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -37,7 +42,7 @@ class TextFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.123Z INFO    ottla.brokerlite  ready  listen=127.0.0.1:9092 node=1``"""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname:<7} {record.name}  {record.getMessage()}"
+        line = f"{_time(record)} {record.levelname:<7} {record.name}  {_text(record)}"
         if given := extras(record):
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in given.items())
         if record.exc_info:
@@ -58,7 +63,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _text(record),
             **extras(record),
         }
         if record.exc_info:

@@ -23,6 +23,7 @@ from ottla.cli.options import (
     Level,
     Partitioner,
 )
+from ottla.errors import EncodeError, MessageTooLarge, OttlaError, RecordTooLarge
 
 if TYPE_CHECKING:
     from ottla.sdk.producer import Producer
@@ -124,18 +125,25 @@ async def _send_all(
             try:
                 line = parse(text)
             except BadInput as error:
-                raise BadInput(f"line {count + 1}: {error}; the {count} before it were sent") from None
-            count += 1
+                raise _refused(count + 1, error) from None
             send = producer.send if receipts else producer.send_soon
-            receipt = await send(
-                topic,
-                line.value,
-                key=line.key,
-                partition=line.partition,
-                headers=line.headers,
-                timestamp=line.timestamp,
-            )
+            try:
+                receipt = await send(
+                    topic,
+                    line.value,
+                    key=line.key,
+                    partition=line.partition,
+                    headers=line.headers,
+                    timestamp=line.timestamp,
+                )
+            except (RecordTooLarge, MessageTooLarge, EncodeError) as error:
+                raise _refused(count + 1, error) from None
+            count += 1
             if receipt is not None:
                 typer.echo(as_json(**receipt._asdict()))
             progress.update(task, completed=count)
     return count
+
+
+def _refused(line: int, error: OttlaError) -> BadInput:
+    return BadInput(f"line {line}: {error}; the {line - 1} before it were sent")

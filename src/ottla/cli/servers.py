@@ -50,16 +50,31 @@ Server = Callable[["trio.TaskStatus[Any]"], Awaitable[None]]
 """Runs until drained or cancelled; tells its `Running`."""
 
 
+def _folder(text: str) -> Path:
+    # To pathlib an empty path is the current folder; here it is a variable of a script that was not set.
+    if not text:
+        raise typer.BadParameter("is empty; say . if the current folder is meant")
+    return Path(text)
+
+
 def broker(
     listen: Listen = "127.0.0.1:9092",
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="The folder of the topics; without it they are gone at the end."),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            parser=_folder,
+            help="The folder of the topics; without it they are gone at the end.",
+        ),
     ] = None,
     advertise: Advertise = None,
     node_id: Annotated[int, typer.Option(min=0, help="Kafka's node.id.")] = 1,
     partitions: Annotated[int, typer.Option(min=1, help="Of topics that are created without a number.")] = 1,
     auto_create: Annotated[bool, typer.Option(help="Create a topic when a client first names it.")] = True,
+    group_delay: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long the first member of an empty group waits for others.")
+    ] = 0.5,
     health: Health = None,
     announce: Announce = False,
     name: Name = None,
@@ -82,6 +97,7 @@ def broker(
             node_id=node_id,
             default_partitions=partitions,
             auto_create=auto_create,
+            group_initial_rebalance_delay=group_delay,
             health=health,
         )
 

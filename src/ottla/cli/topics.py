@@ -1,11 +1,11 @@
-"""`ottla topics`: create, list, describe and delete topics."""
+"""`ottla topics`: create, list, describe, grow and delete topics."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli import exits
+from ottla.cli import exits, tables
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -20,7 +20,7 @@ from ottla.cli.options import (
 if TYPE_CHECKING:
     from ottla.sdk.admin import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, grow and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -114,6 +114,32 @@ def describe(
     exits.run(run)
 
 
+@app.command("grow", epilog="Example: ottla topics grow flights 12")
+def grow(
+    name: Name,
+    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", min=1, help="How many there shall be in all.")],
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Give a topic more partitions: new records with the same key may go elsewhere than the old ones."""
+    configure(log_format, log_level)
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            grown = await client.create_partitions(name, partitions)
+        if as_json:
+            typer.echo(json.dumps({"name": name, "partitions": len(grown.partitions)}))
+        else:
+            typer.echo(f"{name} has {len(grown.partitions)} partition(s)")
+
+    exits.run(run)
+
+
 @app.command("delete", epilog="Example: ottla topics delete flights flights-direct")
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
@@ -164,18 +190,20 @@ def _as_dict(topic: "TopicDescription", offsets: dict[int, tuple[int, int]] | No
 
 
 def _print(topic: "TopicDescription", offsets: dict[int, tuple[int, int]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("partition", "leader", "replicas", "in sync", "first offset", "end offset", title=topic.name)
-    for each in topic.partitions:
-        first, end = offsets.get(each.partition, ("?", "?"))
-        row = (each.partition, each.leader, _joined(each.replicas), _joined(each.isr), first, end)
-        table.add_row(*map(str, row))
-    console = Console()
-    console.print(table)
+    columns = ("partition", "leader", "replicas", "in sync", "first offset", "end offset")
+    rows = [
+        (
+            each.partition,
+            each.leader,
+            _joined(each.replicas),
+            _joined(each.isr),
+            *offsets.get(each.partition, (None,) * 2),
+        )
+        for each in topic.partitions
+    ]
+    tables.show(columns, rows, topic.name)
     for key, value in sorted(topic.configs.items()):
-        console.print(f"{key}={value}", highlight=False)
+        typer.echo(f"{key}={value}")
 
 
 def _joined(nodes: tuple[int, ...]) -> str:

@@ -1,0 +1,26 @@
+"""DeleteGroups v0-2: remove groups without members, with their offsets.
+
+Source: GroupCoordinatorService.java (deleteGroups), ClassicGroup.java (validateDeleteGroup).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.errors import BrokerError
+
+
+def handle(broker: BrokerCore, call: Call) -> DeleteGroupsResponse:
+    request: DeleteGroupsRequest = call.message
+    return DeleteGroupsResponse(
+        results=tuple(
+            DeletableGroupResult(group_id=group_id, error_code=_delete(broker, group_id))
+            for group_id in dict.fromkeys(request.groups_names)
+        )
+    )
+
+
+def _delete(broker: BrokerCore, group_id: str) -> int:
+    try:
+        broker.offsets.delete_group(group_id)
+    except BrokerError as error:
+        return error.code
+    return 0

@@ -1,0 +1,64 @@
+"""DescribeGroups v0-6: the state and the members of groups.
+
+What members subscribe to and the protocol are told of a stable group only. v3+: authorized operations, all of them,
+because there is no authorizer. v4+: instance ids. v6: a group that does not exist is an error; before, it is ``Dead``.
+
+Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (describe).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.group import DEAD, State
+from ottla.codec.apis.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ottla.errors import GroupIdNotFound
+
+NOT_FOUND_SINCE = 6
+NOT_ASKED = -(2**31)
+_GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
+
+
+def handle(broker: BrokerCore, call: Call) -> DescribeGroupsResponse:
+    request: DescribeGroupsRequest = call.message
+    operations = _GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(
+        groups=tuple(_described(broker, call.header.api_version, group_id, operations) for group_id in request.groups)
+    )
+
+
+def _described(broker: BrokerCore, version: int, group_id: str, operations: int) -> DescribedGroup:
+    if (group := broker.groups.by_id.get(group_id)) is None:
+        known = version < NOT_FOUND_SINCE
+        return DescribedGroup(
+            error_code=0 if known else GroupIdNotFound.code,
+            error_message=None if known else f"Group {group_id} not found.",
+            group_id=group_id,
+            group_state=DEAD,
+            protocol_type="",
+            protocol_data="",
+            members=(),
+        )
+    protocol = group.protocol if group.state is State.STABLE else None
+    return DescribedGroup(
+        error_code=0,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+        authorized_operations=operations,
+    )

@@ -1,0 +1,19 @@
+"""Heartbeat v0-4: a member lives, and hears whether its group rebalances.
+
+v3+: static members.
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.errors import BrokerError
+
+
+def handle(broker: BrokerCore, call: Call) -> HeartbeatResponse:
+    request: HeartbeatRequest = call.message
+    try:
+        broker.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id, call.now
+        )
+    except BrokerError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse(error_code=0)

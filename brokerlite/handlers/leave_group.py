@@ -1,0 +1,37 @@
+"""LeaveGroup v0-5: take members out of a group at once.
+
+v0-2: one member, whose error is that of the answer. v3+: many, by member id or by instance id, each with an error of
+its own; also when the group does not exist. v5+: a reason, for the log.
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.groups import Leaver
+from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from ottla.errors import BrokerError, UnknownMemberId
+
+MANY_SINCE = 3
+
+
+def handle(broker: BrokerCore, call: Call) -> LeaveGroupResponse:
+    request: LeaveGroupRequest = call.message
+    many = call.header.api_version >= MANY_SINCE
+    leavers = (
+        [Leaver(each.member_id, each.group_instance_id, each.reason) for each in request.members]
+        if many
+        else [Leaver(request.member_id)]
+    )
+    try:
+        codes = broker.groups.leave(request.group_id, leavers, call.now)
+    except UnknownMemberId as error:
+        codes = [error.code] * len(leavers)
+    except BrokerError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    if not many:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        error_code=0,
+        members=tuple(
+            MemberResponse(member_id=each.member_id, group_instance_id=each.instance_id, error_code=code)
+            for each, code in zip(leavers, codes, strict=True)
+        ),
+    )

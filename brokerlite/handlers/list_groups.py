@@ -1,0 +1,31 @@
+"""ListGroups v0-5: the groups there are.
+
+v4+: states, asked for in any case of letters, and told. v5+: types, likewise; here all groups are classic.
+
+Source: GroupMetadataManager.java (listGroups).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.codec.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+CLASSIC = "classic"
+
+
+def handle(broker: BrokerCore, call: Call) -> ListGroupsResponse:
+    request: ListGroupsRequest = call.message
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {each.strip().lower() for each in request.types_filter}
+    groups = broker.groups.by_id.values() if not types or CLASSIC in types else ()
+    return ListGroupsResponse(
+        error_code=0,
+        groups=tuple(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=CLASSIC,
+            )
+            for group in groups
+            if not states or group.state.value.lower() in states
+        ),
+    )

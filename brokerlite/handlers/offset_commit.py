@@ -1,0 +1,99 @@
+"""OffsetCommit v2-10: keep how far a group has read.
+
+v2-4: how long the offsets are kept may be said. v6+: leader epochs. v7+: static members. v9+: a group that does not
+exist has an error of its own. v10: topics by id.
+
+A partition that does not exist, and one with too much text beside its offset, is refused by itself; an error of the
+group or of the member is told of every other one.
+
+Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java (commitOffset).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.group import Committed
+from ottla.brokerlite.machines.topics import Topic
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.errors import BrokerError, OffsetMetadataTooLarge, UnknownTopicId, UnknownTopicOrPartition
+
+BY_ID = 10
+"""The version from which topics are named by id."""
+_BROKERS_RETENTION = -1
+
+
+def handle(broker: BrokerCore, call: Call) -> OffsetCommitResponse:
+    request: OffsetCommitRequest = call.message
+    by_id = call.header.api_version >= BY_ID
+    topics = [
+        (asked, broker.topics.by_id.get(asked.topic_id) if by_id else broker.topics.by_name.get(asked.name))
+        for asked in request.topics
+    ]
+    error = _commit(broker, call, topics)
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=asked.name,
+                topic_id=asked.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=_unknown(topic, each, by_id) or error or _too_large(broker, each),
+                    )
+                    for each in asked.partitions
+                ),
+            )
+            for asked, topic in topics
+        )
+    )
+
+
+def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitRequestTopic, Topic | None]]) -> int:
+    """Commit what can be; the error of all of it."""
+    request: OffsetCommitRequest = call.message
+    known = [
+        (topic, each) for asked, topic in topics if topic for each in asked.partitions if not _unknown(topic, each)
+    ]
+    if not known:
+        return 0
+    retention = request.retention_time_ms
+    expires = -1 if retention == _BROKERS_RETENTION else call.timestamp + retention
+    offsets = {
+        (topic.name, each.partition_index): Committed(
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.committed_metadata or "",
+            call.timestamp,
+            expires,
+            topic.topic_id,
+        )
+        for topic, each in known
+        if not _too_large(broker, each)
+    }
+    generation, version = request.generation_id_or_member_epoch, call.header.api_version
+    try:
+        group = broker.offsets.may_commit(
+            request.group_id, request.member_id, request.group_instance_id, generation, version, call.now
+        )
+        broker.offsets.commit(group, offsets)
+    except BrokerError as error:
+        return error.code
+    return 0
+
+
+def _unknown(topic: Topic | None, asked: OffsetCommitRequestPartition, by_id: bool = False) -> int:
+    """An error if there is no such partition."""
+    if topic is None:
+        return UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
+    return UnknownTopicOrPartition.code if topic.partition(asked.partition_index) is None else 0
+
+
+def _too_large(broker: BrokerCore, asked: OffsetCommitRequestPartition) -> int:
+    """An error if there is too much text beside the offset."""
+    limit = broker.settings.groups.max_offset_metadata
+    return OffsetMetadataTooLarge.code if len(asked.committed_metadata or "") > limit else 0

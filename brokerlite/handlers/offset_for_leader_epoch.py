@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch v2-4: where an epoch of a leader ended.
+
+There is one epoch, 0, for ever: it ends where the log does, and of any other nothing is known. v3+: who asks.
+
+Source: Partition.scala (lastOffsetForLeaderEpoch), LeaderEpochFileCache.java (endOffsetFor).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.log import LEADER_EPOCH, check_epoch
+from ottla.codec.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ottla.errors import BrokerError, UnknownTopicOrPartition
+
+
+def handle(broker: BrokerCore, call: Call) -> OffsetForLeaderEpochResponse:
+    request: OffsetForLeaderEpochRequest = call.message
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=each.topic, partitions=tuple(_end(broker, each.topic, asked) for asked in each.partitions)
+            )
+            for each in request.topics
+        )
+    )
+
+
+def _end(broker: BrokerCore, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        if (log := broker.topics.partition(name, asked.partition)) is None:
+            raise UnknownTopicOrPartition
+        check_epoch(asked.current_leader_epoch)
+    except BrokerError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    if asked.leader_epoch != LEADER_EPOCH:
+        return EpochEndOffset(error_code=0, partition=asked.partition)
+    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=LEADER_EPOCH, end_offset=log.end_offset)

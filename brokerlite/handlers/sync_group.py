@@ -1,0 +1,42 @@
+"""SyncGroup v0-5: a member asks for its assignment, and the leader hands in everybody's.
+
+v3+: static members. v5+: the protocol type and name are named, and must be the group's.
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call, Later
+from ottla.brokerlite.machines.group import Synced
+from ottla.brokerlite.machines.groups import Syncing
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.errors import InconsistentGroupProtocol
+
+PROTOCOL_SINCE = 5
+
+
+def handle(broker: BrokerCore, call: Call) -> SyncGroupResponse | Later:
+    request: SyncGroupRequest = call.message
+    if call.header.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=InconsistentGroupProtocol.code, assignment=b"")
+    later = Later()
+    broker.groups.sync(
+        Syncing(
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+            answer=lambda synced: later.give(_message(synced)),
+        ),
+        call.now,
+    )
+    return later
+
+
+def _message(synced: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )

@@ -1,0 +1,571 @@
+"""The coordinator of classic groups: members join, get their assignments, live and go.
+
+    groups.join(joining, now)      # the answer comes by `joining.answer`, at once or when everybody has joined
+    groups.sync(syncing, now)      # likewise, when the leader has handed in the assignment
+    groups.heartbeat(...)          # these answer at once, or raise
+    groups.leave(...)
+    groups.timers                  # what happens when nobody asks: sessions end, rebalances go on without the missing
+
+Rules:
+- A rebalance waits for every member to join, at most for the longest rebalance timeout; who is missing then is out,
+  unless it is static. The first one of an empty group waits for `initial_rebalance_delay`, and for as long again when
+  somebody came meanwhile. Then, for at most as long again, all must ask for their assignment.
+- A new dynamic member is only told its id, and must come again with it (KIP-394, JoinGroup v4+). A session that ends
+  takes a member out, unless its JoinGroup or SyncGroup waits here.
+- A static member that was started anew takes its old place. In a stable group whose protocol does not change thereby
+  nobody else notices, and if it was the leader it need not assign again (KIP-814, JoinGroup v9+).
+- What the leader assigned is stored before anybody is told.
+- Everything is bounded: groups, their members, their pending ids (the oldest gives way), and the bytes of both.
+- A connection that breaks changes nothing: a member is gone when its session ends, as in Kafka.
+
+Source: GroupMetadataManager.java (classicGroupJoin, classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
+GroupCoordinatorService.java.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.brokerlite.machines.group import Group, Input, Joined, Member, Protocol, State, Synced, size_of
+from ottla.brokerlite.machines.timers import Timers
+from ottla.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaStorageError,
+    MemberIdRequired,
+    MessageTooLarge,
+    NotCoordinator,
+    RebalanceInProgress,
+    RecordListTooLarge,
+    UnknownMemberId,
+    UnknownServerError,
+)
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+log = logging.getLogger("ottla.brokerlite.groups")
+
+_LEAST_PATIENCE = 1.0
+"""Seconds between two looks at a group of absent static members, however short their rebalance timeout is."""
+_LONGEST_NAME = 250
+"""Characters of an instance's or a client's that go into a member id, whose length has 15 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings:
+    """Kafka's settings of a group coordinator; seconds and bytes."""
+
+    initial_rebalance_delay: float = 0.0
+    """How long the first rebalance of an empty group waits for others (`group.initial.rebalance.delay.ms`)."""
+    min_session_timeout: float = 6.0
+    max_session_timeout: float = 30 * 60.0
+    new_member_timeout: float = 5 * 60.0
+    """How long a new member's first JoinGroup waits at most."""
+    max_groups: int = 10_000
+    max_members: int = 1000
+    """Of one group, and as many pending ids (`group.max.size`, unbounded in Kafka)."""
+    max_group_bytes: int = 16 * 2**20
+    """What the members of one group may say about themselves, and what its leader may assign."""
+    max_offset_metadata: int = 4096
+    """Characters beside a committed offset (`offset.metadata.max.bytes`)."""
+    offsets_retention: float = 7 * 24 * 3600.0
+    """How long offsets outlive their group (`offsets.retention.minutes`)."""
+    offsets_retention_check: float = 600.0
+    """How often this is looked at (`offsets.retention.check.interval.ms`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joining:
+    """A JoinGroup.
+
+    Attributes:
+        client_host: the client's address.
+        requires_id: a new dynamic member is to come again with its id (v4+).
+        skips_assignment: the client knows that a leader need not always assign (v9+).
+        answer: takes the answer, at once or later.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+    requires_id: bool
+    skips_assignment: bool
+    reason: str
+    answer: Callable[[Joined], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Syncing:
+    """A SyncGroup.
+
+    Attributes:
+        protocol_type, protocol: ``None``: not compared (before v5).
+        assignments: member id -> assignment, from the leader.
+        answer: takes the answer, at once or later.
+    """
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str | None
+    protocol: str | None
+    assignments: Mapping[str, bytes]
+    answer: Callable[[Synced], None]
+
+
+class Leaver(NamedTuple):
+    """Who leaves: by member id, or (with an empty one) by instance id."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+class Groups:
+    """All classic groups.
+
+    Args:
+        by_id: the groups; those that are in it were stored.
+        store: keeps a group as it is, or (second argument) forgets it; may raise a `BrokerError`.
+        new_id: makes the random part of member ids.
+
+    Attributes:
+        timestamp: milliseconds since 1970; whoever drives this keeps it up to date.
+        created: told the time when there may be a new group.
+    """
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        by_id: dict[str, Group],
+        store: Callable[[Group, bool], None],
+        new_id: "Callable[[], UUID]",
+        timestamp: int,
+    ) -> None:
+        self.settings = settings
+        self.by_id = by_id
+        self.timers = Timers()
+        self.timestamp = timestamp
+        self.created: Callable[[float], None] = lambda now: None
+        self._store = store
+        self._new_id = new_id
+        self._draining = False
+
+    def get_or_create(self, group_id: str, now: float) -> Group:
+        """The group, which did not have to exist.
+
+        Raises:
+            CoordinatorNotAvailable: there are too many.
+        """
+        if (group := self.by_id.get(group_id)) is None:
+            if len(self.by_id) >= self.settings.max_groups:
+                log.warning("no group is made beyond %d", self.settings.max_groups, extra={"group": group_id})
+                raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
+            group = self.by_id[group_id] = Group(group_id, since=self.timestamp)
+            self.created(now)
+        return group
+
+    def remove(self, group: Group) -> None:
+        """Forget a group without members, and its offsets.
+
+        Raises:
+            KafkaStorageError: the disk refused; the group stays.
+        """
+        self._store(group, True)
+        del self.by_id[group.group_id]
+        self.timers.cancel(("join", group.group_id))
+        for member_id in group.pending:
+            self.timers.cancel(("session", group.group_id, member_id))
+
+    def resume(self, now: float) -> None:
+        """After a start: the members that were stored have a session's time to be heard of."""
+        for group in self.by_id.values():
+            for member in group.members.values():
+                self._renew(group, member, now)
+        self.created(now)
+
+    def drain(self) -> None:
+        """Send everybody who waits away; from now on nobody may."""
+        self._draining = True
+        for group in self.by_id.values():
+            for member in group.members.values():
+                member.answer_join(Joined(NotCoordinator.code, member.member_id))
+                member.answer_sync(Synced(NotCoordinator.code))
+
+    # -- joining
+
+    def join(self, asked: Joining, now: float) -> None:
+        """Take a member into the next generation."""
+        try:
+            self._join(asked, now)
+        except BrokerError as error:
+            kept = "" if isinstance(error, GroupMaxSizeReached) else asked.member_id
+            asked.answer(Joined(error.code, kept))
+
+    def _join(self, asked: Joining, now: float) -> None:
+        if self._draining:
+            raise CoordinatorNotAvailable
+        if not asked.group_id:
+            raise InvalidGroupId("a group's id is not empty")
+        settings = self.settings
+        if not settings.min_session_timeout <= asked.session_timeout_ms / 1000 <= settings.max_session_timeout:
+            raise InvalidSessionTimeout(f"{asked.session_timeout_ms} ms")
+        group = self.by_id.get(asked.group_id) if asked.member_id else self.get_or_create(asked.group_id, now)
+        if group is None:
+            raise UnknownMemberId(f"there is no group {asked.group_id}")
+        if not self._has_room(group, asked):
+            if (member := group.members.get(asked.member_id)) is not None:
+                self._drop(group, member)
+                self._rebalance(group, f"there was no room for {asked.member_id}", now)
+            raise GroupMaxSizeReached(f"group {group.group_id} is full")
+        if not group.supports(asked.protocol_type, asked.protocols):
+            raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
+        if not asked.member_id:
+            self._join_anew(group, asked, now)
+        elif asked.member_id in group.pending and asked.instance_id is None:
+            self._add(group, asked.member_id, asked, now)
+        else:
+            self._rejoin(group, group.member(asked.member_id, asked.instance_id), asked, now)
+
+    def _has_room(self, group: Group, asked: Joining) -> bool:
+        member = group.members.get(asked.member_id)
+        others = group.size - (size_of(member.protocols) if member else 0)
+        if others + size_of(asked.protocols) > self.settings.max_group_bytes:
+            return False
+        if group.state is State.EMPTY:
+            return True
+        if group.state is State.PREPARING:  # who has joined counts, so that the last to come are out
+            return bool(member and member.joining) or group.waiting < self.settings.max_members
+        return member is not None or len(group.members) < self.settings.max_members
+
+    def _join_anew(self, group: Group, asked: Joining, now: float) -> None:
+        """A member that has no id yet."""
+        name = asked.instance_id or asked.client_id or "member"
+        member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
+        if (holder := group.static_member(asked.instance_id)) is not None:
+            self._replace(group, holder, member_id, asked, now)
+        elif asked.instance_id is not None or not asked.requires_id:
+            self._add(group, member_id, asked, now)
+        else:
+            if len(group.pending) >= self.settings.max_members:
+                group.remove(next(iter(group.pending)))
+            group.pending[member_id] = None
+            deadline = now + asked.session_timeout_ms / 1000
+            self.timers.set(("session", group.group_id, member_id), deadline, partial(self._end, group, member_id))
+            asked.answer(Joined(MemberIdRequired.code, member_id))
+
+    def _add(self, group: Group, member_id: str, asked: Joining, now: float) -> None:
+        member = Member(
+            member_id,
+            asked.instance_id,
+            asked.client_id,
+            asked.client_host,
+            asked.session_timeout_ms,
+            asked.rebalance_timeout_ms,
+            asked.protocols,
+            joining=asked.answer,
+            is_new=True,
+        )
+        if group.state is State.PREPARING and group.previous is State.EMPTY:
+            group.grown = True
+        group.add(member, asked.protocol_type)
+        self._renew(group, member, now, self.settings.new_member_timeout)
+        self._rebalance(group, f"member {member_id} came: {asked.reason}", now)
+
+    def _rejoin(self, group: Group, member: Member, asked: Joining, now: float) -> None:
+        """A member that the group knows."""
+        follows = group.state is State.STABLE and member.member_id != group.leader
+        if member.protocols == asked.protocols and (follows or group.state is State.COMPLETING):
+            asked.answer(group.described_to(member))  # it may not have got the answer
+        else:
+            self._update(group, member, asked)
+            self._rebalance(group, f"member {member.member_id} joins again: {asked.reason}", now)
+
+    def _replace(self, group: Group, member: Member, member_id: str, asked: Joining, now: float) -> None:
+        """A static member was started anew."""
+        log.info("static member %s is %s now", asked.instance_id, member_id, extra={"group": group.group_id})
+        old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
+        member.answer_join(Joined(FencedInstanceId.code, old_id))
+        member.answer_sync(Synced(FencedInstanceId.code))
+        self.timers.cancel(("session", group.group_id, old_id))
+        group.rename(member, member_id)
+        self._update(group, member, asked)
+        if group.state is not State.STABLE or group.vote() != group.protocol:
+            self._renew(group, member, now)
+            self._rebalance(group, f"static member {member_id} was started anew: {asked.reason}", now)
+            return
+        member.joining = None
+        try:
+            self._store(group, False)
+        except BrokerError as error:
+            group.update(member, old_protocols)
+            group.rename(member, old_id)
+            self._renew(group, member, now)
+            raise _as_coordinator(error) from None
+        self._renew(group, member, now)
+        group.learn_subscriptions()
+        if asked.skips_assignment:
+            asked.answer(group.described_to(member, skip_assignment=member_id == group.leader))
+        else:  # if it was the leader, it is to take itself for a follower: nobody else is here to be assigned to
+            asked.answer(group.described_to(member)._replace(leader=old_leader, members=()))
+
+    def _update(self, group: Group, member: Member, asked: Joining) -> None:
+        """Take over what a member that joins again says about itself."""
+        member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # of an earlier connection
+        group.update(member, asked.protocols)
+        member.session_timeout_ms = asked.session_timeout_ms
+        member.rebalance_timeout_ms = asked.rebalance_timeout_ms
+        member.joining = asked.answer
+
+    # -- rebalances
+
+    def _rebalance(self, group: Group, reason: str, now: float) -> None:
+        """Begin a rebalance, or see whether the one under way is through."""
+        if not group.can_rebalance:
+            self._try_complete_join(group, now)
+            return
+        log.info("rebalance: %s", reason, extra={"group": group.group_id, "generation": group.generation})
+        if group.state is State.COMPLETING:
+            self._answer_syncs(group, RebalanceInProgress.code, now)
+        group.unsynced.clear()
+        self.timers.cancel(("sync", group.group_id))
+        first = group.state is State.EMPTY
+        group.go(Input.REBALANCE, self.timestamp)
+        if first:
+            group.grown = False
+            delay = self.settings.initial_rebalance_delay
+            self._wait_for_others(group, delay, max(group.rebalance_timeout - delay, 0.0), now)
+        elif group.all_joined:
+            self._complete_join(group, now)
+        else:
+            self.timers.set(
+                ("join", group.group_id), now + group.rebalance_timeout, partial(self._complete_join, group)
+            )
+
+    def _wait_for_others(self, group: Group, delay: float, remaining: float, now: float) -> None:
+        """Give the first rebalance of an empty group ``delay`` seconds; it may have ``remaining`` more."""
+
+        def over(now: float) -> None:
+            if group.grown and remaining > 0:
+                group.grown = False
+                more = min(self.settings.initial_rebalance_delay, remaining)
+                self._wait_for_others(group, more, max(remaining - more, 0.0), now)
+            else:
+                self._complete_join(group, now)
+
+        self.timers.set(("join", group.group_id), now + delay, over)
+
+    def _try_complete_join(self, group: Group, now: float) -> None:
+        """Go on if everybody has joined, unless the first rebalance waits for others."""
+        if group.state is State.PREPARING and group.previous is not State.EMPTY and group.all_joined:
+            self._complete_join(group, now)
+
+    def _complete_join(self, group: Group, now: float) -> None:
+        """Begin the next generation with those that are there."""
+        self.timers.cancel(("join", group.group_id))
+        for member in list(group.members.values()):
+            if member.joining is None and member.instance_id is None:
+                log.info("%s did not join in time", member.member_id, extra={"group": group.group_id})
+                self._drop(group, member)
+        if not group.elect() and group.members:  # static members only: they may yet come, or their sessions end
+            patience = max(group.rebalance_timeout, _LEAST_PATIENCE)
+            self.timers.set(("join", group.group_id), now + patience, partial(self._complete_join, group))
+            return
+        group.next_generation(self.timestamp)
+        log.info("generation %d has %d members", group.generation, len(group.members), extra={"group": group.group_id})
+        if group.state is State.EMPTY:
+            try:
+                self._store(group, False)
+            except BrokerError as error:  # after a restart the last generation would be there, and time out
+                log.warning("an empty group is not stored: %s", error, extra={"group": group.group_id})
+            return
+        for member in group.members.values():
+            member.answer_join(group.described_to(member))
+            member.is_new = False
+            group.unsynced[member.member_id] = None
+            self._renew(group, member, now)
+        self.timers.set(
+            ("sync", group.group_id),
+            now + group.rebalance_timeout,
+            partial(self._end_sync, group, group.generation),
+        )
+
+    def _end_sync(self, group: Group, generation: int, now: float) -> None:
+        """Who has not asked for its assignment by now is out."""
+        if generation != group.generation or not group.unsynced:
+            return
+        late = list(group.unsynced)
+        for member_id in late:
+            self._drop(group, group.members[member_id])
+        self._rebalance(group, f"{', '.join(late)} did not sync in time", now)
+
+    # -- assignments
+
+    def sync(self, asked: Syncing, now: float) -> None:
+        """Give a member its assignment, as soon as the leader has handed it in."""
+        try:
+            self._sync(asked, now)
+        except BrokerError as error:
+            asked.answer(Synced(error.code))
+
+    def _sync(self, asked: Syncing, now: float) -> None:
+        group = self._member_group(asked.group_id)
+        member = group.member(asked.member_id, asked.instance_id, asked.generation)
+        if asked.protocol_type not in (None, group.protocol_type) or asked.protocol not in (None, group.protocol):
+            raise InconsistentGroupProtocol(
+                f"{asked.protocol_type} {asked.protocol}; group {group.group_id} has chosen "
+                f"{group.protocol_type} {group.protocol}"
+            )
+        if group.state is State.PREPARING:
+            raise RebalanceInProgress(f"group {group.group_id} waits for members to join")
+        group.unsynced.pop(asked.member_id, None)
+        if not group.unsynced:
+            self.timers.cancel(("sync", group.group_id))
+        if group.state is State.STABLE:
+            asked.answer(self._synced(group, member))
+            return
+        member.answer_sync(Synced(RebalanceInProgress.code))  # of an earlier connection
+        member.syncing = asked.answer
+        if member.member_id == group.leader:
+            self._assign(group, asked.assignments, now)
+
+    def _assign(self, group: Group, assignments: Mapping[str, bytes], now: float) -> None:
+        """Store what the leader decided, then tell everybody."""
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        try:
+            if sum(len(member.assignment) for member in group.members.values()) > self.settings.max_group_bytes:
+                raise UnknownServerError("the assignment is larger than this broker stores")
+            self._store(group, False)
+        except BrokerError as error:
+            log.error("an assignment is not stored: %s", error, extra={"group": group.group_id})
+            self._answer_syncs(group, _as_coordinator(error).code, now)
+            self._rebalance(group, "the assignment could not be stored", now)
+            return
+        group.go(Input.ASSIGNED, self.timestamp)
+        for member in group.members.values():
+            if member.answer_sync(self._synced(group, member)):
+                self._renew(group, member, now)
+
+    def _answer_syncs(self, group: Group, error: int, now: float) -> None:
+        """There will be no assignment in this generation."""
+        for member in group.members.values():
+            member.assignment = b""
+            if member.answer_sync(Synced(error)):
+                self._renew(group, member, now)
+
+    @staticmethod
+    def _synced(group: Group, member: Member) -> Synced:
+        return Synced(0, group.protocol_type, group.protocol, member.assignment)
+
+    # -- living and leaving
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
+        """A member lives.
+
+        Raises:
+            RebalanceInProgress: it lives, and is to join again.
+            UnknownMemberId, FencedInstanceId, IllegalGeneration: see `Group.member`.
+            NotCoordinator, InvalidGroupId.
+        """
+        group = self._member_group(group_id)
+        self._renew(group, group.member(member_id, instance_id, generation), now)
+        if group.state is State.PREPARING:
+            raise RebalanceInProgress(f"group {group_id} waits for members to join")
+
+    def leave(self, group_id: str, leavers: Sequence[Leaver], now: float) -> list[int]:
+        """Take members out; return an error code for each.
+
+        Raises:
+            UnknownMemberId: there is no such group.
+            NotCoordinator, InvalidGroupId.
+        """
+        group = self._member_group(group_id)
+        members = len(group.members)
+        codes = [self._leave(group, leaver) for leaver in leavers]
+        if len(group.members) < members and group.can_rebalance:
+            self._rebalance(group, "members left", now)
+        else:
+            self._try_complete_join(group, now)
+        return codes
+
+    def _leave(self, group: Group, leaver: Leaver) -> int:
+        if leaver.member_id in group.pending:
+            group.remove(leaver.member_id)
+            self.timers.cancel(("session", group.group_id, leaver.member_id))
+            return 0
+        try:
+            if leaver.member_id:
+                member = group.member(leaver.member_id, leaver.instance_id)
+            elif (holder := group.static_member(leaver.instance_id)) is not None:
+                member = holder
+            else:
+                raise UnknownMemberId
+        except BrokerError as error:
+            return error.code
+        log.info("%s left: %s", member.member_id, leaver.reason, extra={"group": group.group_id})
+        self._drop(group, member)
+        return 0
+
+    def renew(self, group: Group, member_id: str, now: float) -> None:
+        """A member was heard of."""
+        if (member := group.members.get(member_id)) is not None:
+            self._renew(group, member, now)
+
+    def _renew(self, group: Group, member: Member, now: float, timeout: float | None = None) -> None:
+        deadline = now + (member.session_timeout_ms / 1000 if timeout is None else timeout)
+        end = partial(self._end, group, member.member_id)
+        self.timers.set(("session", group.group_id, member.member_id), deadline, end)
+
+    def _end(self, group: Group, member_id: str, now: float) -> None:
+        """A session has ended."""
+        if member_id in group.pending:
+            group.remove(member_id)
+        elif (member := group.members.get(member_id)) is not None:
+            if not member.is_new and (member.joining or member.syncing):
+                return  # it waits for us
+            log.info("%s was not heard of in time", member_id, extra={"group": group.group_id})
+            self._drop(group, member)
+            if group.can_rebalance:
+                self._rebalance(group, f"the session of {member_id} ended", now)
+        if group.state is State.PREPARING and group.all_joined:
+            self._complete_join(group, now)
+
+    def _drop(self, group: Group, member: Member) -> None:
+        """Take a member out, and say so if it waits."""
+        self.timers.cancel(("session", group.group_id, member.member_id))
+        member.answer_join(Joined(UnknownMemberId.code))
+        member.answer_sync(Synced(UnknownMemberId.code))
+        group.remove(member.member_id)
+
+    def _member_group(self, group_id: str) -> Group:
+        """The group that a member speaks of."""
+        if self._draining:
+            raise NotCoordinator
+        if not group_id:
+            raise InvalidGroupId("a group's id is not empty")
+        if (group := self.by_id.get(group_id)) is None:
+            raise UnknownMemberId(f"there is no group {group_id}")
+        return group
+
+
+def _as_coordinator(error: BrokerError) -> BrokerError:
+    """What members are told of an error of the log."""
+    if isinstance(error, KafkaStorageError):
+        return NotCoordinator(error.detail)
+    return UnknownServerError(error.detail) if isinstance(error, MessageTooLarge | RecordListTooLarge) else error

@@ -1,0 +1,66 @@
+"""Deadlines by name: what is to happen when, unless it is put off or called off before.
+
+Putting one off costs no more than a look into a dictionary: the heap is told only when the old deadline has passed,
+because members put their session's end off with every heartbeat and every commit.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+Action = Callable[[float], None]
+"""Is told the time."""
+
+
+class _Timer(NamedTuple):
+    deadline: float
+    action: Action
+    queued: float
+    """The deadline under which the heap has it."""
+
+
+class Timers:
+    """All deadlines of one machine; times are seconds."""
+
+    def __init__(self) -> None:
+        self._timers: dict[Hashable, _Timer] = {}
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._count = itertools.count()
+
+    def set(self, name: Hashable, deadline: float, action: Action) -> None:
+        """Have ``action`` called at ``deadline``, in place of what was set under ``name``."""
+        known = self._timers.get(name)
+        if known is not None and known.queued <= deadline:
+            self._timers[name] = _Timer(deadline, action, known.queued)
+        else:
+            self._queue(name, deadline, action)
+
+    def is_set(self, name: Hashable) -> bool:
+        return name in self._timers
+
+    def cancel(self, name: Hashable) -> None:
+        self._timers.pop(name, None)
+
+    def expire(self, now: float) -> None:
+        """Call what is due, in the order of the deadlines, and what this brings about."""
+        while (deadline := self.deadline) is not None and deadline <= now:
+            name = heapq.heappop(self._heap)[2]
+            self._timers.pop(name).action(now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire` next."""
+        while self._heap:
+            queued, _, name = self._heap[0]
+            timer = self._timers.get(name)
+            if timer is not None and timer.deadline == queued:
+                return queued
+            heapq.heappop(self._heap)
+            if timer is not None and timer.queued == queued:
+                self._queue(name, timer.deadline, timer.action)
+        return None
+
+    def _queue(self, name: Hashable, deadline: float, action: Action) -> None:
+        self._timers[name] = _Timer(deadline, action, deadline)
+        heapq.heappush(self._heap, (deadline, next(self._count), name))

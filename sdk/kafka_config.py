@@ -1,0 +1,392 @@
+"""Kafka's configuration names, understood: what a Java program or librdkafka is told, as arguments of ours.
+
+    config = ottla.from_kafka_config({"bootstrap.servers": "b:9092", "group.id": "billing", "linger.ms": 20})
+    async with ottla.connect(**config) as client:
+        async with client.producer(**config.producer) as producer: ...
+        async with client.consumer("orders", **config.consumer) as consumer: ...
+
+Rules:
+- Names are those of Java's producer, consumer and admin client, and where librdkafka has another name for the same,
+  that too. Values may be strings, as in a properties file. Milliseconds become seconds.
+- Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
+  anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
+- What is left out has ottla's default, not Java's: nothing is committed automatically, and a position outside the log
+  is an error, unless you say otherwise.
+
+Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdkafka's CONFIGURATION.md.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from ottla.errors import ConfigurationError
+
+Part = Literal["client", "producer", "consumer"]
+
+
+class KafkaConfig(dict[str, Any]):
+    """Arguments: itself those of `ottla.connect`, and `producer` and `consumer` those of the client's methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.producer: dict[str, Any] = {}
+        self.consumer: dict[str, Any] = {}
+
+    def part(self, name: Part) -> dict[str, Any]:
+        """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``."""
+        return {"client": self, "producer": self.producer, "consumer": self.consumer}[name]
+
+
+def from_kafka_config(config: Mapping[str, Any]) -> KafkaConfig:
+    """Kafka's names as arguments of `ottla.connect`, and of `Client.producer` and `Client.consumer`.
+
+    Raises:
+        ConfigurationError: names that are unknown or mean nothing here, values that are not possible; all of them.
+    """
+    made, wrong = KafkaConfig(), []
+    for name, value in config.items():
+        try:
+            _apply(made, name, value)
+        except ConfigurationError as error:
+            wrong.append(str(error))
+    wrong += _combine(made, config)
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))
+    return made
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(_text(value))
+    except ValueError:
+        raise ConfigurationError(f"{value!r} is no whole number") from None
+
+
+def _seconds(value: Any) -> float:
+    """Of milliseconds, which librdkafka also takes as fractions."""
+    try:
+        return float(_text(value)) / 1000
+    except ValueError:
+        raise ConfigurationError(f"{value!r} is no number of milliseconds") from None
+
+
+def _seconds_or_never(value: Any) -> float:
+    return _seconds(value) if _seconds(value) > 0 else math.inf
+
+
+def _boolean(value: Any) -> bool:
+    known = {"true": True, "false": False, "1": True, "0": False}.get(_text(value).lower())
+    if known is None:
+        raise ConfigurationError(f"{value!r} is neither true nor false")
+    return known
+
+
+def _kilobytes(value: Any) -> int:
+    return _number(value) * 1024
+
+
+def _servers(value: Any) -> str:
+    return _text(value).replace("PLAINTEXT://", "")
+
+
+def _acks(value: Any) -> str | int:
+    return "all" if _text(value).lower() in ("all", "-1") else _number(value)
+
+
+def _one_of(choices: Mapping[str, str]) -> Callable[[Any], str]:
+    """A converter of words in any case; of a Java class only its own name counts."""
+
+    def convert(value: Any) -> str:
+        word = _text(value).rpartition(".")[2].lower()
+        if word not in choices:
+            raise ConfigurationError(f"{value!r} is not one of {', '.join(choices)}")
+        return choices[word]
+
+    return convert
+
+
+_assignor = _one_of(
+    {
+        "range": "range",
+        "rangeassignor": "range",
+        "roundrobin": "roundrobin",
+        "roundrobinassignor": "roundrobin",
+        "sticky": "sticky",
+        "stickyassignor": "sticky",
+        "cooperative-sticky": "cooperative-sticky",
+        "cooperativestickyassignor": "cooperative-sticky",
+    }
+)
+
+
+def _assignors(value: Any) -> tuple[str, ...]:
+    return tuple(_assignor(each) for each in _text(value).split(",") if each.strip())
+
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?", re.IGNORECASE)
+
+
+def _where(value: Any) -> str | timedelta:
+    word = _text(value)
+    if word.startswith("by_duration:"):
+        found = _DURATION.fullmatch(word.removeprefix("by_duration:"))
+        if not found or not any(found.groups()):
+            raise ConfigurationError(f"{word!r} has no duration such as P1DT6H")
+        days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    places = {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}
+    places |= {"latest": "end", "largest": "end", "end": "end"}
+    if word in ("none", "error"):
+        raise ConfigurationError(
+            "leave it out, which means that a position outside the log is an error, and say start="
+        )
+    if word not in places:
+        raise ConfigurationError(f"{value!r} is not one of earliest, latest, none, by_duration:<PnDTnHnMn.nS>")
+    return places[word]
+
+
+# -- what names mean -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """It is ``option``, or several, of a part."""
+
+    part: Part
+    option: str
+    convert: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """It can have these values, which is what ottla does anyway; others fail, because of ``why``."""
+
+    values: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """It means nothing here, because of ``why``."""
+
+    why: str
+
+
+_LATER = "not yet"
+_JVM = "it names Java classes, which Python cannot load"
+_WRITES = "say client.producer(key_serializer=…, value_serializer=…) with functions"
+_READS = "keys and values are bytes: decode what you read"
+_SECURITY = "TLS and SASL are not there yet, only security.protocol=PLAINTEXT"
+_TRANSACTIONS = "transactions are not there yet"
+_KIP_848 = "the group protocol of KIP-848 is not there yet"
+_METRICS = "metrics are had from client.metrics()"
+_SOCKETS = "the operating system sizes the buffers of sockets"
+_BATCHES = "the consumer yields whole batches; fetch.max.bytes and max.partition.fetch.bytes bound them"
+_PARTITIONER = "say client.producer(partitioner=…) for anything else"
+_RETRIES = "what may be repeated is, until delivery.timeout.ms or default.api.timeout.ms is over"
+_NEGOTIATED = "versions are always negotiated"
+
+_ISOLATIONS = ("read_uncommitted", "read_committed")
+
+Meaning = To | Only | No
+
+CLIENT: dict[str, Meaning] = {
+    "bootstrap.servers": To("client", "bootstrap", _servers),
+    "client.id": To("client", "client_id", _text),
+    "client.rack": To("client", "rack", _text),
+    "connections.max.idle.ms": To("client", "connections_max_idle", _seconds_or_never),
+    "default.api.timeout.ms": To("client", "api_timeout", _seconds),
+    "metadata.max.age.ms": To("client", "metadata_max_age", _seconds),
+    "reconnect.backoff.ms": To("client", "reconnect_backoff", _seconds),
+    "reconnect.backoff.max.ms": To("client", "reconnect_backoff_max", _seconds),
+    "request.timeout.ms": To("client", "request_timeout", _seconds),
+    "retry.backoff.ms": To("client", "retry_backoff", _seconds),
+    "retry.backoff.max.ms": To("client", "retry_backoff_max", _seconds),
+    "socket.connection.setup.timeout.ms": To("client", "connect_timeout", _seconds),
+    "socket.connection.setup.timeout.max.ms": No("it is three times socket.connection.setup.timeout.ms"),
+    "bootstrap.controllers": No("ottla speaks to brokers, not to controllers"),
+    "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried"),
+    "config.providers": No(_JVM),
+    "enable.metrics.push": Only(("false",), f"pushing metrics to brokers (KIP-714) is {_LATER} possible"),
+    "metadata.recovery.strategy": Only(("rebootstrap",), "the bootstrap addresses always stay in turn"),
+    "metadata.recovery.rebootstrap.trigger.ms": No("the bootstrap addresses always stay in turn"),
+    "metric.reporters": No(f"{_METRICS}, or by ottla.sdk.prometheus"),
+    "metrics.num.samples": No(_METRICS),
+    "metrics.recording.level": No(_METRICS),
+    "metrics.sample.window.ms": No(_METRICS),
+    "receive.buffer.bytes": No(_SOCKETS),
+    "send.buffer.bytes": No(_SOCKETS),
+    "retries": Only(("2147483647",), _RETRIES),
+    "security.protocol": Only(("PLAINTEXT",), _SECURITY),
+    "security.providers": No(_JVM),
+}
+
+PRODUCER: dict[str, Meaning] = {
+    "acks": To("producer", "acks", _acks),
+    "batch.size": To("producer", "batch_size", _number),
+    "buffer.memory": To("producer", "buffer_memory", _number),
+    "compression.type": To("producer", "compression", _text),
+    "compression.gzip.level": To("producer", "gzip", _number),
+    "compression.lz4.level": To("producer", "lz4", _number),
+    "compression.zstd.level": To("producer", "zstd", _number),
+    "delivery.timeout.ms": To("client", "delivery_timeout", _seconds),
+    "enable.idempotence": To("producer", "idempotent", _boolean),
+    "linger.ms": To("producer", "linger", _seconds),
+    "max.request.size": To("client", "max_request_size", _number),
+    "interceptor.classes": No(f"{_JVM}; say client.producer(interceptors=…) with objects"),
+    "key.serializer": No(f"{_JVM}; {_WRITES}"),
+    "value.serializer": No(f"{_JVM}; {_WRITES}"),
+    "max.block.ms": No(
+        "bound what waits where you call it: with trio.fail_after(seconds): await producer.send_soon(…)"
+    ),
+    "max.in.flight.requests.per.connection": Only(
+        ("5",), "up to five batches of a partition are on their way, in exact order even when they are repeated"
+    ),
+    "metadata.max.idle.ms": No("a topic's metadata are kept fresh for as long as it is used"),
+    "partitioner.class": To("producer", "partitioner", _one_of({"roundrobinpartitioner": "round_robin"})),
+    "partitioner.adaptive.partitioning.enable": Only(("true",), "keyless records go to partitions with short queues"),
+    "partitioner.availability.timeout.ms": No("keyless records go to partitions with short queues"),
+    "partitioner.ignore.keys": Only(("false",), f"keys decide the partition; {_PARTITIONER}"),
+    "transaction.timeout.ms": No(_TRANSACTIONS),
+    "transaction.two.phase.commit.enable": No(_TRANSACTIONS),
+    "transactional.id": No(_TRANSACTIONS),
+}
+
+CONSUMER: dict[str, Meaning] = {
+    "auto.commit.interval.ms": To("consumer", "auto_commit", _seconds),
+    "auto.offset.reset": To("consumer", "start", _where),
+    "enable.auto.commit": To("consumer", "enable_auto_commit", _boolean),
+    "fetch.max.bytes": To("client", "fetch_max_bytes", _number),
+    "fetch.max.wait.ms": To("client", "fetch_max_wait", _seconds),
+    "group.id": To("consumer", "group", _text),
+    "group.instance.id": To("consumer", "instance_id", _text),
+    "heartbeat.interval.ms": To("consumer", "heartbeat_interval", _seconds),
+    "isolation.level": To("consumer", "isolation", _one_of({each: each for each in _ISOLATIONS})),
+    "max.partition.fetch.bytes": To("client", "partition_max_bytes", _number),
+    "max.poll.interval.ms": To("consumer", "max_poll_interval", _seconds),
+    "partition.assignment.strategy": To("consumer", "assignors", _assignors),
+    "session.timeout.ms": To("consumer", "session_timeout", _seconds),
+    "allow.auto.create.topics": Only(("false",), "reading a topic does not make it"),
+    "check.crcs": Only(("true",), "checksums are always checked"),
+    "exclude.internal.topics": Only(("true",), "a pattern finds no internal topics; name them to read them"),
+    "fetch.min.bytes": Only(("1",), "a Fetch is answered as soon as there is something"),
+    "group.protocol": Only(("classic",), _KIP_848),
+    "group.remote.assignor": No(_KIP_848),
+    "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer"),
+    "key.deserializer": No(f"{_JVM}; {_READS}"),
+    "value.deserializer": No(f"{_JVM}; {_READS}"),
+    "max.poll.records": No(_BATCHES),
+    "share.acknowledgement.mode": No("share groups are not there yet"),
+    "share.acquire.mode": No("share groups are not there yet"),
+}
+
+LIBRDKAFKA: dict[str, Meaning] = {
+    "api.version.request": Only(("true",), _NEGOTIATED),
+    "api.version.fallback.ms": No(_NEGOTIATED),
+    "broker.version.fallback": No(_NEGOTIATED),
+    "compression.level": To("producer", "compression_level", _number),
+    "debug": No('set the level of logging.getLogger("ottla.sdk")'),
+    "log_level": No('set the level of logging.getLogger("ottla.sdk")'),
+    "batch.num.messages": No("batch.size bounds a batch, in bytes"),
+    "enable.auto.offset.store": No("a batch counts as read once its successor is asked for"),
+    "enable.partition.eof": No("consumer.lag tells how much is left"),
+    "partitioner": To(
+        "producer",
+        "partitioner",
+        _one_of(
+            {
+                "consistent": "consistent",
+                "consistent_random": "consistent_random",
+                "fnv1a_random": "fnv1a_random",
+                "murmur2_random": "murmur2_random",
+                "random": "random",
+            }
+        ),
+    ),
+    "queue.buffering.max.kbytes": To("producer", "buffer_memory", _kilobytes),
+    "queue.buffering.max.messages": No("buffer.memory bounds the buffer, in bytes"),
+    "queued.max.messages.kbytes": No("what is fetched ahead is bounded by fetch.max.bytes"),
+    "queued.min.messages": No("what is fetched ahead is bounded by fetch.max.bytes"),
+    "socket.keepalive.enable": No("connections are watched by the deadlines of their requests"),
+    "socket.nagle.disable": Only(("true",), "what is sent is never held back"),
+    "statistics.interval.ms": No(_METRICS),
+}
+
+SAME: dict[str, str] = {
+    "auto.commit.enable": "enable.auto.commit",
+    "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.max.bytes": "max.request.size",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+"""librdkafka's other names for the same."""
+
+MEANINGS: dict[str, Meaning] = CLIENT | PRODUCER | CONSUMER | LIBRDKAFKA
+
+
+def meaning(name: str) -> Meaning | None:
+    """What a name of Kafka's means here; ``None`` where it is not known."""
+    if name.startswith(("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")):
+        return No(_SECURITY)
+    return MEANINGS.get(SAME.get(name, name))
+
+
+def _apply(made: KafkaConfig, name: str, value: Any) -> None:
+    match meaning(name):
+        case None:
+            near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME], 1, 0.5)
+            advice = f": did you mean {near[0]!r}?" if near else ""
+            raise ConfigurationError(f"{name!r} is no name that Kafka's clients know{advice}")
+        case No(why=why):
+            raise ConfigurationError(f"{name!r} has no meaning here: {why}")
+        case Only(values=values, why=why):
+            if _text(value).lower() not in [each.lower() for each in values]:
+                raise ConfigurationError(f"{name!r} can only be {' or '.join(values)} here, not {value!r}: {why}")
+        case To() if value is None:
+            raise ConfigurationError(f"{name!r} is None: is a variable not set? Give a value, or leave the name out")
+        case To(part=part, option=option, convert=convert):
+            try:
+                made.part(part)[option] = convert(value)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{name!r}: {error}") from None
+
+
+def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
+    """Settle what several names decide together; returns what is wrong with it."""
+    wrong = []
+    producer, consumer = made.producer, made.consumer
+    levels = {codec: producer.pop(codec) for codec in ("gzip", "lz4", "zstd") if codec in producer}
+    if producer.get("compression") in levels:
+        producer["compression_level"] = levels[producer["compression"]]
+    enabled, interval = consumer.pop("enable_auto_commit", None), consumer.pop("auto_commit", 5.0)
+    if enabled:
+        consumer["auto_commit"] = interval
+    elif enabled is None and "auto.commit.interval.ms" in config:
+        wrong.append(
+            "'auto.commit.interval.ms': nothing is committed automatically here without enable.auto.commit=true"
+        )
+    if "start" in consumer:
+        consumer["reset"] = consumer["start"]
+    return wrong

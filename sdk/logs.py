@@ -1,0 +1,37 @@
+"""The client's log lines: constant texts, whose facts are told twice.
+
+Whoever reads them by machine finds the facts as fields of the record, under their own names (``extra``), and the text
+alone in ``record.msg.event``. Whoever reads them at three in the morning, with whatever formatter there happens to be,
+finds them behind the text: "a partition is stalled (topic=orders, partition=3, seconds=31, why=…)".
+"""
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+
+class Told:
+    """A text and its facts.
+
+    Attributes:
+        event: the text alone, which stays the same and so can be searched for.
+    """
+
+    def __init__(self, event: str, facts: Mapping[str, object]) -> None:
+        self.event, self._facts = event, facts
+
+    def __str__(self) -> str:
+        facts = ", ".join(f"{name}={value}" for name, value in self._facts.items() if value is not None)
+        return f"{self.event} ({facts})" if facts else self.event
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger of the client: ``log.warning("what happened", extra={…})``."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return Told(msg, kwargs.get("extra") or {}), kwargs
+
+
+def logger(name: str) -> Log:
+    """The log called ``name``, such as ``ottla.sdk.consumer``."""
+    return Log(logging.getLogger(name))

@@ -1,0 +1,233 @@
+"""Where a consumer reads: one `Position` for each assigned partition, and what has been fetched of it.
+
+    RESOLVING ── ListOffsets ──────────────► FETCHING ── records ──► (buffered) ── take ──► the user
+        ▲                                    │   ▲  │
+        │                 a new leader epoch ▼   │  │
+        │                             VALIDATING ┘  │
+        │                                 │         │
+        └── reset by policy ── truncated ─┴─────────┴── OFFSET_OUT_OF_RANGE, truncated ── no policy ──► FAILED
+                                                                                    (raised; a seek mends it)
+
+Rules:
+- Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, what the user gets next.
+- With each goes the leader epoch of the record before it: the proof that a later leader has the same log (KIP-320).
+- `seeks` counts what makes questions under way pointless: an answer to an older question is dropped.
+- What is wrong at `fetch_offset` is told once the user has taken what lies before it.
+
+Source: SubscriptionState.java, CompletedFetch.java.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from ottla.codec.records import Record, RecordBatch
+from ottla.codec.wire import NO_UUID
+from ottla.errors import DecodeError, OttlaError
+from ottla.sdk.machines.cluster import TopicPartition
+from ottla.sdk.machines.record_sets import READ_COMMITTED, AnyBatch
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+NOWHERE = -1
+"""In place of a node's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Start at this very offset."""
+
+    offset: int
+    leader_epoch: int = -1
+    """Of the record before it, as commits carry it, so that a log which lost it is noticed (KIP-320); -1: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Start at the first record of this time or later: milliseconds since 1970, or `EARLIEST` or `LATEST`."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """Start at the first record that is not older than this when the position is looked up; seconds (KIP-1106)."""
+
+    seconds: float
+
+
+Start = Offset | Time | Ago
+
+
+class State(Enum):
+    RESOLVING = auto()
+    VALIDATING = auto()
+    FETCHING = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one answer held for one partition."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    """Records before it were not asked for."""
+    batches: list[AnyBatch]
+    high_watermark: int
+    next_offset: int
+    """Where to go on behind these records and what was skipped after them: what a commit says."""
+    leader_epoch: int
+    """Of the record before `next_offset`, for the commit; -1: unknown."""
+    size: int = 0
+    """Bytes, as they came."""
+
+    def records(self) -> list[Record]:
+        """The records that were asked for, decoded.
+
+        Raises:
+            DecodeError: a batch is damaged; says which.
+        """
+        records: list[Record] = []
+        for batch in self.batches:
+            try:
+                records += batch.records()
+            except DecodeError as error:
+                error.within = f"{self.topic}-{self.partition}, {error.within}"
+                raise
+        # Only the first batch can begin before what was asked for.
+        if not records or records[0].offset >= self.first_offset:
+            return records
+        return [each for each in records if each.offset >= self.first_offset]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+    @property
+    def count(self) -> int:
+        """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
+        return sum(each.count if isinstance(each, RecordBatch) else 1 for each in self.batches)
+
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """One assigned partition."""
+
+    place: TopicPartition
+    start: Start
+    state: State = State.RESOLVING
+    fetch_offset: int = -1
+    fetch_epoch: int = -1
+    """Leader epoch of the record before `fetch_offset`; -1: unknown."""
+    position: int = -1
+    position_epoch: int = -1
+    leader_epoch: int = -1
+    """The leader epoch for which `fetch_offset` is known to be good."""
+    topic_id: "UUID" = NO_UUID
+    """Of the topic that the offsets are of; one of the same name that was made later has another."""
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    paused: bool = False
+    buffer: deque[Fetched] = field(default_factory=deque)
+    buffered: int = 0
+    """Bytes."""
+    seeks: int = 0
+    asking: bool = False
+    """ListOffsets or OffsetForLeaderEpoch is under way."""
+    stuck: bool = False
+    """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
+    led: tuple[int, int] | None = None
+    """The leader and its epoch when this was last looked at."""
+    node: int = NOWHERE
+    """Who is asked for records."""
+    replica: int = NOWHERE
+    """Whom the leader recommends instead of itself (KIP-392), until `replica_until`."""
+    replica_until: float = -math.inf
+    max_bytes: int = 0
+    """What an answer may hold, where a record needs more than usual."""
+    trouble: OttlaError | None = None
+    failures: int = 0
+    failing_since: float = math.nan
+    reported: float = -math.inf
+    retry_at: float = -math.inf
+
+    def go(self, offset: int, leader_epoch: int = -1) -> None:
+        """Read on at ``offset``; what is buffered is dropped."""
+        self.drop()
+        self.state = State.FETCHING
+        self.fetch_offset = self.position = offset
+        self.fetch_epoch = self.position_epoch = leader_epoch
+        self.leader_epoch = -1
+
+    def drop(self) -> None:
+        """Forget the buffer, and whatever is under way."""
+        self.buffer.clear()
+        self.buffered, self.stuck, self.asking, self.max_bytes = 0, False, False, 0
+        self.seeks += 1
+
+    def add(self, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
+        """Take in what follows `fetch_offset`: ``batches``, of which the user may see some; what is new to take."""
+        first, last = self.fetch_offset, batches[-1]
+        self.fetch_offset = last.next_offset
+        self.fetch_epoch = last.partition_leader_epoch if isinstance(last, RecordBatch) else -1
+        if visible:
+            fetched = Fetched(
+                *self.place, first, visible, self.high_watermark, self.fetch_offset, self.fetch_epoch, size
+            )
+            self.buffer.append(fetched)
+            self.buffered += size
+            return fetched
+        if self.buffer:
+            self.buffer[-1].next_offset, self.buffer[-1].leader_epoch = self.fetch_offset, self.fetch_epoch
+        else:
+            self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
+        return None
+
+    def take(self) -> Fetched:
+        """What was fetched first."""
+        fetched = self.buffer.popleft()
+        self.buffered -= fetched.size
+        self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
+        return fetched
+
+    def well(self) -> None:
+        """It was answered: whatever was wrong is over."""
+        self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
+
+    def lag(self, isolation: int) -> int | None:
+        """Offsets between the user and the end of what can be read; ``None`` while that is not known."""
+        end = self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
+        return max(0, end - self.position) if end >= 0 and self.position >= 0 else None
+
+
+_DOING = {
+    State.RESOLVING: "looking up where to begin",
+    State.VALIDATING: "asking the leader whether it has what was read",
+    State.FETCHING: "fetching",
+}
+_NAMED = 3
+"""Partitions that a line names; of the others it gives the number."""
+
+
+def troubles(positions: Iterable[Position], now: float) -> Iterator[str]:
+    """What partitions wait for, in lines for people: a line for all that wait for the same."""
+    groups: dict[tuple[State, str], list[Position]] = {}
+    for each in positions:
+        if each.state is not State.FAILED and (each.trouble is not None or each.state is not State.FETCHING):
+            groups.setdefault((each.state, str(each.trouble or "")), []).append(each)
+    for (state, trouble), waiting in groups.items():
+        names = ", ".join(f"{topic}-{index}" for topic, index in (each.place for each in waiting[:_NAMED]))
+        where = names + (f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else "")
+        if not trouble:
+            yield f"{where}: {_DOING[state]}"
+            continue
+        since = now - min(each.failing_since for each in waiting)
+        tries, pause = max(each.failures for each in waiting), max(0.0, waiting[0].retry_at - now)
+        vain = f"in vain for {since:.1f} s and {tries} attempt(s), the next in {pause:.1f} s"
+        yield f"{where}: {_DOING[state]}, {vain}: {trouble}"

@@ -1,0 +1,247 @@
+"""Metrics by Kafka's own names: counters, gauges, rates, averages and maxima, kept by the machines as they work.
+
+    sent = core.metrics.meter("record-send", topic="orders")       # record-send-rate, record-send-total
+    latency = core.metrics.timing("request-latency", node_id=3)    # request-latency-avg, request-latency-max
+    lag = core.metrics.gauge("records-lag", topic="orders", partition=0)
+    ...
+    sent.add(100, now)            # a handle is looked up once and kept: an update costs a fraction of a microsecond
+    latency.record(0.004, now)
+    lag.set(17)
+    core.metrics.remove(lag)      # what it was about is gone
+    leave = core.metrics.share("buffer-available-bytes", lambda now: free)  # several owners: their sum is told
+
+Rules:
+- Update per batch or request, never per record.
+- Kafka's names without their ending (``-rate``, ``-total``, ``-avg``, ``-max``) where a handle feeds several; whole
+  names for `counter` and `gauge`. Tags are keywords (``node_id`` is Kafka's ``node-id``); ``client-id`` is everywhere.
+- The same name and tags give the same handle, whoever asks. What may have several owners with the same tags, each of
+  which knows a part of it and may go before the others, is told with `Metrics.share`.
+- Times are given in seconds and told in milliseconds, as Kafka tells them. What was never measured is NaN.
+- Rates, averages and maxima are of the last 30 to 60 seconds: of two windows, by the ``now`` that machines are given.
+- Nothing here reads a clock, and reading changes nothing, so any thread may take a `snapshot`.
+
+Source: the metric names of SenderMetricsRegistry.java, FetchMetricsRegistry.java, ConsumerCoordinatorMetrics.java and
+Selector.java (SelectorMetrics); MetricConfig.java for two windows of 30 seconds.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+WINDOW = 30.0
+"""Seconds of one window; two are kept."""
+
+
+class Metric(NamedTuple):
+    """One value at one time, as `Client.metrics` tells it.
+
+    Attributes:
+        name: Kafka's, such as ``record-send-rate`` (a second) or ``request-latency-avg``.
+        tags: by Kafka's names: ``client-id``, ``node-id``, ``topic``, ``partition``, ``group``.
+        value: NaN where nothing was measured; times are in milliseconds, sizes in bytes.
+        cumulative: it only grows (a total); everything else is a gauge.
+    """
+
+    name: str
+    tags: dict[str, str]
+    value: float
+    cumulative: bool
+
+
+class Counter:
+    """Only grows."""
+
+    __slots__ = ("_name", "value")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.value = 0.0
+
+    def add(self, amount: float = 1) -> None:
+        self.value += amount
+
+    def read(self, now: float) -> Iterator[tuple[str, float, bool]]:
+        yield self._name, self.value, True
+
+
+class Gauge:
+    """Goes up and down; the last value counts, or what ``ask(now)`` says."""
+
+    __slots__ = ("_ask", "_name", "value")
+
+    def __init__(self, name: str, ask: Callable[[float], float] | None = None) -> None:
+        self._name, self._ask = name, ask
+        self.value = math.nan
+
+    def add(self, amount: float = 1) -> None:
+        """Up or down; only after a `set`."""
+        self.value += amount
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+    def read(self, now: float) -> Iterator[tuple[str, float, bool]]:
+        yield self._name, self._ask(now) if self._ask else self.value, False
+
+
+class Shared:
+    """Goes up and down; the sum of what those say who share it."""
+
+    __slots__ = ("_name", "asks")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.asks: dict[Callable[[float], float], None] = {}
+
+    def read(self, now: float) -> Iterator[tuple[str, float, bool]]:
+        yield self._name, math.fsum(ask(now) for ask in list(self.asks)), False
+
+
+class Windows:
+    """Two windows of time: the current one and the one before."""
+
+    __slots__ = ("_before", "_name", "_since", "_turn", "count", "highest", "sum")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.count, self.sum, self.highest = 0, 0.0, -math.inf
+        self._before = (0, 0.0, -math.inf)
+        self._since = math.nan
+        """When the earlier of the two began."""
+        self._turn = -math.inf
+        """When the current one ends."""
+
+    def _rotate(self, now: float) -> None:
+        recent = now < self._turn + WINDOW
+        self._before = (self.count, self.sum, self.highest) if recent else (0, 0.0, -math.inf)
+        self._since = self._turn - WINDOW if recent else now
+        self._turn = now - (now - self._turn) % WINDOW + WINDOW if recent else now + WINDOW
+        self.count, self.sum, self.highest = 0, 0.0, -math.inf
+
+    def both(self, now: float) -> tuple[int, float, float, float]:
+        """Count, sum, maximum and seconds of what is not too old at ``now``."""
+        if now >= self._turn + WINDOW:
+            return 0, 0.0, -math.inf, WINDOW
+        if now >= self._turn:  # nothing came since the current window ended
+            return self.count, self.sum, self.highest, now - self._turn + WINDOW
+        count, total, highest = self._before
+        return self.count + count, self.sum + total, max(self.highest, highest), now - self._since
+
+
+class Meter(Windows):
+    """How much, and how much a second."""
+
+    __slots__ = ("total",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.total = 0.0
+
+    def add(self, amount: float, now: float) -> None:
+        if now >= self._turn:
+            self._rotate(now)
+        self.sum += amount
+        self.total += amount
+
+    def read(self, now: float) -> Iterator[tuple[str, float, bool]]:
+        _, amount, _, seconds = self.both(now)
+        yield f"{self._name}-rate", amount / max(seconds, 1.0), False
+        yield f"{self._name}-total", self.total, True
+
+
+class Spread(Windows):
+    """The average and the maximum of what is recorded; ``unit`` turns it into what is told."""
+
+    __slots__ = ("_unit",)
+
+    def __init__(self, name: str, unit: float = 1.0) -> None:
+        super().__init__(name)
+        self._unit = unit
+
+    def record(self, value: float, now: float) -> None:
+        if now >= self._turn:
+            self._rotate(now)
+        self.count += 1
+        self.sum += value
+        if value > self.highest:
+            self.highest = value
+
+    def read(self, now: float) -> Iterator[tuple[str, float, bool]]:
+        count, amount, highest, _ = self.both(now)
+        yield f"{self._name}-avg", amount / count * self._unit if count else math.nan, False
+        yield f"{self._name}-max", highest * self._unit if count else math.nan, False
+
+
+Handle = Counter | Gauge | Shared | Meter | Spread
+H = TypeVar("H", Counter, Gauge, Shared, Meter, Spread)
+Tags = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    """All metrics of one client. ``client_id`` becomes a tag of each."""
+
+    def __init__(self, client_id: str = "") -> None:
+        self._client_id = client_id
+        self._handles: dict[tuple[str, Tags], Handle] = {}
+
+    def counter(self, name: str, **tags: object) -> Counter:
+        """A total: ``rebalance-total``."""
+        return self._handle(name, tags, Counter(name))
+
+    def gauge(self, name: str, ask: Callable[[float], float] | None = None, **tags: object) -> Gauge:
+        """What is set last: ``records-lag``; or, with ``ask``, what it returns when somebody looks."""
+        return self._handle(name, tags, Gauge(name, ask))
+
+    def share(self, name: str, ask: Callable[[float], float], **tags: object) -> Callable[[], None]:
+        """One of those whose sum is told: ``buffer-available-bytes``; returns what takes this one's part out again."""
+        handle = self._handle(name, tags, Shared(name))
+        handle.asks[ask] = None
+
+        def leave() -> None:
+            handle.asks.pop(ask, None)
+            if not handle.asks:
+                self.remove(handle)
+
+        return leave
+
+    def meter(self, name: str, **tags: object) -> Meter:
+        """``record-send`` becomes ``record-send-rate`` (a second) and ``record-send-total``."""
+        return self._handle(name, tags, Meter(name))
+
+    def spread(self, name: str, **tags: object) -> Spread:
+        """``batch-size`` becomes ``batch-size-avg`` and ``batch-size-max``."""
+        return self._handle(name, tags, Spread(name))
+
+    def timing(self, name: str, **tags: object) -> Spread:
+        """``commit-latency`` becomes ``commit-latency-avg`` and ``-max``, recorded in seconds, told in milliseconds."""
+        return self._handle(name, tags, Spread(name, 1000.0))
+
+    def remove(self, *handles: Handle) -> None:
+        """These are told no more: the partition was given away, the node is gone."""
+        gone = {id(each) for each in handles}
+        self._handles = {key: each for key, each in self._handles.items() if id(each) not in gone}
+
+    def snapshot(self, now: float) -> list[Metric]:
+        """Every metric as it is at ``now``."""
+        common = {"client-id": self._client_id}
+        return [
+            Metric(name, common | dict(tags), value, cumulative)
+            for (_, tags), handle in list(self._handles.items())
+            for name, value, cumulative in handle.read(now)
+        ]
+
+    def value(self, name: str, now: float, **tags: object) -> float:
+        """The value of ``name`` with ``tags`` among its tags, summed where several have them; NaN where none has."""
+        asked = dict(_named(tags)).items()
+        found = [each.value for each in self.snapshot(now) if each.name == name and asked <= each.tags.items()]
+        return math.fsum(found) if found else math.nan
+
+    def _handle(self, name: str, tags: dict[str, object], new: H) -> H:
+        handle = self._handles.setdefault((name, _named(tags)), new)
+        if type(handle) is not type(new):
+            raise TypeError(f"the metric {name!r} is a {type(handle).__name__}, not a {type(new).__name__}")
+        return handle
+
+
+def _named(tags: dict[str, object]) -> Tags:
+    return tuple(sorted((key.replace("_", "-"), str(value)) for key, value in tags.items()))

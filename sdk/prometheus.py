@@ -1,0 +1,49 @@
+"""Metrics for Prometheus: ``record-send-total`` becomes ``ottla_record_send_total``, tags become labels.
+
+    from prometheus_client import REGISTRY, start_http_server
+    REGISTRY.register(ottla.sdk.prometheus.Collector(client))
+    start_http_server(8000)
+
+Needs the extra ``ottla[prometheus]``. Whoever scrapes may do so from another thread.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+try:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector as PrometheusCollector
+except ImportError as error:
+    raise ImportError("prometheus-client is not installed: pip install 'ottla[prometheus]'") from error
+
+from ottla.sdk.metrics import Metric
+
+
+class Measured(Protocol):
+    """A client, or whatever else has metrics."""
+
+    def metrics(self) -> list[Metric]: ...
+
+
+class Collector(PrometheusCollector):
+    """Collects the metrics of clients when Prometheus asks."""
+
+    def __init__(self, *clients: Measured) -> None:
+        self._clients = clients
+
+    def describe(self) -> Iterable[CounterMetricFamily]:
+        return ()  # or the registry would collect, to learn names that come and go
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        by_name: dict[str, list[Metric]] = {}
+        for each in (metric for client in self._clients for metric in client.metrics()):
+            by_name.setdefault(each.name, []).append(each)
+        for name, metrics in by_name.items():
+            # A name may be kept by client and by topic; to Prometheus a label that is empty is one that is not there.
+            labels = sorted({tag for each in metrics for tag in each.tags})
+            kind = CounterMetricFamily if metrics[0].cumulative else GaugeMetricFamily
+            words = f"Kafka's {name}, as this client measures it"
+            family = kind("ottla_" + name.replace("-", "_"), words, labels=[each.replace("-", "_") for each in labels])
+            for each in metrics:
+                family.add_metric([each.tags.get(label, "") for label in labels], each.value)
+            yield family

@@ -1,0 +1,392 @@
+"""`ottla groups`: list, describe, delete and reset consumer groups.
+
+Rules:
+- What could be had is printed before what could not is said: the exit code tells that something is missing.
+- A reset changes nothing without ``--execute``. Its ways are named as those of kafka-consumer-groups.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli import exits, tables
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_CONNECT_TIMEOUT,
+    AsJson,
+    Bootstrap,
+    ConnectTimeout,
+    Format,
+    Level,
+)
+from ottla.cli.places import Place, parse_duration, parse_places, parse_time, partitions_of
+
+if TYPE_CHECKING:
+    from ottla.errors import OttlaError
+    from ottla.sdk.admin import GroupLag, GroupListing, GroupMember, ResetPlan
+    from ottla.sdk.client import Client
+
+app = typer.Typer(no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
+
+Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups' names.")]
+
+
+@app.command("list", epilog="Example: ottla groups list --state stable --state empty")
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option(metavar="STATE", help="Only groups in it, such as stable; may be repeated.")
+    ] = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only groups of it: classic, consumer, …")
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Print the names only, one a line.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Print the groups of all brokers."""
+    configure(log_format, log_level)
+
+    def show(groups: "tuple[GroupListing, ...]") -> None:
+        if as_json:
+            typer.echo(json.dumps([_listing(each) for each in groups]))
+        elif names:
+            for each in groups:
+                typer.echo(each.group)
+        else:
+            columns = ("group", "state", "type", "protocol", "coordinator")
+            tables.show(columns, [tuple(_listing(each).values()) for each in groups])
+
+    async def run() -> None:
+        import ottla
+        from ottla.errors import PartialFailure
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            try:
+                show(await client.list_groups(states=state or (), types=type_ or ()))
+            except PartialFailure as failure:
+                show(failure.found)
+                raise
+
+    exits.run(run)
+
+
+@app.command("describe", epilog="Example: ottla groups describe billing --watch 2")
+def describe(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="The groups' names.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All classic groups.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show each member and what it reads.")] = False,
+    watch: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look again every so often, until Ctrl-C.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Show who is in groups, and how far they are behind; with --json a line for each group."""
+    configure(log_format, log_level)
+    if bool(groups) == all_:
+        raise typer.BadParameter("name groups, or say --all", param_hint="GROUP")
+
+    def show(found: "Mapping[str, GroupLag]") -> None:
+        for lag in found.values():
+            if as_json:
+                typer.echo(json.dumps(_as_dict(lag)))
+            else:
+                _print(lag, members)
+
+    async def look(client: "Client") -> None:
+        from ottla.errors import PartialFailure
+
+        try:
+            # Those of other types have APIs of their own, which ottla does not ask yet.
+            names = groups or [each.group for each in await client.list_groups(types=["classic"])]
+            show(await client.group_lags(names))
+        except PartialFailure as failure:
+            show(failure.found if isinstance(failure.found, dict) else {})
+            raise
+
+    async def run() -> None:
+        import trio
+
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            await look(client)
+            while watch is not None:
+                await trio.sleep(watch)
+                if not as_json:
+                    tables.clear()
+                await look(client)
+
+    exits.run(run)
+
+
+@app.command("delete", epilog="Example: ottla groups delete billing --topic old-orders")
+def delete(
+    groups: Names,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:0,1,2]",
+            help="Only what the groups have committed of it, where no member reads it; may be repeated.",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Delete groups without members, with all they have committed; asks nobody."""
+    configure(log_format, log_level)
+    places = parse_places(topics or (), "--topic")
+
+    def said(failures: "Mapping[str, OttlaError]") -> None:
+        for name in groups:
+            if name not in failures:
+                typer.echo(f"deleted {name}")
+
+    async def run() -> None:
+        import ottla
+        from ottla.errors import PartialFailure
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            if places:
+                partitions = await partitions_of(client, places)
+                for name in groups:
+                    await client.delete_offsets(name, partitions)
+                    typer.echo(f"deleted the offsets of {len(partitions)} partition(s) from {name}")
+                return
+            try:
+                await client.delete_groups(groups)
+            except PartialFailure as failure:
+                said(failure.failures)
+                raise
+            said({})
+
+    exits.run(run)
+
+
+# -- reset ------------------------------------------------------------------------------------------------------------
+
+ToOffset = Annotated[int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.")]
+ToDatetime = Annotated[
+    str | None, typer.Option(metavar="TIME", help="To the first record at or after 2013-07-04T12:00:00Z, say.")
+]
+ByDuration = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="To the first record not older than 90m, 1d12h or PT1H.")
+]
+ShiftBy = Annotated[int | None, typer.Option(metavar="N", help="N records forth, or back where it is negative.")]
+FromFile = Annotated[
+    Path | None, typer.Option(metavar="CSV", help="To offsets in a file: TOPIC,PARTITION,OFFSET a line.")
+]
+Scope = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:0,1,2]",
+        help="A topic, or some of its partitions; may be repeated. By default whatever the group has committed.",
+    ),
+]
+
+
+@app.command("reset", epilog="Example: ottla groups reset billing --by-duration 1h --topic orders --execute")
+def reset(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's name; it must have no members.")],
+    topics: Scope = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_offset: ToOffset = None,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed, or else to the end.")] = False,
+    from_file: FromFile = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise the plan is only shown.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print the plan as --from-file reads it.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Plan where a group without members reads on; with --execute, make it so.
+
+    An offset that lies outside a log becomes the log's nearer end, and the plan says so.
+    """
+    configure(log_format, log_level)
+    ways: dict[str, Any] = {
+        "--to-earliest": "beginning" if to_earliest else None,
+        "--to-latest": "end" if to_latest else None,
+        "--to-offset": to_offset,
+        "--to-datetime": to_datetime,
+        "--by-duration": by_duration,
+        "--shift-by": shift_by,
+        "--to-current": "current" if to_current else None,
+        "--from-file": from_file,
+    }
+    if as_json and export:
+        raise typer.BadParameter("is CSV: leave out --json", param_hint="--export")
+    if from_file is not None and topics:
+        raise typer.BadParameter("names the partitions itself: leave out --topic", param_hint="--from-file")
+    to = _where_to(group, ways)
+    scope = parse_places(topics, "--topic") if topics else None
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
+        _print_plan(plan, export, as_json)
+
+    exits.run(run)
+
+
+def _where_to(group: str, ways: Mapping[str, Any]) -> Any:
+    """The one of ``ways`` that is given, as `Client.reset_offsets` takes it; a shift has an argument of its own."""
+    given = [(way, value) for way, value in ways.items() if value is not None]
+    if len(given) != 1:
+        raise typer.BadParameter(f"give one of {', '.join(ways)}", param_hint="where to")
+    [(way, value)] = given
+    match way:
+        case "--to-datetime":
+            return parse_time(value, way)
+        case "--by-duration":
+            return parse_duration(value, way)
+        case "--from-file":
+            return _offsets_in(value, group)
+    return None if way == "--shift-by" else value
+
+
+def _offsets_in(file: Path, group: str) -> dict[Place, int]:
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise typer.BadParameter(f"cannot read {file}: {why}", param_hint="--from-file") from None
+    from ottla.sdk.admin import offsets_from_csv
+
+    with exits.reported():
+        offsets = offsets_from_csv(text, group)
+    if not offsets:
+        raise typer.BadParameter(f"{file} has no offsets of group {group!r}", param_hint="--from-file")
+    return offsets
+
+
+def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
+    rows = [(each.topic, each.partition, each.old, each.new, each.note) for each in plan.offsets]
+    if as_json:
+        names = ("topic", "partition", "old", "new", "note")
+        offsets = [dict(zip(names, row, strict=True)) for row in rows]
+        typer.echo(json.dumps({"group": plan.group, "executed": plan.executed, "offsets": offsets}))
+        return
+    if export:
+        typer.echo(plan.to_csv(), nl=False)
+        for each in plan.offsets:
+            if each.note:
+                typer.echo(f"{each.topic}-{each.partition}: {each.note}", err=True)
+    elif rows:
+        tables.show(("topic", "partition", "old offset", "new offset", "note"), rows, plan.group)
+    if not rows:
+        typer.echo(f"{plan.group} has committed nothing: name topics with --topic", err=True)
+        raise typer.Exit(1)
+    elif plan.executed:
+        typer.echo(f"{len(rows)} offset(s) of {plan.group} are reset", err=True)
+    else:
+        typer.echo("nothing was changed: add --execute to do it", err=True)
+
+
+# -- groups as text and JSON ------------------------------------------------------------------------------------------
+
+
+def _listing(each: "GroupListing") -> dict[str, str]:
+    node = each.coordinator
+    return {
+        "group": each.group,
+        "state": each.state,
+        "type": each.type,
+        "protocol_type": each.protocol_type,
+        "coordinator": f"{node.host}:{node.port} (node {node.id})",
+    }
+
+
+def _as_dict(lag: "GroupLag") -> dict[str, Any]:
+    group = lag.group
+    node = group.coordinator
+    return {
+        "group": group.group,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
+        "lag": lag.total,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "instance_id": each.instance_id,
+                "client_id": each.client_id,
+                "host": each.host,
+                "assignment": [{"topic": topic, "partition": partition} for topic, partition in each.assignment],
+            }
+            for each in group.members
+        ],
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "committed": each.committed,
+                "end": each.end,
+                "lag": each.lag,
+                "member_id": each.member.member_id if each.member else None,
+                **({"trouble": each.trouble} if each.trouble else {}),
+            }
+            for each in lag.partitions
+        ],
+    }
+
+
+def _print(lag: "GroupLag", members: bool) -> None:
+    group, node = lag.group, lag.group.coordinator
+    assignor = f", {group.protocol}" if group.protocol else ""
+    where = f"coordinator {node.host}:{node.port} (node {node.id})"
+    typer.echo(f"{group.group}: {group.state}{assignor}, {len(group.members)} member(s), {where}")
+    if members and group.members:
+        of_members = ("member", "instance", "client", "host", "partitions", "assignment")
+        tables.show(of_members, [_member(each) for each in group.members])
+    if lag.partitions:
+        columns = ("topic", "partition", "committed", "end", "lag", "client", "host")
+        rows = [
+            (
+                each.topic,
+                each.partition,
+                each.committed,
+                each.end,
+                each.lag,
+                each.member.client_id if each.member else None,
+                each.member.host if each.member else None,
+            )
+            for each in lag.partitions
+        ]
+        tables.show(columns, rows)
+    for each in lag.partitions:
+        if each.trouble:
+            typer.echo(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
+    unknown = sum(each.lag is None for each in lag.partitions)
+    typer.echo(f"lag {lag.total}" + (f", not known of {unknown} partition(s)" if unknown else ""))
+
+
+def _member(each: "GroupMember") -> tuple[object, ...]:
+    topics: dict[str, list[str]] = {}
+    for topic, partition in each.assignment:
+        topics.setdefault(topic, []).append(str(partition))
+    assignment = " ".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items())
+    return each.member_id, each.instance_id, each.client_id, each.host, len(each.assignment), assignment

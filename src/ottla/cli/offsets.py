@@ -1,0 +1,130 @@
+"""`ottla offsets`: where logs begin and end, what is where at a time, and what a group has committed."""
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ottla.cli import exits, tables
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_CONNECT_TIMEOUT,
+    AsJson,
+    Bootstrap,
+    ConnectTimeout,
+    Format,
+    Level,
+)
+from ottla.cli.places import Place, parse_places, parse_time, partitions_of
+
+if TYPE_CHECKING:
+    from ottla.sdk.admin import ListedOffset
+    from ottla.sdk.client import Client
+
+EXAMPLE = "Example: ottla offsets flights --at 2013-07-04T00:00:00Z"
+
+Wanted = Literal["beginning", "end", "max_timestamp"] | datetime
+
+
+def offsets(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC[:0,1,2]...", help="Topics, or some of their partitions.")
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
+            metavar="WHERE",
+            help="beginning, end, max-timestamp (the record with the largest one), or a time such as "
+            "2013-07-04T12:00:00Z: the first record that is not older. May be repeated; by default both ends.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="What this group has committed; without a TOPIC of all topics.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Show the offsets of topics: where they begin and end, or what stands at a time, or what a group has committed.
+
+    How far a group is behind is shown by: ottla groups describe GROUP.
+    """
+    configure(log_format, log_level)
+    if not topics and group is None:
+        raise typer.BadParameter("name a topic, or a --group", param_hint="TOPIC")
+    if at and group is not None:
+        raise typer.BadParameter("what is committed has no time: leave out --at", param_hint="--group")
+    places = parse_places(topics or (), "TOPIC")
+    wanted = {text: _wanted(text) for text in at or ["beginning", "end"]}
+
+    async def run() -> None:
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            partitions = await partitions_of(client, places)
+            if group is not None:
+                rows = await _committed(client, group, partitions if places else None)
+            else:
+                found = {
+                    text: await client.list_offsets(dict.fromkeys(partitions, where)) for text, where in wanted.items()
+                }
+                rows = [
+                    {"topic": place[0], "partition": place[1], **_fields(text, offsets[place])}
+                    for place in partitions
+                    for text, offsets in found.items()
+                ]
+        _print(rows, as_json)
+
+    exits.run(run)
+
+
+def _wanted(text: str) -> Wanted:
+    match text:
+        case "beginning" | "end":
+            return text
+        case "max-timestamp":
+            return "max_timestamp"
+    return parse_time(text, "--at", "beginning, end, max-timestamp, or ")
+
+
+async def _committed(client: "Client", group: str, partitions: list[Place] | None) -> list[dict[str, Any]]:
+    committed = await client.committed(group, partitions)
+    if not committed:
+        await client.describe_group(group)  # which is an error where there is no such group
+    rows = []
+    for place in sorted(committed) if partitions is None else partitions:
+        at = committed.get(place)
+        row: dict[str, Any] = {"topic": place[0], "partition": place[1], "offset": at.offset if at else None}
+        rows.append({**row, "metadata": at.metadata if at else None})
+    return rows
+
+
+def _fields(text: str, found: "ListedOffset") -> dict[str, Any]:
+    """What there is at one place; null is an offset that there is not, and a time that was not told."""
+    return {
+        "at": text,
+        "offset": None if found.offset < 0 else found.offset,
+        "timestamp": None if found.timestamp < 0 else found.timestamp,
+    }
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows))
+    elif rows:
+        cells = [{**row, "timestamp": _readable(row["timestamp"])} if "timestamp" in row else row for row in rows]
+        tables.show(list(rows[0]), [tuple(row.values()) for row in cells])
+
+
+def _readable(timestamp: int | None) -> str | None:
+    if timestamp is None:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp)  # no year that anybody means

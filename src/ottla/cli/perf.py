@@ -1,0 +1,410 @@
+"""`ottla perf`: how many records a second a cluster takes and gives, and how long each takes.
+
+Rules:
+- Only what was measured is told. A warm-up is sent or read, too, but is not in the figures, and the report says so.
+- With ``--rate`` a record's latency counts from when it was due, not from when there was time for it: otherwise a stall
+  would hide in the records that it held up ("coordinated omission").
+- Latencies are counted in buckets that are a hundredth wide, so a percentile is right to one per cent, and the memory
+  does not grow with the run. The largest is exact.
+"""
+
+import json
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli import exits
+from ottla.cli.consume import IDLE, next_batch
+from ottla.cli.logs import LogFormat, LogLevel, configure
+from ottla.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_CONNECT_TIMEOUT,
+    Bootstrap,
+    Compression,
+    ConnectTimeout,
+    Format,
+    Level,
+    Partitioner,
+)
+from ottla.cli.places import partitions_of
+
+if TYPE_CHECKING:
+    from ottla.errors import OttlaError
+    from ottla.sdk.client import Client
+    from ottla.sdk.consumer import Consumer
+    from ottla.sdk.machines.accumulator import Receipt
+    from ottla.sdk.producer import Producer
+
+app = typer.Typer(no_args_is_help=True, help="Measure throughput and latency.")
+
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or several, taken in turn.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON a second, and one for the whole.")]
+WarmUp = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0.0, help="Leave out of the figures what happens in the first seconds.")
+]
+
+_WIDTH = math.log(1.01)
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+
+
+class Acks(StrEnum):
+    ALL = "all"
+    ONE = "1"
+    NONE = "0"
+
+
+class Latencies:
+    """A histogram of seconds."""
+
+    def __init__(self) -> None:
+        self._buckets: Counter[int] = Counter()
+        self.count, self.total, self.largest = 0, 0.0, 0.0
+
+    def add(self, seconds: float) -> None:
+        self._buckets[round(math.log(max(seconds, 1e-6)) / _WIDTH)] += 1
+        self.count += 1
+        self.total += seconds
+        self.largest = max(self.largest, seconds)
+
+    def percentile(self, share: float) -> float:
+        """Seconds within which this share of all lies; 0 of none."""
+        left = math.ceil(share * self.count)
+        for bucket in sorted(self._buckets):
+            left -= self._buckets[bucket]
+            if left <= 0:
+                return min(math.exp(bucket * _WIDTH), self.largest)
+        return 0.0
+
+    def summary(self) -> dict[str, float | int]:
+        """In milliseconds; empty if nothing was measured."""
+        if not self.count:
+            return {}
+        figures = {name: self.percentile(share) for name, share in PERCENTILES.items()}
+        figures |= {"max": self.largest, "avg": self.total / self.count}
+        return {"measured": self.count, **{f"{name}_ms": round(1000 * each, 3) for name, each in figures.items()}}
+
+
+@dataclass
+class Window:
+    """What was counted since `start`."""
+
+    start: float
+    records: int = 0
+    size: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+
+    def figures(self, now: float) -> dict[str, Any]:
+        seconds = max(now - self.start, 1e-9)
+        figures: dict[str, Any] = {
+            "seconds": round(seconds, 3),
+            "records": self.records,
+            "records_per_second": round(self.records / seconds, 1),
+            "megabytes_per_second": round(self.size / seconds / 1e6, 3),
+        }
+        if latency := self.latencies.summary():
+            figures["latency"] = latency
+        return figures
+
+
+class Gauge:
+    """Counts, reports once a second, and forgets the warm-up.
+
+    Attributes:
+        warm_up: whether it goes on.
+        record_size: bytes of each record that is sent.
+        failure: why the first record that was not stored was not.
+    """
+
+    def __init__(self, kind: str, warm_up: float, as_json: bool, record_size: int = 0) -> None:
+        self.kind, self._seconds, self._as_json, self.record_size = kind, warm_up, as_json, record_size
+        self.start = time.perf_counter()
+        self.warm_up = warm_up > 0
+        self.failure: OttlaError | None = None
+        self.left_out = 0
+        self._whole, self._second = Window(self.start), Window(self.start)
+
+    def count(self, records: int, size: int) -> None:
+        for window in (self._whole, self._second):
+            window.records += records
+            window.size += size
+
+    def latency_of(self, seconds: float) -> None:
+        self._whole.latencies.add(seconds)
+        self._second.latencies.add(seconds)
+
+    def stored(self, result: "Receipt | OttlaError") -> None:
+        """A record is stored; or it is not, which the run is to end with."""
+        if isinstance(result, Exception):
+            self.failure = self.failure or result
+        else:
+            self.count(1, self.record_size)
+
+    def measured(self, since: float) -> "Callable[[Receipt | OttlaError], None]":
+        """As `stored`, of a record that was sent, or due, at ``since``."""
+
+        def stored(result: "Receipt | OttlaError") -> None:
+            self.stored(result)
+            if since >= self._whole.start and self.failure is None:
+                self.latency_of(time.perf_counter() - since)
+
+        return stored
+
+    async def watch(self) -> None:
+        """Report each second, until cancelled."""
+        import trio
+
+        while True:
+            await trio.sleep(1.0)
+            now = time.perf_counter()
+            figures = self._second.figures(now)
+            self._say({"event": "warm-up" if self.warm_up else "progress", **figures}, err=True)
+            self._second = Window(now)
+            if self.warm_up and now - self.start >= self._seconds:
+                self.warm_up, self.left_out = False, self._whole.records
+                self._whole = Window(now)
+
+    def end(self, **more: Any) -> None:
+        """Report the whole."""
+        figures = self._whole.figures(time.perf_counter())
+        figures["warm_up_records"] = self.left_out
+        if self.warm_up:
+            figures["ended_in_warm_up"] = True
+        self._say({"event": "result", **figures, **more}, err=False)
+        if self.warm_up:
+            typer.echo("the run ended within its warm-up: the figures are those of the warm-up", err=True)
+
+    def _say(self, figures: dict[str, Any], err: bool) -> None:
+        if self._as_json:
+            typer.echo(json.dumps({"kind": self.kind, **figures}))
+        else:
+            typer.echo(as_text(figures), err=err)
+
+
+def as_text(figures: dict[str, Any]) -> str:
+    """One line for people."""
+    line = (
+        f"{figures['event']}: {figures['records']:,} records in {figures['seconds']:.1f} s, "
+        f"{figures['records_per_second']:,.0f} a second, {figures['megabytes_per_second']:,.1f} MB/s"
+    )
+    if latency := figures.get("latency"):
+        parts = [f"{name} {latency[f'{name}_ms']:,.1f}" for name in (*PERCENTILES, "max")]
+        line += f"; latency in ms of {latency['measured']:,}: {', '.join(parts)}"
+    if left_out := figures.get("warm_up_records"):
+        line += f"; {left_out:,} records of the warm-up are left out"
+    return line
+
+
+# -- produce ----------------------------------------------------------------------------------------------------------
+
+
+Count = Annotated[int | None, typer.Option(min=1, help="End after so many records.")]
+Duration = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.1, help="End after so long; 10 by default.")]
+Size = Annotated[int, typer.Option(min=0, help="Bytes of a value; keys are not counted.")]
+Rate = Annotated[
+    float | None, typer.Option(metavar="RECORDS", min=0.1, help="So many a second; by default as fast as it goes.")
+]
+Keys = Annotated[int, typer.Option(min=0, help="So many different keys, equally often; 0: records have none.")]
+Linger = Annotated[float, typer.Option(metavar="MS", min=0.0, help="How long a batch waits for more.")]
+Sample = Annotated[
+    int | None,
+    typer.Option(min=1, help="Measure the latency of each Nth record; by default of all with --rate, else 100th."),
+]
+
+
+@app.command("produce", epilog="Example: ottla perf produce flights --duration 10 --size 200 --rate 5000 --linger 0")
+def produce(
+    topics: Topics,
+    count: Count = None,
+    duration: Duration = None,
+    warm_up: WarmUp = 0.0,
+    size: Size = 100,
+    rate: Rate = None,
+    keys: Keys = 0,
+    acks: Annotated[Acks, typer.Option(help="How many replicas must have a record.")] = Acks.ALL,
+    compression: Annotated[Compression, typer.Option(help="Of records; values are half random.")] = Compression.NONE,
+    linger: Linger = 5.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 64 * 2**10,
+    partitioner: Annotated[Partitioner, typer.Option(help="Where a key goes.")] = Partitioner.MURMUR2,
+    sample: Sample = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Send records, and measure how many a second are stored and how long each takes from send to acknowledgement.
+
+    The clock stops when the last record is acknowledged.
+    """
+    configure(log_format, log_level)
+    load = Load(topics, keys, size, count, (duration or 10.0) if count is None else duration, rate)
+    nth = sample or (1 if rate else 100)
+
+    async def run() -> None:
+        import trio
+
+        import ottla
+
+        async with (
+            ottla.connect(bootstrap, connect_timeout=connect_timeout) as client,
+            client.producer(
+                acks="all" if acks is Acks.ALL else int(acks),
+                linger=linger / 1000,
+                batch_size=batch_size,
+                compression=compression,
+                partitioner=partitioner,
+            ) as producer,
+            trio.open_nursery() as nursery,
+        ):
+            for topic in topics:
+                await producer.send(topic, b"")  # Connections, metadata and the producer's id are not what is measured.
+            gauge = Gauge("produce", warm_up, as_json, size)
+            nursery.start_soon(gauge.watch)
+            await load.send(producer, gauge, nth)
+            await producer.flush()
+            nursery.cancel_scope.cancel()
+            if gauge.failure is not None:
+                raise gauge.failure
+            gauge.end(**({"rate_asked_for": rate} if rate else {}))
+
+    exits.run(run)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sent: ``count`` records, or for ``duration`` seconds, whichever ends first."""
+
+    topics: list[str]
+    keys: int
+    size: int
+    count: int | None
+    duration: float | None
+    rate: float | None
+
+    async def send(self, producer: "Producer", gauge: Gauge, nth: int) -> None:
+        """Send it all; the latency of each ``nth`` record is measured."""
+        import trio
+
+        topics, values = self.topics, self._values()
+        keys: list[bytes | None] = [b"%d" % number for number in range(self.keys)] or [None]
+        start, sent = time.perf_counter(), 0
+        while (self.count is None or sent < self.count) and gauge.failure is None:
+            due = start + sent / self.rate if self.rate else 0.0
+            looks = sent % 64 == 0 or self.rate  # the clock costs about as much as a record
+            if looks and self.duration is not None and time.perf_counter() - start >= self.duration:
+                break
+            if self.rate and (wait := due - time.perf_counter()) > 0:
+                await trio.sleep(wait)
+            value, key = values[sent % len(values)], keys[sent % len(keys)]
+            told = gauge.stored if sent % nth else gauge.measured(due or time.perf_counter())
+            await producer.send_soon(topics[sent % len(topics)], value, key=key, on_delivery=told)
+            sent += 1
+
+    def _values(self) -> list[bytes]:
+        """A thousand values, each half random and half text, as compressible as data usually are."""
+        rng = random.Random(1)
+        half = self.size // 2
+        return [rng.randbytes(half) + (b"%08d" % n * (self.size // 8 + 1))[: self.size - half] for n in range(1000)]
+
+
+# -- consume ----------------------------------------------------------------------------------------------------------
+
+
+@app.command("consume", epilog="Example: ottla perf consume flights --warm-up 2")
+def consume(
+    topics: Topics,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="WHERE", help="beginning, or end: then also how old the records are."),
+    ] = "beginning",
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="End after so long; by default where the topics end now."),
+    ] = None,
+    warm_up: WarmUp = 0.0,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit each batch.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
+    log_format: Format = LogFormat.TEXT,
+    log_level: Level = LogLevel.WARNING,
+) -> None:
+    """Read records, and measure how many a second arrive; key and value of each are looked at.
+
+    The clock starts when the partitions are known, or with a group when it has divided them.
+    """
+    configure(log_format, log_level)
+    if start not in ("beginning", "end"):
+        raise typer.BadParameter(f"{start!r} is not beginning, nor end", param_hint="--from")
+    endless = count is None and duration is None
+    if endless and (start == "end" or group is not None):
+        raise typer.BadParameter("say when it shall end", param_hint="--count or --duration")
+
+    async def run() -> None:
+        import trio
+
+        import ottla
+
+        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+            end = await _ends(client, topics) if endless else None
+            where: Any = start
+            async with (
+                client.consumer(*topics, group=group, start=where, reset="beginning") as consumer,
+                trio.open_nursery() as nursery,
+            ):
+                gauge = Gauge("consume", warm_up, as_json)
+                nursery.start_soon(gauge.watch)
+                with trio.move_on_after(duration or math.inf):
+                    await _read(consumer, gauge, count, end, ages=start == "end", commit=group is not None)
+                nursery.cancel_scope.cancel()
+                gauge.end()
+
+    exits.run(run)
+
+
+async def _ends(client: "Client", topics: list[str]) -> dict[tuple[str, int], int]:
+    """Where each partition ends now, but for the empty ones."""
+    places = await partitions_of(client, topics)
+    first = await client.offsets(dict.fromkeys(places, "beginning"))
+    end = await client.offsets(dict.fromkeys(places, "end"))
+    return {place: end[place] for place in places if end[place] > first[place]}
+
+
+async def _read(
+    consumer: "Consumer",
+    gauge: Gauge,
+    count: int | None,
+    end: dict[tuple[str, int], int] | None,
+    *,
+    ages: bool,
+    commit: bool,
+) -> None:
+    """Read until ``count`` records have come, or ``end`` is reached everywhere."""
+    read, left = 0, dict(end or {})
+    while (end is None or left) and (count is None or read < count):
+        batch = await next_batch(consumer, math.inf if end is None else IDLE)
+        if batch is None:  # the last offsets may belong to no record
+            left = {place: offset for place, offset in left.items() if consumer.position(*place) < offset}
+            continue
+        records, size = batch.records, 0
+        now = time.time()
+        for record in records:
+            size += len(record.key or b"") + len(record.value or b"")
+            if ages:
+                gauge.latency_of(max(now - record.timestamp / 1000, 0.0))
+        gauge.count(len(records), size)
+        read += len(records)
+        if commit:
+            batch.commit_soon()
+        if batch.next_offset >= left.get((batch.topic, batch.partition), math.inf):
+            del left[batch.topic, batch.partition]

@@ -1,0 +1,61 @@
+"""Partitions, times and durations as people write them; pure functions.
+
+All raise `typer.BadParameter`, which names the option.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from ottla.sdk.client import Client
+
+Place = tuple[str, int]
+
+_DURATION = re.compile(
+    r"P?(?:(?P<days>\d+)d)?T?(?:(?P<hours>\d+)h)?(?:(?P<minutes>\d+)m)?(?:(?P<seconds>\d+(?:\.\d+)?)s)?", re.IGNORECASE
+)
+
+
+def parse_time(text: str, option: str, also: str = "") -> datetime:
+    """A time such as 2013-07-04T12:00:00Z; without a zone the local one is meant. ``also``: what else would do."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        message = f"{text!r} is not {also}a time such as 2013-07-04T12:00:00Z"
+        raise typer.BadParameter(message, param_hint=option) from None
+
+
+def parse_duration(text: str, option: str) -> timedelta:
+    """A duration such as 90m, 1d12h, or P1DT12H as ISO 8601 has it."""
+    match = _DURATION.fullmatch(text.strip())
+    parts = {name: float(value) for name, value in match.groupdict().items() if value} if match else {}
+    if not parts:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 90m, 1d12h or PT1H30M", param_hint=option)
+    return timedelta(**parts)
+
+
+def parse_places(texts: Iterable[str], option: str) -> list[str | Place]:
+    """Each a TOPIC, or some of its partitions as TOPIC:0,1,2."""
+    places: list[str | Place] = []
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        indexes = [each.strip() for each in numbers.split(",")] if colon else []
+        if not topic or not all(each.isascii() and each.isdigit() for each in indexes):
+            raise typer.BadParameter(f"{text!r} is not TOPIC, nor TOPIC:0,1,2", param_hint=option)
+        places += [(topic, int(each)) for each in indexes] if colon else [topic]
+    return places
+
+
+async def partitions_of(client: "Client", places: Iterable[str | Place]) -> list[Place]:
+    """Every partition that is meant, sorted."""
+    found: set[Place] = set()
+    for each in places:
+        if isinstance(each, str):
+            found |= {(each, partition.partition) for partition in (await client.describe_topic(each)).partitions}
+        else:
+            found.add(each)
+    return sorted(found)

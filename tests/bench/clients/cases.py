@@ -1,0 +1,158 @@
+"""What is measured of the clients, each in every way that they have for it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.bench.clients.canned import ENDLESS
+from tests.bench.clients.task import Figures
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a case.
+
+    Attributes:
+        figure: its name (`tests.bench.clients.task`).
+        better: which is better, if others' are compared with ours.
+    """
+
+    figure: str
+    title: str
+    digits: int = 0
+    better: Literal["more", "less"] | None = None
+
+    def ratio(self, ours: Figures, theirs: Figures) -> float:
+        """How many times better ours is."""
+        good, bad = (ours, theirs) if self.better == "more" else (theirs, ours)
+        return good[self.figure] / bad[self.figure]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Several clients that do the same work.
+
+    Attributes:
+        ours: the way of ottla's module that others are compared with.
+        theirs: names of `MODULES`, and the way of each.
+        rounds: in each of which every client works once.
+        seconds: for which each works in a round, behind a warm-up.
+        topics, partitions, end: what the broker has (`CannedBroker`).
+        reads: whether a broker that is not canned must be given records first.
+        steady: whether growth of memory is looked at; the canned broker alone has enough to read.
+        kills: whether nodes of a cluster are killed meanwhile.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    ours: str
+    theirs: dict[str, str]
+    rounds: int = 5
+    seconds: float = 2.0
+    topics: int = 1
+    partitions: int = 4
+    end: int = ENDLESS
+    reads: bool = False
+    steady: bool = False
+    kills: bool = False
+
+
+PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
+"""Distribution -> what its module is called after."""
+OURS, AWAITED = "ottla", "ottla, a task for each"
+MODULES = PEERS | {OURS: "ottla", AWAITED: "ottla"}
+"""The same for every line of a table."""
+RATE = (
+    Column("rate", "records/s", 0, "more"),
+    Column("cpu_us", "µs of CPU", 2, "less"),
+)
+LATENCY = (
+    Column("p50_ms", "p50 in ms", 2, "less"),
+    Column("p99_ms", "p99 in ms", 2, "less"),
+    Column("max_ms", "max in ms", 1),
+    Column("cpu_us", "µs of CPU", 0),
+)
+KILLS = (
+    Column("acknowledged", "acknowledged/s", 0, "more"),
+    Column("silence", "silence in s", 2, "less"),
+    Column("p99_ms", "p99 in ms", 0),
+    Column("failed", "failed"),
+)
+GROWTH = (
+    Column("growth_mb", "MB in 10⁷", 2),
+    Column("memory_mb", "MB at the end", 1),
+    Column("rate", "records/s"),
+)
+EACH = (
+    Column("ready_s", "s until ready", 2, "less"),
+    Column("ready_cpu_s", "s of CPU", 2, "less"),
+    Column("idle_cpu", "idle, of a core", 4),
+    Column("memory_mb", "MB", 1),
+)
+MANY = {"topics": 1000, "partitions": 5, "end": 1, "rounds": 3, "seconds": 5.0}
+
+
+def all_do(way: str) -> dict[str, str]:
+    return dict.fromkeys(PEERS, way)
+
+
+CASES = [
+    Case(name="consume, read values", columns=RATE, ours="consume", theirs=all_do("consume"), reads=True),
+    Case(name="consume as columns", columns=RATE, ours="consume_columns", theirs=all_do("consume"), reads=True),
+    Case(name="produce one by one, flush", columns=RATE, ours="produce", theirs=all_do("produce")),
+    Case(
+        name="produce lists, flush",
+        columns=RATE,
+        ours="produce_many",
+        theirs=all_do("produce") | {"confluent-kafka": "produce_many"},
+    ),
+    Case(name="produce with a receipt for each", columns=RATE, ours="receipts", theirs=all_do("receipts")),
+    Case(
+        name="latency from send to receipt",
+        columns=LATENCY,
+        ours="paced",
+        theirs={AWAITED: "awaited", **all_do("paced")},
+        rounds=1,
+        seconds=60.0,
+    ),
+    Case(
+        name="acknowledged while nodes are killed",
+        columns=KILLS,
+        ours="paced",
+        theirs=all_do("paced"),
+        rounds=1,
+        seconds=60.0,
+        partitions=6,
+        kills=True,
+    ),
+    Case(
+        name="memory while records are consumed",
+        columns=GROWTH,
+        ours="consume",
+        theirs={"confluent-kafka": "consume"},
+        rounds=1,
+        steady=True,
+    ),
+    Case(
+        name="memory while records are produced",
+        columns=GROWTH,
+        ours="produce",
+        theirs={"confluent-kafka": "produce"},
+        rounds=1,
+        steady=True,
+    ),
+    Case(
+        name="a record to each of 5,000 partitions",
+        columns=EACH,
+        ours="write_each",
+        theirs=all_do("write_each"),
+        **MANY,  # type: ignore[arg-type]
+    ),
+    Case(
+        name="a record from each of 5,000 partitions",
+        columns=EACH,
+        ours="read_each",
+        theirs=all_do("read_each"),
+        reads=True,
+        **MANY,  # type: ignore[arg-type]
+    ),
+]

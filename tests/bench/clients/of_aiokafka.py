@@ -1,0 +1,164 @@
+"""aiokafka with its C extension, and batches of a size that suits it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from tests.bench.clients.task import (
+    KEYS,
+    TAKEN_AT_ONCE,
+    VALUE,
+    Acknowledgements,
+    Figures,
+    Meter,
+    Stopwatch,
+    Task,
+)
+
+BATCH_BYTES = 128 * 2**10
+
+
+async def _consumer(task: Task) -> Any:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=task.bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    consumer.assign([TopicPartition(*place) for place in task.places])
+    return consumer
+
+
+async def _producer(task: Task, **settings: Any) -> Any:
+    tuned = {"linger_ms": 5, "max_batch_size": BATCH_BYTES, "acks": "all"} | settings
+    producer = AIOKafkaProducer(bootstrap_servers=task.bootstrap, **tuned)
+    await producer.start()
+    await producer.send_and_wait(task.names[0], VALUE)
+    return producer
+
+
+def consume(task: Task) -> Figures:
+    async def run() -> Figures:
+        consumer, meter = await _consumer(task), Meter(task, warm_up=task.warm_up)
+        while not meter.over:
+            found = await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)
+            for records in found.values():
+                for record in records:
+                    _value = record.value
+                meter.count(len(records))
+        figures = meter.figures()
+        await consumer.stop()
+        return figures
+
+    return asyncio.run(run())
+
+
+def _produced(task: Task, send: Callable[[Any, Meter], Awaitable[None]]) -> Figures:
+    async def run() -> Figures:
+        producer = await _producer(task)
+        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+            meter.start()
+            await send(producer, meter)
+            await producer.flush()
+            figures = meter.figures()
+        await producer.stop()
+        return figures
+
+    return asyncio.run(run())
+
+
+def produce(task: Task) -> Figures:
+    [topic] = task.names
+
+    async def send(producer: Any, meter: Meter) -> None:
+        while not meter.over:
+            for key in KEYS:
+                await producer.send(topic, VALUE, key)
+            meter.count(len(KEYS))
+
+    return _produced(task, send)
+
+
+def receipts(task: Task) -> Figures:
+    [topic] = task.names
+    stored = 0
+
+    def told(future: "asyncio.Future[Any]") -> None:
+        nonlocal stored
+        stored += future.exception() is None
+
+    async def send(producer: Any, meter: Meter) -> None:
+        nonlocal stored
+        stored = 0
+        while not meter.over:
+            for key in KEYS:
+                (await producer.send(topic, VALUE, key)).add_done_callback(told)
+            meter.count(len(KEYS))
+        await producer.flush()
+        while stored < meter.records:
+            await asyncio.sleep(0)
+
+    return _produced(task, send)
+
+
+def paced(task: Task) -> Figures:
+    [topic] = task.names
+    receipts = Acknowledgements(task)
+
+    def told(sent: float, future: "asyncio.Future[Any]") -> None:
+        receipts.of(sent, failed=future.exception() is not None)
+
+    async def run() -> None:
+        producer = await _producer(task, linger_ms=0)
+        for number, due in enumerate(receipts.pace()):
+            if (left := due - time.perf_counter()) > 0:
+                await asyncio.sleep(left)
+            sent = time.perf_counter()
+            try:
+                future = await producer.send(topic, VALUE, KEYS[number % len(KEYS)])
+            except KafkaError:
+                receipts.of(sent, failed=True)
+            else:
+                future.add_done_callback(partial(told, sent))
+        await producer.flush()
+        await producer.stop()
+
+    asyncio.run(run())
+    return receipts.figures()
+
+
+def write_each(task: Task) -> Figures:
+    async def run() -> Figures:
+        watch = Stopwatch()
+        producer = await _producer(task)
+        for topic, partition in task.places:
+            await producer.send(topic, VALUE, partition=partition)
+        await producer.flush()
+        figures = watch.ready()
+        watch = Stopwatch()
+        await asyncio.sleep(task.seconds)
+        figures |= watch.idle()
+        await producer.stop()
+        return figures
+
+    return asyncio.run(run())
+
+
+def read_each(task: Task) -> Figures:
+    async def run() -> Figures:
+        watch, left = Stopwatch(), {TopicPartition(*place) for place in task.places}
+        consumer = await _consumer(task)
+        while left:
+            left -= (await consumer.getmany(timeout_ms=100, max_records=TAKEN_AT_ONCE)).keys()
+        figures = watch.ready()
+        await consumer.getmany(timeout_ms=int(task.seconds * 250))
+        watch = Stopwatch()
+        await consumer.getmany(timeout_ms=int(task.seconds * 1000))
+        figures |= watch.idle()
+        await consumer.stop()
+        return figures
+
+    return asyncio.run(run())

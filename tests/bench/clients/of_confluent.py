@@ -1,0 +1,177 @@
+"""confluent-kafka, tuned: without the two settings of its consumer it stands still for a second at a time.
+
+It verifies no checksums and is not idempotent, as it is set up by itself. Its latencies are told by a thread that does
+nothing but poll, as programs have it.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.bench.clients.task import (
+    FLUSH_SECONDS,
+    KEYS,
+    TAKEN_AT_ONCE,
+    VALUE,
+    Acknowledgements,
+    Figures,
+    Meter,
+    Stopwatch,
+    Task,
+)
+
+
+def _consumer(task: Task) -> Any:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": task.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "queued.min.messages": 10_000_000,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in task.places])
+    return consumer
+
+
+def _producer(task: Task, **settings: Any) -> Any:
+    tuned = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 10_000}
+    producer = Producer({"bootstrap.servers": task.bootstrap, "acks": "all", **tuned, **settings})
+    producer.produce(task.names[0], VALUE)
+    _flush(producer)
+    return producer
+
+
+def _flush(producer: Any) -> None:
+    if left := producer.flush(FLUSH_SECONDS):
+        raise TimeoutError(f"{left} records were not stored")
+
+
+def consume(task: Task) -> Figures:
+    consumer, meter = _consumer(task), Meter(task, warm_up=task.warm_up)
+    while not meter.over:
+        messages = consumer.consume(TAKEN_AT_ONCE, timeout=0.1)
+        for message in messages:
+            if message.error():
+                raise RuntimeError(message.error())
+            _value = message.value()
+        if messages:
+            meter.count(len(messages))
+    figures = meter.figures()
+    consumer.close()
+    return figures
+
+
+def _send(producer: Any, topic: str, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
+    produce = producer.produce
+    while not meter.over:
+        for key in KEYS:
+            while True:
+                try:
+                    produce(topic, VALUE, key, **told)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        producer.poll(0)
+        meter.count(len(KEYS))
+    _flush(producer)
+
+
+def produce(task: Task) -> Figures:
+    [topic], producer = task.names, _producer(task)
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        meter.start()
+        _send(producer, topic, meter)
+        figures = meter.figures()
+    return figures
+
+
+def produce_many(task: Task) -> Figures:
+    [topic], producer = task.names, _producer(task)
+    messages = [{"key": key, "value": VALUE} for key in KEYS]
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        meter.start()
+        while not meter.over:
+            left = messages
+            while producer.produce_batch(topic, left) < len(left):
+                producer.poll(0.01)
+                left = [each for each in left if each.pop("_error", None) is not None]
+            producer.poll(0)
+            meter.count(len(KEYS))
+        _flush(producer)
+        figures = meter.figures()
+    return figures
+
+
+def receipts(task: Task) -> Figures:
+    [topic], producer = task.names, _producer(task)
+    stored = 0
+
+    def told(error: Any, message: Any) -> None:
+        nonlocal stored
+        stored += error is None
+
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        stored = 0
+        meter.start()
+        _send(producer, topic, meter, on_delivery=told)
+        figures = meter.figures()
+        assert stored == meter.records, f"{stored} stored of {meter.records}"
+    return figures
+
+
+def paced(task: Task) -> Figures:
+    [topic] = task.names
+    producer = _producer(task, **{"linger.ms": 0, "socket.nagle.disable": True})
+    receipts, over = Acknowledgements(task), threading.Event()
+
+    def told(sent: float, error: Any, message: Any) -> None:
+        receipts.of(sent, failed=error is not None)
+
+    def poll() -> None:
+        while not over.is_set():
+            producer.poll(0.1)
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    for number, due in enumerate(receipts.pace()):
+        if (left := due - time.perf_counter()) > 0:
+            time.sleep(left)
+        producer.produce(topic, VALUE, KEYS[number % len(KEYS)], on_delivery=partial(told, time.perf_counter()))
+    _flush(producer)
+    over.set()
+    polling.join()
+    return receipts.figures()
+
+
+def write_each(task: Task) -> Figures:
+    watch = Stopwatch()
+    producer = _producer(task)
+    for topic, partition in task.places:
+        producer.produce(topic, VALUE, partition=partition)
+    _flush(producer)
+    figures = watch.ready()
+    watch = Stopwatch()
+    producer.poll(task.seconds)
+    return figures | watch.idle()
+
+
+def read_each(task: Task) -> Figures:
+    watch, left = Stopwatch(), set(task.places)
+    consumer = _consumer(task)
+    while left:
+        for message in consumer.consume(TAKEN_AT_ONCE, timeout=0.1):
+            if not message.error():
+                left.discard((message.topic(), message.partition()))
+    figures = watch.ready()
+    consumer.consume(1, timeout=task.seconds / 4)
+    watch = Stopwatch()
+    consumer.consume(1, timeout=task.seconds)
+    figures |= watch.idle()
+    consumer.close()
+    return figures

@@ -1,0 +1,139 @@
+"""kafka-python, with batches of a size that suits it."""
+
+import time
+from functools import partial
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+
+from tests.bench.clients.task import (
+    FLUSH_SECONDS,
+    KEYS,
+    TAKEN_AT_ONCE,
+    VALUE,
+    Acknowledgements,
+    Figures,
+    Meter,
+    Stopwatch,
+    Task,
+)
+
+BATCH_BYTES = 128 * 2**10
+
+
+def _consumer(task: Task) -> Any:
+    consumer = KafkaConsumer(
+        bootstrap_servers=task.bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    consumer.assign([TopicPartition(*place) for place in task.places])
+    return consumer
+
+
+def _producer(task: Task, **settings: Any) -> Any:
+    tuned = {"linger_ms": 5, "batch_size": BATCH_BYTES, "acks": "all", "enable_idempotence": False} | settings
+    producer = KafkaProducer(bootstrap_servers=task.bootstrap, **tuned)
+    producer.send(task.names[0], VALUE).get(FLUSH_SECONDS)
+    return producer
+
+
+def consume(task: Task) -> Figures:
+    consumer, meter = _consumer(task), Meter(task, warm_up=task.warm_up)
+    while not meter.over:
+        for records in consumer.poll(timeout_ms=100, max_records=TAKEN_AT_ONCE).values():
+            for record in records:
+                _value = record.value
+            meter.count(len(records))
+    figures = meter.figures()
+    consumer.close()
+    return figures
+
+
+def produce(task: Task) -> Figures:
+    [topic], producer = task.names, _producer(task)
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        meter.start()
+        while not meter.over:
+            for key in KEYS:
+                producer.send(topic, VALUE, key)
+            meter.count(len(KEYS))
+        producer.flush(FLUSH_SECONDS)
+        figures = meter.figures()
+    producer.close()
+    return figures
+
+
+def receipts(task: Task) -> Figures:
+    [topic], producer = task.names, _producer(task)
+    stored = 0
+
+    def told(metadata: Any) -> None:
+        nonlocal stored
+        stored += 1
+
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        stored = 0
+        meter.start()
+        while not meter.over:
+            for key in KEYS:
+                producer.send(topic, VALUE, key).add_callback(told)
+            meter.count(len(KEYS))
+        producer.flush(FLUSH_SECONDS)
+        figures = meter.figures()
+        assert stored == meter.records, f"{stored} stored of {meter.records}"
+    producer.close()
+    return figures
+
+
+def paced(task: Task) -> Figures:
+    [topic], producer = task.names, _producer(task, linger_ms=0)
+    receipts = Acknowledgements(task)
+
+    def stored(sent: float, metadata: Any) -> None:
+        receipts.of(sent)
+
+    def failed(sent: float, error: BaseException) -> None:
+        receipts.of(sent, failed=True)
+
+    for number, due in enumerate(receipts.pace()):
+        if (left := due - time.perf_counter()) > 0:
+            time.sleep(left)
+        sent = time.perf_counter()
+        try:
+            future = producer.send(topic, VALUE, KEYS[number % len(KEYS)])
+        except KafkaError:
+            receipts.of(sent, failed=True)
+        else:
+            future.add_callback(partial(stored, sent)).add_errback(partial(failed, sent))
+    producer.flush(FLUSH_SECONDS)
+    figures = receipts.figures()
+    producer.close()
+    return figures
+
+
+def write_each(task: Task) -> Figures:
+    watch = Stopwatch()
+    producer = _producer(task)
+    for topic, partition in task.places:
+        producer.send(topic, VALUE, partition=partition)
+    producer.flush(FLUSH_SECONDS)
+    figures = watch.ready()
+    watch = Stopwatch()
+    time.sleep(task.seconds)
+    figures |= watch.idle()
+    producer.close()
+    return figures
+
+
+def read_each(task: Task) -> Figures:
+    watch, left = Stopwatch(), {TopicPartition(*place) for place in task.places}
+    consumer = _consumer(task)
+    while left:
+        left -= consumer.poll(timeout_ms=100, max_records=TAKEN_AT_ONCE).keys()
+    figures = watch.ready()
+    consumer.poll(timeout_ms=task.seconds * 250)
+    watch = Stopwatch()
+    consumer.poll(timeout_ms=task.seconds * 1000)
+    figures |= watch.idle()
+    consumer.close()
+    return figures

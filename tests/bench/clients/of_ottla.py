@@ -1,0 +1,208 @@
+"""ottla, as it is set up by itself: idempotent, acks from all, checksums verified."""
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
+
+import ottla
+from ottla.codec.columns import Columns
+from ottla.errors import OttlaError
+from ottla.sdk.client import Client
+from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.producer import Producer
+from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
+
+FETCH_BYTES = 2**20
+"""For one partition, as the consumer asks for by itself."""
+
+
+def consume(task: Task) -> Figures:
+    async def run() -> Figures:
+        meter = Meter(task, warm_up=task.warm_up)
+        async with ottla.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+            async for batch in consumer:
+                count = 0
+                for record in batch:
+                    _value = record.value
+                    count += 1
+                meter.count(count)
+                if meter.over:
+                    break
+            return meter.figures()
+
+    return trio.run(run)
+
+
+def consume_columns(task: Task) -> Figures:
+    """A task for each partition that fetches: a consumer's batch does not give columns by itself."""
+
+    async def read(client: Client, topic: str, partition: int, meter: Meter) -> None:
+        offset = 0
+        while not meter.over:
+            fetched = await client.fetch(topic, partition, offset, max_bytes=FETCH_BYTES)
+            meter.count(len(Columns.of(batch.records() for batch in fetched.batches)))
+            offset = fetched.next_offset
+
+    async def run() -> Figures:
+        meter = Meter(task, warm_up=task.warm_up)
+        async with ottla.connect(task.bootstrap) as client, trio.open_nursery() as nursery:
+            for place in task.places:
+                nursery.start_soon(read, client, *place, meter)
+            while not meter.over:
+                await trio.sleep(0.01)
+            figures = meter.figures()
+            nursery.cancel_scope.cancel()
+        return figures
+
+    return trio.run(run)
+
+
+def _produced(task: Task, send: Callable[[Producer, Meter], Awaitable[None]]) -> Figures:
+    """What it came to to ``send`` as fast as it goes, flushed."""
+
+    async def run() -> Figures:
+        async with ottla.connect(task.bootstrap) as client, client.producer() as producer:
+            await producer.send(task.names[0], VALUE)
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                meter.start()
+                await send(producer, meter)
+                await producer.flush()
+                figures = meter.figures()
+            return figures
+
+    return trio.run(run)
+
+
+def produce(task: Task) -> Figures:
+    [topic] = task.names
+
+    async def send(producer: Producer, meter: Meter) -> None:
+        while not meter.over:
+            for key in KEYS:
+                await producer.send_soon(topic, VALUE, key=key)
+            meter.count(len(KEYS))
+
+    return _produced(task, send)
+
+
+def produce_many(task: Task) -> Figures:
+    [topic] = task.names
+    values = [VALUE] * len(KEYS)
+
+    async def send(producer: Producer, meter: Meter) -> None:
+        while not meter.over:
+            await producer.send_many(topic, values, keys=KEYS)
+            meter.count(len(KEYS))
+
+    return _produced(task, send)
+
+
+def receipts(task: Task) -> Figures:
+    [topic] = task.names
+    stored = failed = 0
+
+    def told(result: Receipt | OttlaError) -> None:
+        nonlocal stored, failed
+        if isinstance(result, OttlaError):
+            failed += 1
+        else:
+            stored += 1
+
+    async def send(producer: Producer, meter: Meter) -> None:
+        nonlocal stored
+        stored = 0
+        while not meter.over:
+            for key in KEYS:
+                await producer.send_soon(topic, VALUE, key=key, on_delivery=told)
+            meter.count(len(KEYS))
+        await producer.flush()
+        assert stored == meter.records and not failed, f"{stored} stored, {failed} failed of {meter.records}"
+
+    return _produced(task, send)
+
+
+def paced(task: Task) -> Figures:
+    """Receipts come to a function, as the others tell of theirs."""
+    [topic] = task.names
+    receipts = Acknowledgements(task)
+
+    def told(sent: float, result: Receipt | OttlaError) -> None:
+        receipts.of(sent, failed=isinstance(result, OttlaError))
+
+    async def send(producer: Producer) -> None:
+        for number, due in enumerate(receipts.pace()):
+            if (left := due - time.perf_counter()) > 0:
+                await trio.sleep(left)
+            key = KEYS[number % len(KEYS)]
+            await producer.send_soon(topic, VALUE, key=key, on_delivery=partial(told, time.perf_counter()))
+        await producer.flush()
+
+    trio.run(_paced, task, send)
+    return receipts.figures()
+
+
+def awaited(task: Task) -> Figures:
+    """A task for each record, which waits for its receipt."""
+    [topic] = task.names
+    receipts = Acknowledgements(task)
+
+    async def send_one(producer: Producer, number: int) -> None:
+        sent = time.perf_counter()
+        try:
+            await producer.send(topic, VALUE, key=KEYS[number % len(KEYS)])
+        except OttlaError:
+            receipts.of(sent, failed=True)
+        else:
+            receipts.of(sent)
+
+    async def send(producer: Producer) -> None:
+        async with trio.open_nursery() as nursery:
+            for number, due in enumerate(receipts.pace()):
+                await trio.sleep(max(due - time.perf_counter(), 0.0))
+                nursery.start_soon(send_one, producer, number)
+
+    trio.run(_paced, task, send)
+    return receipts.figures()
+
+
+async def _paced(task: Task, send: Callable[[Producer], Awaitable[None]]) -> None:
+    async with ottla.connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
+        await producer.send(task.names[0], VALUE)
+        await send(producer)
+
+
+def write_each(task: Task) -> Figures:
+    async def run() -> Figures:
+        watch = Stopwatch()
+        async with ottla.connect(task.bootstrap) as client, client.producer() as producer:
+            for topic, partition in task.places:
+                await producer.send_soon(topic, VALUE, partition=partition)
+            await producer.flush()
+            figures = watch.ready()
+            watch = Stopwatch()
+            await trio.sleep(task.seconds)
+            return figures | watch.idle()
+
+    return trio.run(run)
+
+
+def read_each(task: Task) -> Figures:
+    async def run() -> Figures:
+        watch, left = Stopwatch(), set(task.places)
+        async with ottla.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+            async for batch in consumer:
+                if len(batch):
+                    left.discard((batch.topic, batch.partition))
+                if not left:
+                    break
+            figures = watch.ready()
+            with trio.move_on_after(task.seconds / 4):
+                await anext(consumer)
+            watch = Stopwatch()
+            with trio.move_on_after(task.seconds):
+                await anext(consumer)
+            return figures | watch.idle()
+
+    return trio.run(run)

@@ -1,0 +1,209 @@
+"""What a client's process is told, and how it counts what it does: the same for all clients.
+
+A client's module has a function for each way of working, from a `Task` to figures. Each runs in a process of its own,
+so that nobody's threads, memory or processor time are counted for another.
+
+Figures, as far as a way has them:
+    records         counted ones, behind the warm-up
+    rate            of them a second, by the clock on the wall
+    cpu_us          microseconds of processor time for each, all threads of the process together
+    p50_ms, p99_ms  from send to receipt
+    acknowledged    a second, while records were being sent
+    silence         the longest time without a receipt, in seconds
+    failed          records that the client gave up
+    growth_mb       of resident memory in 10⁷ records, 10⁶ bytes each, by the line through the samples
+    memory_mb       resident at the end
+    ready_s, ready_cpu_s   until every partition was written or read
+    idle_cpu        of one core, while nothing comes
+"""
+
+import importlib
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.clients.canned import PREFIX, VALUE, topic_names
+
+Figures = dict[str, float]
+KEYS = [b"key-%012d" % number for number in range(1000)]
+READY = "ready"
+"""A line that a process says when its clock starts, for those who plan something meanwhile."""
+FLUSH_SECONDS = 60.0
+TAKEN_AT_ONCE = 10_000
+"""Records that a client who must say how many asks for."""
+_SAMPLES = 50
+_SETTLING = 5
+"""One part in so many of the samples is left out: buffers are still being filled."""
+
+__all__ = ["KEYS", "VALUE", "Acknowledgements", "Figures", "Meter", "Task"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Told as JSON.
+
+    Attributes:
+        prefix, topics, partitions: so many topics (`topic_names`), each of so many partitions.
+        seconds: how long to work, behind the warm-up.
+        warm_up: seconds of work that does not count.
+        count: end after so many records, if that comes first.
+        rate: records a second, where the pace is given.
+        measure_memory: look at resident memory now and then.
+    """
+
+    client: str
+    way: str
+    bootstrap: str
+    prefix: str = PREFIX
+    topics: int = 1
+    partitions: int = 4
+    seconds: float = 2.0
+    warm_up: float = 0.0
+    count: int | None = None
+    rate: float = 1000.0
+    measure_memory: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return topic_names(self.topics, self.prefix)
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        return [(name, partition) for name in self.names for partition in range(self.partitions)]
+
+
+def resident() -> int:
+    """Bytes of memory that the process occupies now. Linux only."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Meter:
+    """Counts records from a first one on, until the time is over or there are enough.
+
+    A producer says when to `start`; for a consumer the clock starts with the first records behind the warm-up, as
+    connecting is not what is measured.
+    """
+
+    def __init__(self, task: Task, *, warm_up: float = 0.0, seconds: float | None = None) -> None:
+        self.over = False
+        self.records = 0
+        self._seconds = task.seconds if seconds is None else seconds
+        self._limit = task.count or math.inf
+        self._warm_up, self._begun = warm_up, math.inf
+        self._start = self._cpu = math.nan
+        self._seen = 0
+        self._samples: list[tuple[int, int]] = []
+        self._every = max(int(self._limit) // _SAMPLES, 1) if task.measure_memory and task.count else 0
+
+    def start(self) -> None:
+        self._start, self._cpu = time.perf_counter(), time.process_time()
+
+    def count(self, records: int) -> None:
+        now = time.perf_counter()
+        self._seen += records
+        if math.isnan(self._start):
+            self._begun = min(self._begun, now)
+            if now - self._begun >= self._warm_up:
+                self.start()
+        else:
+            self.records += records
+            self.over = now - self._start >= self._seconds
+            if self._every and self.records >= self._every * (len(self._samples) + 1):
+                self._samples.append((self.records, resident()))
+        self.over = self.over or self._seen >= self._limit
+
+    def figures(self) -> Figures:
+        """What it came to, now."""
+        taken, cpu = time.perf_counter() - self._start, time.process_time() - self._cpu
+        if not self.records:
+            raise RuntimeError("the time was over before there was anything to count")
+        found = {"records": self.records, "rate": self.records / taken, "cpu_us": cpu / self.records * 1e6}
+        if self._every:
+            found["memory_mb"] = resident() / 1e6
+            steady = self._samples[len(self._samples) // _SETTLING :]
+            slope = statistics.linear_regression(*zip(*steady, strict=True)).slope if len(steady) > 2 else math.nan
+            found["growth_mb"] = slope * 1e7 / 1e6
+        return found
+
+
+class Acknowledgements:
+    """Of records sent at a given pace: when they were sent, and when the client told that they are stored."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._latencies: list[float] = []
+        self._last = self._silence = 0.0
+        self._in_time = self._failed = 0
+        self._cpu = math.nan
+
+    def pace(self) -> Iterator[float]:
+        """When to send the next record, by `time.perf_counter`. The clock starts with the first."""
+        print(READY, flush=True)
+        self._start = self._last = time.perf_counter()
+        self._cpu = time.process_time()
+        self._end = self._start + self._task.seconds
+        for number in range(int(self._task.seconds * self._task.rate)):
+            yield self._start + number / self._task.rate
+
+    def of(self, sent: float, failed: bool = False) -> None:
+        """A record sent at this time is stored, or given up."""
+        now = time.perf_counter()
+        if failed:
+            self._failed += 1
+            return
+        self._latencies.append(now - sent)
+        self._silence, self._last = max(self._silence, now - self._last), now
+        self._in_time += now <= self._end
+
+    def figures(self) -> Figures:
+        cpu = time.process_time() - self._cpu
+        if len(self._latencies) < 2:
+            raise RuntimeError(f"{len(self._latencies)} receipts came, {self._failed} records failed")
+        parts = statistics.quantiles(self._latencies, n=100, method="inclusive")
+        return {
+            "records": len(self._latencies),
+            "acknowledged": self._in_time / self._task.seconds,
+            "silence": self._silence,
+            "failed": self._failed,
+            "p50_ms": parts[49] * 1e3,
+            "p99_ms": parts[98] * 1e3,
+            "max_ms": max(self._latencies) * 1e3,
+            "cpu_us": cpu / len(self._latencies) * 1e6,
+        }
+
+
+class Stopwatch:
+    """Of work with thousands of partitions: how long until it is done, and what it costs to do nothing afterwards."""
+
+    def __init__(self) -> None:
+        self._start, self._cpu = time.perf_counter(), time.process_time()
+
+    def ready(self) -> Figures:
+        return {
+            "ready_s": time.perf_counter() - self._start,
+            "ready_cpu_s": time.process_time() - self._cpu,
+            "memory_mb": resident() / 1e6,
+        }
+
+    def idle(self) -> Figures:
+        """Of a stopwatch that was started when the idleness was."""
+        return {"idle_cpu": (time.process_time() - self._cpu) / (time.perf_counter() - self._start)}
+
+
+def main(arguments: list[str]) -> None:
+    """Do the task that is the only argument, and print its figures."""
+    task = Task(**json.loads(arguments[0]))
+    module = importlib.import_module(f"tests.bench.clients.of_{task.client}")
+    way: Callable[[Task], Figures] = getattr(module, task.way)
+    print(json.dumps(way(task)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,213 @@
+"""A coordinator of groups driven by hand, and members that remember what they were told."""
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from ottla.brokerlite.machines.group import Committed, Group, Joined, Protocol, State, Synced
+from ottla.brokerlite.machines.groups import Groups, GroupSettings, Joining, Leaver, Syncing
+from ottla.brokerlite.machines.offsets import Offsets
+from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_subscription
+from ottla.errors import BrokerError
+from tests.brokerlite.machine import TODAY
+
+WAITS = -99
+"""In place of an error code: there is no answer yet."""
+DELAY = 3.0
+SESSION = 10.0
+REBALANCE = 60.0
+
+
+def subscription(*topics: str) -> bytes:
+    return build_subscription(ConsumerProtocolSubscription(topics=topics or ("t",)), 0)
+
+
+RANGE = (Protocol("range", subscription()),)
+BOTH = (Protocol("range", subscription()), Protocol("sticky", subscription()))
+
+
+class Person:
+    """Who may be a member of the group ``g``, and keeps what it was told."""
+
+    def __init__(self, club: "Club", name: str, instance_id: str | None = None, **settings: Any) -> None:
+        self.club = club
+        self.name = name
+        self.id = ""
+        self.generation = -1
+        self.instance_id = instance_id
+        self.joined: list[Joined] = []
+        self.synced: list[Synced] = []
+        self.settings: dict[str, Any] = {"requires_id": False, "skips_assignment": True, "protocols": RANGE, **settings}
+
+    def join(self, **changes: Any) -> int:
+        """Join; the error, or `WAITS`."""
+        before = len(self.joined)
+        asked = Joining(
+            group_id="g",
+            member_id=self.id,
+            instance_id=self.instance_id,
+            client_id=self.name,
+            client_host="/here",
+            session_timeout_ms=int(SESSION * 1000),
+            rebalance_timeout_ms=int(REBALANCE * 1000),
+            protocol_type="consumer",
+            reason="",
+            answer=self._take,
+            **self.settings,
+        )
+        self.club.groups.join(replace(asked, **changes), self.club.now)
+        self.club.tick()
+        return self.joined[before].error if len(self.joined) > before else WAITS
+
+    def _take(self, joined: Joined) -> None:
+        self.joined.append(joined)
+        if joined.error in (0, 79):
+            self.id, self.generation = joined.member_id, joined.generation
+
+    def sync(self, **changes: Any) -> int:
+        """Ask for the assignment, handing in everybody's; the error, or `WAITS`."""
+        before = len(self.synced)
+        members = self.joined[-1].members if self.joined else ()
+        asked = Syncing(
+            group_id="g",
+            generation=self.generation,
+            member_id=self.id,
+            instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocol="range",
+            assignments={each.member_id: f"for {each.member_id}".encode() for each in members},
+            answer=self.synced.append,
+        )
+        self.club.groups.sync(replace(asked, **changes), self.club.now)
+        self.club.tick()
+        return self.synced[before].error if len(self.synced) > before else WAITS
+
+    def heartbeat(self, generation: int | None = None) -> int:
+        generation = self.generation if generation is None else generation
+        return self.club.code(
+            lambda: self.club.groups.heartbeat("g", self.id, self.instance_id, generation, self.club.now)
+        )
+
+    def leave(self) -> int:
+        codes = list[int]()
+        leaver = Leaver(self.id, self.instance_id)
+        error = self.club.code(lambda: codes.extend(self.club.groups.leave("g", [leaver], self.club.now)))
+        return error or codes[0]
+
+    def commit(self, offset: int = 5, *, generation: int | None = None, version: int = 9) -> int:
+        generation = self.generation if generation is None else generation
+        return self.club.commit(offset, self.id, self.instance_id, generation, version=version)
+
+    @property
+    def leads(self) -> bool:
+        return self.joined[-1].leader == self.id
+
+    @property
+    def assignment(self) -> bytes:
+        return self.synced[-1].assignment
+
+
+class Club:
+    """A coordinator with one group, ``g``.
+
+    Attributes:
+        now: seconds; `tick` moves it.
+        stored: what the coordinator stored, the last thing at the end.
+        refuses: raised instead of storing.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = 100.0
+        self.stored: list[Any] = []
+        self.refuses: BrokerError | None = None
+        numbers = iter(range(1, 10**9))
+        known = GroupSettings(**{"initial_rebalance_delay": DELAY} | settings)
+        self.groups = Groups(known, {}, self._store_group, lambda: uuid.UUID(int=next(numbers)), TODAY)
+        self.offsets = Offsets(self.groups, self._store_offsets)
+
+    def _store_group(self, group: Group, gone: bool) -> None:
+        if self.refuses:
+            raise self.refuses
+        members = {member.member_id: member.assignment for member in group.members.values()}
+        self.stored.append(None if gone else (group.state, group.generation, members))
+
+    def _store_offsets(self, group: Group, offsets: Any) -> None:
+        if self.refuses:
+            raise self.refuses
+        self.stored.append(dict(offsets))
+
+    @property
+    def group(self) -> Group:
+        return self.groups.by_id["g"]
+
+    @property
+    def state(self) -> State | None:
+        group = self.groups.by_id.get("g")
+        return group.state if group else None
+
+    def tick(self, seconds: float = 0.0) -> None:
+        """Let time pass, as a driver does: from deadline to deadline."""
+        end = self.now + seconds
+        while (deadline := self.groups.timers.deadline) is not None and deadline <= end:
+            self._at(max(deadline, self.now))
+        self._at(end)
+
+    def _at(self, now: float) -> None:
+        self.now = now
+        self.groups.timestamp = TODAY + round((now - 100.0) * 1000)
+        self.groups.timers.expire(now)
+
+    def wait(self, seconds: float) -> int:
+        """As `tick`, where an error code is wanted."""
+        self.tick(seconds)
+        return 0
+
+    def code(self, call: Any) -> int:
+        """The error that ``call`` raises, or 0."""
+        try:
+            call()
+        except BrokerError as error:
+            return error.code
+        finally:
+            self.tick()
+        return 0
+
+    def commit(
+        self,
+        offset: int,
+        member_id: str = "",
+        instance_id: str | None = None,
+        generation: int = -1,
+        *,
+        version: int = 9,
+        place: tuple[str, int] = ("t", 0),
+        expires: int = -1,
+    ) -> int:
+        def call() -> None:
+            group = self.offsets.may_commit("g", member_id, instance_id, generation, version, self.now)
+            self.offsets.commit(group, {place: Committed(offset, -1, "", self.groups.timestamp, expires)})
+
+        return self.code(call)
+
+    def person(self, name: str, instance_id: str | None = None, **settings: Any) -> Person:
+        return Person(self, name, instance_id, **settings)
+
+    def pair(self, state: State = State.STABLE, *, static: bool = False, **settings: Any) -> tuple[Person, Person]:
+        """Two members, the first of whom leads, and the group in a state of which they have heard.
+
+        In a rebalance a third has come, and waits. An empty group has had them.
+        """
+        a = self.person("a", "instance-a" if static else None, **settings)
+        b = self.person("b", "instance-b" if static else None, **settings)
+        assert a.join() == b.join() == WAITS
+        self.tick(2 * DELAY)
+        assert a.leads and a.generation == b.generation == 1
+        if state is State.COMPLETING:
+            return a, b
+        assert b.sync() == WAITS and a.sync() == 0
+        if state is State.PREPARING:
+            assert self.person("c").join() == WAITS
+        elif state is State.EMPTY:
+            assert a.leave() == b.leave() == 0
+        assert self.state is state
+        return a, b

@@ -1,0 +1,380 @@
+"""`__consumer_offsets`: what comes back after a restart, and a log that does not grow for ever."""
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.brokerlite.machines import group_log
+from ottla.brokerlite.machines.core import Answer
+from ottla.brokerlite.machines.group import State
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS as NAME
+from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.codec.apis.delete_groups import DeleteGroupsRequest
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.codec.apis.heartbeat import HeartbeatRequest
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.codec.records import read_batches
+from ottla.codec.stored.internal_topics import parse_internal
+from ottla.codec.wire import NO_UUID
+from ottla.errors import InvalidRequest, InvalidTopic, KafkaStorageError, UnknownTopicOrPartition
+from tests.brokerlite.club import subscription
+from tests.brokerlite.machine import Machine, a_batch, fetching, producing
+
+RECORDED = Path(__file__).parents[1] / "wire" / "stored"
+
+
+def committing(
+    offset: int, *, group: str = "g", partition: int = 0, member: str = "", generation: int = -1, metadata: str = ""
+) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=(
+            OffsetCommitRequestTopic(
+                name="t",
+                partitions=(
+                    OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=0,
+                        committed_metadata=metadata,
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def commit(machine: Machine, offset: int, **others: Any) -> None:
+    answer = machine.ask(committing(offset, **others))
+    assert [each.error_code for each in answer.topics[0].partitions] == [0]
+
+
+def join(machine: Machine, *, group: str = "g", instance_id: str | None = "i") -> str:
+    """A member alone in its group, with an assignment; its id."""
+    machine.send(
+        JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            group_instance_id=instance_id,
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription()),),
+        )
+    )
+    (joined,) = machine.poll()
+    assert isinstance(joined, Answer)
+    member = joined.message.member_id
+    synced = machine.ask(
+        SyncGroupRequest(
+            group_id=group,
+            generation_id=joined.message.generation_id,
+            member_id=member,
+            group_instance_id=instance_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=(SyncGroupRequestAssignment(member_id=member, assignment=b"all"),),
+        )
+    )
+    assert synced.error_code == 0 and synced.assignment == b"all"
+    return str(member)
+
+
+def offsets(machine: Machine, group: str = "g") -> dict[int, int]:
+    """Partition of ``t`` -> offset."""
+    known = machine.core.groups.by_id.get(group)
+    return {partition: each.offset for (_, partition), each in known.offsets.items()} if known else {}
+
+
+def internal(machine: Machine) -> list[Any]:
+    """The records of the log."""
+    log = machine.log(NAME)
+    records, offset = list[Any](), log.start_offset
+    while data := log.read(offset, 2**20, at_least_one=True):
+        for batch in read_batches(data):
+            records += [] if batch.control else batch.records()
+            offset = batch.next_offset
+    return [parse_internal(NAME, record.key, record.value) for record in records]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["a shutdown", "a kill"])
+def test_offsets_and_members_are_there_after(machine: Machine, clean: bool) -> None:
+    member = join(machine)
+    commit(machine, 7, member=member, generation=1, metadata="half past")
+    commit(machine, 3, group="simple", partition=1)
+    before = machine.core.groups.by_id
+    machine = machine.restart(clean=clean)
+    after = machine.core.groups.by_id
+    assert list(after) == list(before) and offsets(machine) == {0: 7} and offsets(machine, "simple") == {1: 3}
+    for known, was in zip(after.values(), before.values(), strict=True):
+        for name in ("state", "generation", "protocol", "leader", "protocol_type", "offsets", "subscribed"):
+            assert getattr(known, name) == getattr(was, name), name
+    (known_member,), (was_member,) = after["g"].members.values(), before["g"].members.values()
+    for name in was_member.__slots__:
+        assert getattr(known_member, name) == getattr(was_member, name), name
+    assert after["g"].static_member("i") is known_member
+    machine.folder.abandon()
+
+
+def test_a_member_goes_on_in_its_generation_after_a_restart_or_is_out_after_a_session(machine: Machine) -> None:
+    member = join(machine)
+    machine = machine.restart(clean=False)
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member, group_instance_id="i")
+    machine.now += 9.9
+    assert machine.ask(beat).error_code == 0
+    machine.now += 9.9
+    assert machine.ask(beat).error_code == 0
+    machine.now += 10.1
+    machine.poll()
+    assert machine.core.groups.by_id["g"].state is State.EMPTY
+    machine.folder.abandon()
+
+
+def test_deleted_offsets_and_groups_stay_deleted(machine: Machine) -> None:
+    commit(machine, 1)
+    commit(machine, 2, group="other")
+    assert machine.ask(DeleteGroupsRequest(groups_names=("g",))).results[0].error_code == 0
+    machine = machine.restart(clean=False)
+    assert list(machine.core.groups.by_id) == ["other"]
+    assert (
+        machine.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t", topic_id=NO_UUID),), timeout_ms=0))
+        .responses[0]
+        .error_code
+        == 0
+    )
+    assert offsets(machine, "other") == {}
+    machine = machine.restart(clean=False)
+    assert offsets(machine, "other") == {}
+    machine.folder.abandon()
+
+
+def test_a_rebalance_under_way_is_forgotten_by_a_restart_and_the_generation_before_holds(machine: Machine) -> None:
+    member = join(machine)
+    machine.send(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            member_id=member,
+            group_instance_id="i",
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription("t", "u")),),
+        )
+    )
+    machine.poll()
+    assert machine.core.groups.by_id["g"].generation == 2
+    machine = machine.restart(clean=False)
+    group = machine.core.groups.by_id["g"]
+    assert (group.state, group.generation) == (State.STABLE, 1) and group.members[member].assignment == b"all"
+    machine.folder.abandon()
+
+
+def test_the_records_are_kafkas(machine: Machine) -> None:
+    member = join(machine)
+    commit(machine, 7, member=member, generation=1, metadata="m")
+    group, offset = internal(machine)
+    assert (group.name, group.version, group.key.group) == ("GroupMetadata", 3, "g")
+    assert (group.value.protocol_type, group.value.generation, group.value.leader) == ("consumer", 1, member)
+    (stored,) = group.value.members
+    assert (stored.group_instance_id, stored.assignment, stored.subscription) == ("i", b"all", subscription())
+    assert (stored.client_host, stored.session_timeout, stored.rebalance_timeout) == ("/", 10_000, 60_000)
+    assert (offset.name, offset.version, offset.key.topic, offset.key.partition) == ("OffsetCommit", 4, "t", 0)
+    assert (offset.value.offset, offset.value.metadata, offset.value.leader_epoch) == (7, "m", 0)
+    assert offset.value.topic_id == machine.core.topics.by_name["t"].topic_id
+
+
+def test_an_expiry_that_was_asked_for_is_kept(machine: Machine) -> None:
+    request = committing(4)
+    request.retention_time_ms = 60_000
+    machine.ask(request, 2)
+    machine = machine.restart(clean=False)
+    assert machine.core.groups.by_id["g"].offsets["t", 0].expire_timestamp > 0
+    machine.folder.abandon()
+
+
+# -- the topic
+
+
+def test_the_topic_is_there_once_it_is_needed_and_is_the_brokers_own(machine: Machine) -> None:
+    def topics() -> dict[str, bool]:
+        return {each.name: each.is_internal for each in machine.ask(MetadataRequest(topics=None)).topics}
+
+    assert topics() == {"t": False}
+    commit(machine, 1)
+    assert topics() == {"t": False, NAME: True}
+    assert machine.ask(producing(a_batch(), topic=NAME)).responses[0].partition_responses[0].error_code == (
+        InvalidTopic.code
+    )
+    deleted = machine.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name=NAME, topic_id=NO_UUID),), timeout_ms=0))
+    assert deleted.responses[0].error_code == InvalidRequest.code and NAME in topics()
+    wanted = CreatableTopic(name=NAME, num_partitions=1, replication_factor=1, assignments=(), configs=())
+    created = machine.ask(CreateTopicsRequest(topics=(wanted,), timeout_ms=0))
+    assert created.topics[0].error_code == InvalidTopic.code
+
+
+def test_who_asks_for_the_topic_by_name_makes_it_as_it_should_be(machine: Machine) -> None:
+    for allowed, code in ((False, UnknownTopicOrPartition.code), (True, 0)):
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=NAME),), allow_auto_topic_creation=allowed)
+        (answer,) = machine.ask(request).topics
+        assert answer.error_code == code
+    assert answer.is_internal and len(answer.partitions) == 1
+    assert machine.core.topics.by_name[NAME].configs["cleanup.policy"] == "compact"
+
+
+def test_who_waits_for_records_of_the_topic_is_woken_by_a_commit(machine: Machine) -> None:
+    commit(machine, 1)
+    fetch = machine.send(fetching(1, topic=NAME))
+    assert machine.poll() == []
+    machine.send(committing(2))
+    answers = {action.ticket: action for action in machine.poll()}
+    assert fetch in answers
+
+
+@pytest.mark.parametrize("folder", sorted(RECORDED.glob("__consumer_offsets-*")), ids=lambda path: path.name)
+def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Groups of KIP-848 and share groups are among it; they are left out."""
+    commit(machine, 1)
+    machine.folder.close()
+    ours = machine.folder.path / f"{NAME}-0"
+    for path in ours.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    shutil.copytree(folder, ours, dirs_exist_ok=True)
+    machine = Machine(machine.folder.path)
+    expected: dict[str, dict[tuple[str, int], int]] = {}
+    generations: dict[str, int] = {}
+    for record in internal(machine):
+        if record.name == "OffsetCommit":
+            known = expected.setdefault(record.key.group, {})
+            place = record.key.topic, record.key.partition
+            if record.value is None:
+                known.pop(place, None)
+            else:
+                known[place] = record.value.offset
+        elif record.name == "GroupMetadata":
+            generations.pop(record.key.group, None)
+            if record.value is not None:
+                generations[record.key.group] = record.value.generation
+    groups = machine.core.groups.by_id
+    assert not caplog.records and expected
+    assert {name: group.generation for name, group in groups.items() if name in generations} == generations
+    assert {name: {place: each.offset for place, each in group.offsets.items()} for name, group in groups.items()} == {
+        name: expected.get(name, {}) for name in {**generations, **{k: v for k, v in expected.items() if v}}
+    }
+    machine.folder.abandon()
+
+
+# -- writing it anew
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is written anew every few kilobytes."""
+    monkeypatch.setattr(group_log, "REWRITE_BYTES", 5000)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_log_does_not_grow_for_ever_and_says_the_same(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 3, {})
+    member = join(machine)
+    sizes, starts = list[int](), set[int]()
+    for i in range(1000):
+        commit(machine, i, partition=i % 3, group=("g", "simple")[i % 2], **_as_member(i, member))
+        sizes.append(sum(path.stat().st_size for path in machine.folder.path.glob(f"{NAME}-0/*.log")))
+        starts.add(machine.log(NAME).start_offset)
+    assert max(sizes) < 20_000 and len(starts) > 10, "20 kB where 150 would be"
+    assert len(list(machine.folder.path.glob(f"{NAME}-0/*.log"))) == 1
+    expected = offsets(machine), offsets(machine, "simple")
+    for clean in (False, True):
+        machine = machine.restart(clean=clean)
+        assert (offsets(machine), offsets(machine, "simple")) == expected
+        assert list(machine.core.groups.by_id["g"].members) == [member]
+    machine.folder.abandon()
+
+
+def _as_member(i: int, member: str) -> dict[str, Any]:
+    return {} if i % 2 else {"member": member, "generation": 1}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_log_that_is_too_long_is_written_anew_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 3, {})
+    commit(machine, 1)
+    monkeypatch.setattr(machine.core.group_log, "_limit", 10**9)
+    for i in range(100):
+        commit(machine, i)
+    assert machine.log(NAME).start_offset == 0 and machine.log(NAME).end_offset == 101
+    machine = machine.restart(clean=False)
+    assert machine.log(NAME).start_offset == 101 and machine.log(NAME).end_offset == 102
+    assert offsets(machine) == {0: 99}
+    machine.folder.abandon()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("step", range(4))
+def test_a_kill_at_any_step_of_writing_anew_leaves_a_log_that_says_the_same(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps: the segment is begun; a part is written; all is written; the old segments are not yet removed."""
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 3, {})
+    for i in range(40):
+        commit(machine, i, group=f"g{i % 7}", partition=i % 3)
+    assert machine.ask(DeleteGroupsRequest(groups_names=("g6",))).results[0].error_code == 0
+    expected = {name: offsets(machine, name) for name in machine.core.groups.by_id}
+    log = machine.core.group_log
+
+    class Killed(Exception):
+        pass
+
+    def killed(*args: Any) -> None:
+        raise Killed
+
+    written = list[Any]()
+    write = log._write
+
+    def write_some(partition: Any, pairs: Any) -> None:
+        if len(written) == step:
+            raise Killed
+        written.append(pairs)
+        write(partition, pairs)
+
+    monkeypatch.setattr(group_log, "_BATCH_BYTES", 400)
+    monkeypatch.setattr(log, "_write", write_some if step < 2 else write)
+    monkeypatch.setattr(type(machine.log(NAME)), "forget", killed if step == 2 else lambda self, offset: None)
+    with suppress(Killed):
+        log._rewrite(machine.log(NAME))
+    monkeypatch.undo()
+    machine = machine.restart(clean=False)
+    assert {name: offsets(machine, name) for name in machine.core.groups.by_id} == expected
+    machine.folder.abandon()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_disk_that_has_no_room_to_write_anew_loses_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise KafkaStorageError("no room")
+
+    commit(machine, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(machine.log(NAME)), "roll", full)
+        for i in range(200):
+            commit(machine, i)
+    assert offsets(machine) == {0: 199}
+    machine = machine.restart(clean=False)
+    assert offsets(machine) == {0: 199}
+    machine.folder.abandon()

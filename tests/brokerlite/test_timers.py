@@ -1,0 +1,87 @@
+"""Deadlines by name."""
+
+import random
+
+import pytest
+
+from ottla.brokerlite.machines.timers import Timers
+
+
+def test_what_is_due_is_called_in_the_order_of_the_deadlines() -> None:
+    timers, called = Timers(), list[tuple[str, float]]()
+    for name, deadline in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
+        timers.set(name, deadline, lambda now, name=name: called.append((name, now)))  # type: ignore[misc]
+    assert timers.deadline == 1.0
+    timers.expire(0.9)
+    assert called == []
+    timers.expire(2.0)
+    assert called == [("a", 2.0), ("b", 2.0)] and timers.deadline == 3.0
+    timers.expire(9.0)
+    assert called[-1] == ("c", 9.0) and timers.deadline is None
+
+
+def test_what_is_set_again_happens_once_at_the_last_deadline() -> None:
+    timers, called = Timers(), list[float]()
+    for deadline in (5.0, 9.0, 7.0, 2.0, 8.0):
+        timers.set("x", deadline, called.append)
+    assert timers.is_set("x")
+    timers.expire(7.9)
+    assert called == []
+    timers.expire(8.0)
+    timers.expire(100.0)
+    assert called == [8.0] and not timers.is_set("x")
+
+
+def test_what_is_cancelled_does_not_happen_and_may_be_set_anew() -> None:
+    timers, called = Timers(), list[float]()
+    timers.set("x", 1.0, called.append)
+    timers.cancel("x")
+    timers.cancel("never set")
+    assert timers.deadline is None
+    timers.set("x", 2.0, called.append)
+    timers.cancel("x")
+    timers.set("x", 3.0, called.append)
+    timers.expire(2.5)
+    assert called == []
+    timers.expire(3.0)
+    assert called == [3.0]
+
+
+def test_what_is_due_may_set_what_is_due_at_once() -> None:
+    timers, called = Timers(), list[float]()
+    timers.set("x", 1.0, lambda now: timers.set("y", now, called.append))
+    timers.expire(1.0)
+    assert called == [1.0]
+
+
+def test_a_thousand_delays_of_one_deadline_leave_one_entry() -> None:
+    timers = Timers()
+    for i in range(1000):
+        timers.set("x", 10.0 + i, lambda now: None)
+    assert len(timers._heap) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_does_what_a_plain_dictionary_would(seed: int) -> None:
+    rng = random.Random(seed)
+    timers, called = Timers(), list[tuple[str, float]]()
+    plain: dict[str, float] = {}
+    now = 0.0
+    for _ in range(500):
+        name = rng.choice("abcdef")
+        match rng.choice(("set", "set", "cancel", "pass")):
+            case "set":
+                plain[name] = now + rng.choice((0.0, 1.0, 5.0))
+                timers.set(name, plain[name], lambda now, name=name: called.append((name, now)))  # type: ignore[misc]
+            case "cancel":
+                plain.pop(name, None)
+                timers.cancel(name)
+            case _:
+                now += rng.choice((0.1, 1.0, 3.0))
+                assert timers.deadline == min(plain.values(), default=None)
+                due = sorted((name for name, deadline in plain.items() if deadline <= now), key=plain.__getitem__)
+                called.clear()
+                timers.expire(now)
+                assert sorted(name for name, _ in called) == sorted(due)
+                assert [plain[name] for name, _ in called] == [plain[name] for name in due]
+                plain = {name: deadline for name, deadline in plain.items() if name not in due}

@@ -1,0 +1,40 @@
+"""Break three nodes of Apache Kafka under load, and look whether the client keeps its promises.
+
+Prints what it does and a table of what came out, and writes a report that a browser shows. The exit code is 1 if a
+promise was broken; journals and logs of everybody then lie beside the report.
+"""
+
+import argparse
+import random
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from tests.chaos.report import page, table
+from tests.chaos.run import run
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=120.0, help="for how long faults are injected (default 120)")
+    parser.add_argument("--seed", type=int, help="what is injected, and in which order (default: by chance)")
+    parser.add_argument("--rate", type=float, default=100.0, help="records a second of each producer (default 100)")
+    parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for the report (default build/chaos)")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end all that was started
+    seed = random.randrange(10_000) if given.seed is None else given.seed
+    folder = given.folder.resolve() / f"seed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"seed {seed}, {given.seconds:g} s, in {folder}", flush=True)
+    result = run(given.seconds, seed, folder, given.rate, lambda line: print(line, flush=True))
+    report = folder / "report.html"
+    report.write_text(page(result))
+    print(f"\n{table(result)}\n\n{report.as_uri()}")
+    return int(bool(result.verdict.broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

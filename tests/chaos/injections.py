@@ -1,0 +1,152 @@
+"""What is done to the cluster and to the consumers, chosen by a seed.
+
+Rules:
+- Faults of nodes come one after the other, each after the replicas are in sync again: the topic has three of them and
+  needs two. Faults of consumers come independently of them.
+- In each round every kind of a track comes once, in an order of the seed, but the longest (a rolling restart) last. No
+  fault begins after the time is over.
+"""
+
+import contextlib
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.chaos.witness import MoveFailed, Witness
+from tests.kafka import ApacheKafka
+
+PAUSES = (5.0, 15.0)
+"""Seconds for which a node is stopped: shorter and longer than the 4 s after which it is missed."""
+DOWN = (0.5, 8.0)
+"""Seconds between the death of a node and its next start."""
+BETWEEN = (2.0, 6.0)
+BETWEEN_CONSUMERS = (8.0, 16.0)
+REPLACED = (0.5, 4.0)
+"""Seconds between the death of a consumer and the start of the next."""
+
+
+@dataclass
+class Injection:
+    """One fault; times of the monotonic clock."""
+
+    kind: str
+    target: str
+    start: float
+    end: float = 0.0
+    more: str = ""
+
+
+class Log:
+    """All injections of a run, in order of their beginnings."""
+
+    def __init__(self, begin: float, say: Callable[[str], None]) -> None:
+        self.all: list[Injection] = []
+        self._begin, self._say = begin, say
+
+    @contextlib.contextmanager
+    def note(self, kind: str, target: str) -> Iterator[Injection]:
+        injection = Injection(kind, target, time.monotonic())
+        self.all.append(injection)
+        try:
+            yield injection
+        finally:
+            injection.end = time.monotonic()
+            at, lasted = injection.start - self._begin, injection.end - injection.start
+            self._say(f"{at:6.1f} s  {kind:<16} {target:<12} {lasted:6.1f} s  {injection.more}")
+
+
+class Track(threading.Thread):
+    """Injects faults of its kinds, one after the other, until a time; an error is kept for `end`."""
+
+    def __init__(
+        self, kinds: Mapping[str, Callable[[], None]], rng: random.Random, between: tuple[float, float], until: float
+    ) -> None:
+        super().__init__(daemon=True)
+        self._kinds, self._rng, self._between, self._until = kinds, rng, between, until
+        self._failed: Exception | None = None
+        self._stop_now = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while True:
+                *round_, last = self._kinds.values()
+                self._rng.shuffle(round_)
+                for inject in (*round_, last):
+                    if self._stop_now.wait(self._rng.uniform(*self._between)) or time.monotonic() > self._until:
+                        return
+                    inject()
+        except Exception as error:  # of the harness, whatever it is: raised again by `end`
+            self._failed = error
+
+    def end(self) -> None:
+        """Wait until the last fault is mended; raises what went wrong with the injections."""
+        self.join()
+        if self._failed is not None:
+            raise self._failed
+
+    def interrupt(self) -> None:
+        """Begin no other fault."""
+        self._stop_now.set()
+
+
+class Nodes:
+    """Faults of the cluster."""
+
+    def __init__(self, kafka: ApacheKafka, witness: Witness, log: Log, rng: random.Random) -> None:
+        self._kafka, self._witness, self._log, self._rng = kafka, witness, log, rng
+        self.kinds = {
+            "kill": self.kill,
+            "pause": self.pause,
+            "move leaders": self.move_leaders,
+            "rolling restart": self.rolling_restart,
+        }
+
+    def kill(self) -> None:
+        node = self._any()
+        with self._log.note("kill", f"node {node}") as injection:
+            self._kafka.kill(node)
+            down = self._rng.uniform(*DOWN)
+            time.sleep(down)
+            self._kafka.revive(node)
+            injection.more = f"started again after {down:.1f} s"
+        self._witness.await_in_sync()
+
+    def pause(self) -> None:
+        node = self._any()
+        with self._log.note("pause", f"node {node}"):
+            self._kafka.kill(node, signal.SIGSTOP)
+            time.sleep(self._rng.uniform(*PAUSES))
+            self._kafka.kill(node, signal.SIGCONT)
+        self._witness.await_in_sync()
+
+    def move_leaders(self) -> None:
+        """Of about half of the partitions, the group's coordinator perhaps among them."""
+        seed = self._rng.randrange(2**32)
+        with self._log.note("move leaders", "cluster") as injection:
+            try:
+                moved = self._witness.move_leaders(lambda place: random.Random(f"{seed} {place}").random() < 0.5)
+                injection.more = f"{moved} partitions have another leader"
+            except MoveFailed as error:
+                injection.more = f"the tool failed: {error}"
+        self._witness.await_in_sync()
+
+    def rolling_restart(self) -> None:
+        order = list(range(len(self._kafka.nodes)))
+        self._rng.shuffle(order)
+        for node in order:
+            with self._log.note("rolling restart", f"node {node}") as injection:
+                start = time.monotonic()
+                try:
+                    self._kafka.kill(node, signal.SIGTERM)
+                except subprocess.TimeoutExpired:
+                    self._kafka.kill(node)
+                injection.more = f"ended after {time.monotonic() - start:.1f} s"
+                self._kafka.revive(node)
+            self._witness.await_in_sync()
+
+    def _any(self) -> int:
+        return self._rng.randrange(len(self._kafka.nodes))

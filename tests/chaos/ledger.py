@@ -1,0 +1,344 @@
+"""What must be true of a run, checked on what its programs wrote down and what independent clients saw; pure.
+
+no acknowledged record is lost         where the receipt says, there it is
+nothing is stored twice                each number of each key once
+the order of each key is kept          its numbers ascend in the log
+every send has ended                   by its deadline, with a receipt or an error
+the group has read every record        and each time as it is stored
+a member skips and repeats nothing     between getting a partition and giving it up
+a repeat has a reason                  whoever read it first was killed, lost the partition, or could not commit
+commits never go backwards             neither in the coordinator's log nor in what it answered
+nobody falls silent                    records that are there are read within `Bounds.silence`
+no client has died
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.chaos.journal import Event, checksum
+
+SHOWN = 3
+"""Examples of a broken promise."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """In seconds."""
+
+    delivery: float
+    silence: float
+
+
+@dataclass
+class Evidence:
+    """All that is known of a run; times of one monotonic clock.
+
+    Attributes:
+        journals: name of a program -> its events.
+        killed: name of a program -> when it was killed on purpose.
+        died: name of a program -> how, if it ended badly by itself.
+        log: partition -> its records (offset, key, value).
+        commits: partition -> offsets in the order in which they were committed.
+        answers: time, and what the coordinator said is committed.
+    """
+
+    journals: Mapping[str, list[Event]]
+    killed: dict[str, float]
+    died: dict[str, str]
+    log: Mapping[int, list[tuple[int, bytes, bytes]]]
+    commits: Mapping[int, list[int]]
+    answers: list[tuple[float, dict[int, int]]]
+
+
+@dataclass
+class Send:
+    key: str
+    number: int
+    time: float
+    how: str
+    partition: int = -1
+    offset: int = -1
+    latency: float = -1.0
+    """Until its receipt or its error; -1: neither."""
+    error: str = ""
+
+
+@dataclass
+class Read:
+    """A batch that a consumer got."""
+
+    time: float
+    who: str
+    partition: int
+    first: int
+    next: int
+    checksum: int
+    tenure: "Tenure"
+
+
+@dataclass
+class Tenure:
+    """A partition in the hands of a consumer; ``end`` is how it ended: revoked, lost, killed, closed."""
+
+    who: str
+    partition: int
+    start: float
+    position: int
+    end: str = ""
+    ended: float = float("inf")
+    refused: bool = False
+    """Whether a commit failed while it ended, or was given up."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    seconds: float
+    time: float
+    """When it ended."""
+    who: str
+    partition: int
+
+
+@dataclass
+class Verdict:
+    broken: list[str] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    tenures: list[Tenure] = field(default_factory=list)
+    repeats: dict[str, int] = field(default_factory=dict)
+    """Reason -> records read again."""
+    silences: dict[str, Silence] = field(default_factory=dict)
+    """Consumer -> its longest."""
+    stale_answers: int = 0
+
+    def add(self, what: str, examples: list[str]) -> None:
+        if examples:
+            more = f" and {len(examples) - SHOWN} more" if len(examples) > SHOWN else ""
+            self.broken.append(f"{what}: {'; '.join(examples[:SHOWN])}{more}")
+
+
+def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
+    verdict = Verdict()
+    for name, events in evidence.journals.items():
+        verdict.sends += _sends(events)
+        reads, tenures = _reads(name, events, evidence.killed.get(name))
+        verdict.reads += reads
+        verdict.tenures += tenures
+    verdict.reads.sort(key=lambda each: each.time)
+    verdict.add("a client died", [f"{name}: {how}" for name, how in evidence.died.items()])
+    _judge_log(verdict, evidence, bounds)
+    _judge_reading(verdict, evidence)
+    _judge_tenures(verdict)
+    _judge_repeats(verdict)
+    _judge_commits(verdict, evidence)
+    _judge_silence(verdict, bounds)
+    return verdict
+
+
+# -- what the journals say -------------------------------------------------------------------------------------------
+
+
+def _sends(events: Iterable[Event]) -> list[Send]:
+    sends: dict[tuple[str, int], Send] = {}
+    for kind, time, *what in events:
+        if kind == "sent":
+            key, number, how = what
+            sends[key, number] = Send(key, number, time, how)
+        elif kind == "acked":
+            key, number, partition, offset, latency = what
+            send = sends[key, number]
+            send.partition, send.offset, send.latency = partition, offset, latency
+        elif kind == "failed":
+            key, number, error, latency = what
+            sends[key, number].error, sends[key, number].latency = error, latency
+    return list(sends.values())
+
+
+def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[list[Read], list[Tenure]]:
+    """The batches of a consumer, and the times for which it had its partitions."""
+    reads: list[Read] = []
+    tenures: list[Tenure] = []
+    held: dict[int, Tenure] = {}
+    leaving: list[Tenure] = []
+    """Those that were given up last: a commit that fails now may be theirs."""
+    for kind, time, *what in events:
+        if kind == "assigned":
+            for partition, position in what[0].items():
+                held[int(partition)] = tenure = Tenure(who, int(partition), time, position)
+                tenures.append(tenure)
+        elif kind in ("revoked", "lost"):
+            leaving = [held.pop(partition) for partition in what[0] if partition in held]
+            for tenure in leaving:
+                tenure.end, tenure.ended = kind, time
+        elif kind == "batch":
+            partition, first, next_, _, read = what
+            leaving = []
+            if partition not in held:  # it was read before the listener was told: a broken promise, found by its end
+                held[partition] = Tenure(who, partition, time, first, end="never assigned")
+                tenures.append(held[partition])
+            reads.append(Read(time, who, partition, first, next_, read, held[partition]))
+        elif kind == "refused" or (kind == "log" and ("commit" in what[1] or "given up" in what[1])):
+            for tenure in [*leaving, *held.values()]:
+                tenure.refused = True
+    for tenure in held.values():
+        if not tenure.end:
+            tenure.end, tenure.ended = ("killed", killed) if killed is not None else ("closed", float("inf"))
+    return reads, tenures
+
+
+# -- the promises ----------------------------------------------------------------------------------------------------
+
+
+def _judge_log(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None:
+    stored: dict[tuple[str, int], tuple[int, int]] = {}
+    twice: list[str] = []
+    order: list[str] = []
+    last: dict[str, tuple[int, int]] = {}
+    """Key -> number and partition of its last record."""
+    for partition, records in evidence.log.items():
+        for offset, raw_key, value in records:
+            key, number = raw_key.decode(), int(value.split(b" ", 1)[0])
+            if (key, number) in stored:
+                before = stored[key, number]
+                twice.append(f"{key} #{number} at {before[0]}/{before[1]} and {partition}/{offset}")
+                continue
+            stored[key, number] = partition, offset
+            before = last.get(key, (-1, partition))
+            if number < before[0]:
+                order.append(f"{key} #{number} behind #{before[0]} at {partition}/{offset}")
+            if partition != before[1]:
+                order.append(f"{key} in partitions {before[1]} and {partition}")
+            last[key] = number, partition
+    verdict.add("stored twice", twice)
+    verdict.add("out of order", order)
+    acked = [each for each in verdict.sends if each.offset >= 0]
+    lost = [each for each in acked if stored.get((each.key, each.number)) != (each.partition, each.offset)]
+    verdict.add(
+        "acknowledged and lost",
+        [f"{s.key} #{s.number}, acknowledged at {s.partition}/{s.offset}, is {_at(stored, s)}" for s in lost],
+    )
+    open_ = [each for each in verdict.sends if each.latency < 0]
+    verdict.add("a send without an end", [f"{each.key} #{each.number} ({each.how})" for each in open_])
+    late = [each for each in verdict.sends if each.latency > bounds.delivery]
+    verdict.add("a send after its deadline", [f"{s.key} #{s.number}, {s.latency:.1f} s: {s.error}" for s in late])
+
+
+def _at(stored: Mapping[tuple[str, int], tuple[int, int]], send: Send) -> str:
+    found = stored.get((send.key, send.number))
+    return f"at {found[0]}/{found[1]}" if found else "nowhere"
+
+
+def _judge_reading(verdict: Verdict, evidence: Evidence) -> None:
+    """Every record was read, and as it is stored."""
+    wrong, missing = [], []
+    offsets = {partition: [each[0] for each in records] for partition, records in evidence.log.items()}
+    covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for read in verdict.reads:
+        records = evidence.log[read.partition]
+        low, high = (bisect_left(offsets[read.partition], each) for each in (read.first, read.next))
+        if checksum(records[low:high]) != read.checksum:
+            wrong.append(f"{read.partition}/{read.first}..{read.next - 1} by {read.who}")
+        covered[read.partition].append((read.first, read.next))
+    for partition, records in evidence.log.items():
+        at = 0
+        for first, next_ in [*sorted(covered[partition]), (len(records), len(records))]:
+            if first > at:
+                missing.append(f"{partition}/{at}..{first - 1}")
+            at = max(at, next_)
+    verdict.add("read otherwise than it is stored", wrong)
+    verdict.add("never read by the group", missing)
+
+
+def _judge_tenures(verdict: Verdict) -> None:
+    """While a member has a partition, it gets its records once and without gaps."""
+    at: dict[int, int] = {}
+    wrong = []
+    for read in verdict.reads:
+        tenure = read.tenure
+        expected = at.get(id(tenure), tenure.position)
+        if read.first != expected:
+            wrong.append(f"{read.who} got {read.partition}/{read.first}, expected {expected}")
+        if tenure.end == "never assigned":
+            wrong.append(f"{read.who} got {read.partition}/{read.first}, and was never told that it has the partition")
+        at[id(tenure)] = read.next
+    verdict.add("skipped or repeated by one member", wrong)
+
+
+def _judge_repeats(verdict: Verdict) -> None:
+    """Who reads records again must have a reason, namely how the tenure ended in which they were read first."""
+    repeats: dict[str, int] = defaultdict(int)
+    unexplained: list[str] = []
+    pieces: dict[int, list[Read]] = defaultdict(list)
+    """Partition -> its reads, the latest last; only those that a later one may repeat."""
+    for read in verdict.reads:
+        before = pieces[read.partition]
+        while before and before[-1].first >= read.first and before[-1].tenure is not read.tenure:
+            repeats[_reason(before[-1])] += before[-1].next - before[-1].first
+            unexplained += _unexplained(read, before.pop())
+        if before and before[-1].next > read.first and before[-1].tenure is not read.tenure:
+            repeats[_reason(before[-1])] += before[-1].next - read.first
+            unexplained += _unexplained(read, before[-1])
+        before.append(read)
+    verdict.repeats = dict(repeats)
+    verdict.add("read again without a reason", unexplained)
+
+
+def _reason(first: Read) -> str:
+    tenure = first.tenure
+    return f"{tenure.end}, commit refused" if tenure.end in ("revoked", "closed") and tenure.refused else tenure.end
+
+
+def _unexplained(again: Read, first: Read) -> Iterator[str]:
+    if _reason(first) in ("revoked", "closed"):
+        yield (
+            f"{again.partition}/{again.first} by {again.who}, after {first.who} had read "
+            f"{first.first}..{first.next - 1} and the partition was {first.tenure.end} in peace"
+        )
+
+
+def _judge_commits(verdict: Verdict, evidence: Evidence) -> None:
+    back = []
+    for partition, offsets in evidence.commits.items():
+        for before, after in pairwise(offsets):
+            if after < before:
+                back.append(f"partition {partition} from {before} to {after}")
+    verdict.add("a commit went backwards", back)
+    highest: dict[int, int] = {}
+    lower_since: dict[int, int] = {}
+    stayed = []
+    for _, answer in evidence.answers:
+        for partition, offset in answer.items():
+            if offset >= highest.get(partition, 0):
+                highest[partition], lower_since[partition] = offset, 0
+                continue
+            verdict.stale_answers += 1
+            lower_since[partition] += 1
+            if lower_since[partition] == 3:
+                stayed.append(f"partition {partition} from {highest[partition]} to {offset}")
+    verdict.add("the coordinator answers with lower offsets, and goes on so", stayed)
+
+
+def _judge_silence(verdict: Verdict, bounds: Bounds) -> None:
+    """How long a record that was there, and was next in its partition, waited to be read by anybody."""
+    there = {(each.partition, each.offset): each.time + each.latency for each in verdict.sends if each.offset >= 0}
+    at: dict[int, int] = defaultdict(int)
+    before: dict[int, float] = {}
+    for read in verdict.reads:
+        partition = read.partition
+        if read.next <= at[partition]:
+            continue
+        since = there.get((partition, max(read.first, at[partition])))
+        if since is not None:
+            seconds = read.time - max(since, before.get(partition, 0.0))
+            known = verdict.silences.get(read.who)
+            if known is None or seconds > known.seconds:
+                verdict.silences[read.who] = Silence(seconds, read.time, read.who, partition)
+        at[partition], before[partition] = read.next, read.time
+    verdict.add(
+        "a partition was silent for too long",
+        [f"{s.partition}, {s.seconds:.1f} s, then read by {s.who}" for s in verdict.silences.values()
+         if s.seconds > bounds.silence],
+    )  # fmt: skip

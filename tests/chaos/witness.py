@@ -1,0 +1,226 @@
+"""What other clients see of the cluster: confluent-kafka and kafka-python, nothing of ours.
+
+The committed offsets are known twice: from what the coordinator answered during the run, and from its own log,
+`__consumer_offsets`, in which every commit is a record. The log decides: a coordinator that was stopped and goes on
+may answer from its memory until it hears that another has taken over.
+"""
+
+import contextlib
+import struct
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses what Python has deprecated
+    from kafka import KafkaAdminClient
+    from kafka import TopicPartition as KafkaPythonPartition
+    from kafka.errors import KafkaError
+
+OFFSETS_TOPIC = "__consumer_offsets"
+PREFERRED = 0
+PATIENCE = 120.0
+"""Seconds within which a cluster whose nodes all run must have mended itself."""
+
+
+class MoveFailed(Exception):
+    """Leaders could not be moved; nothing that we test is to blame."""
+
+
+class Witness:
+    """Looks at one topic and one group."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, group: str) -> None:
+        self._bootstrap, self._topic, self._partitions, self._group = bootstrap, topic, partitions, group
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        # It never joins; AdminClient.list_consumer_group_offsets breaks the process (librdkafka 2.16) when the
+        # coordinator goes while it is asked.
+        self._group_reader = self._reader(group)
+
+    def create_topic(self) -> None:
+        config = {"min.insync.replicas": "2"}
+        topic = NewTopic(self._topic, num_partitions=self._partitions, replication_factor=3, config=config)
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._admin.create_topics([topic])[self._topic].result(30)
+                return
+            except KafkaException:  # the controller is not ready yet
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1)
+
+    def replicas(self) -> dict[tuple[str, int], tuple[int, list[int], list[int]]]:
+        """Partition -> its leader, its replicas (the preferred first), and those in sync; of the group's topic too."""
+        topics = self._admin.list_topics(timeout=10).topics
+        return {
+            (name, number): (each.leader, list(each.replicas), list(each.isrs))
+            for name in (self._topic, OFFSETS_TOPIC)
+            if name in topics
+            for number, each in topics[name].partitions.items()
+        }
+
+    def await_in_sync(self) -> None:
+        """Wait until every replica follows its leader."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(KafkaException):
+                if all(leader >= 0 and len(isr) == len(all_) for leader, all_, isr in self.replicas().values()):
+                    return
+            if time.monotonic() > until:
+                raise TimeoutError(f"not all replicas are in sync after {PATIENCE:g} s: {self.replicas()}")
+            time.sleep(0.5)
+
+    def move_leaders(self, which: Callable[[tuple[str, int]], bool]) -> int:
+        """Make the next replica of the chosen partitions the preferred one, and elect it; how many have moved.
+
+        Raises:
+            MoveFailed: the other client could not.
+        """
+        try:
+            return self._move_leaders(which)
+        except (KafkaError, KafkaException) as error:
+            raise MoveFailed(str(error)) from error
+
+    def _move_leaders(self, which: Callable[[tuple[str, int]], bool]) -> int:
+        before = self.replicas()
+        turned = {place: [*all_[1:], all_[0]] for place, (_, all_, _) in before.items() if which(place)}
+        admin = KafkaAdminClient(bootstrap_servers=self._bootstrap.split(","), request_timeout_ms=20_000)
+        try:
+            admin.alter_partition_reassignments(
+                {KafkaPythonPartition(*place): replicas for place, replicas in turned.items()}, timeout_ms=20_000
+            )
+            topics = {name: [number for other, number in turned if other == name] for name, _ in turned}
+            admin.elect_leaders(PREFERRED, topics, timeout_ms=20_000, raise_errors=False)
+        finally:
+            admin.close()
+        time.sleep(0.5)
+        after = self.replicas()
+        return sum(after[place][0] != before[place][0] for place in turned if place in after)
+
+    # -- committed offsets -------------------------------------------------------------------------------------------
+
+    def committed(self) -> dict[int, int]:
+        """Partition -> committed offset, as the coordinator says; raises KafkaException."""
+        places = [TopicPartition(self._topic, each) for each in range(self._partitions)]
+        found = self._group_reader.committed(places, timeout=5)
+        return {each.partition: each.offset for each in found if each.offset >= 0 and each.error is None}
+
+    def commits(self) -> dict[int, list[int]]:
+        """Partition -> every offset that was ever committed, in the order of the coordinator's log."""
+        commits: dict[int, list[int]] = {}
+        partitions = [number for name, number in self.replicas() if name == OFFSETS_TOPIC]
+        for message in self._messages(OFFSETS_TOPIC, partitions):
+            key, value = message.key(), message.value()
+            place = _place(key if isinstance(key, bytes) else b"")
+            if place is not None and place[:2] == (self._group, self._topic) and isinstance(value, bytes):
+                commits.setdefault(place[2], []).append(struct.unpack_from(">hq", value)[1])
+        return commits
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def ends(self) -> dict[int, int]:
+        """Partition -> its end; raises KafkaException."""
+        consumer = self._reader()
+        try:
+            return {
+                each: consumer.get_watermark_offsets(TopicPartition(self._topic, each), timeout=10)[1]
+                for each in range(self._partitions)
+            }
+        finally:
+            consumer.close()
+
+    def log(self) -> dict[int, list[tuple[int, bytes, bytes]]]:
+        """Partition -> all its records (offset, key, value)."""
+        log: dict[int, list[tuple[int, bytes, bytes]]] = {each: [] for each in range(self._partitions)}
+        for message in self._messages(self._topic, range(self._partitions)):
+            offset, key, value, partition = message.offset(), message.key(), message.value(), message.partition()
+            assert isinstance(key, bytes) and isinstance(value, bytes) and offset is not None and partition is not None
+            log[partition].append((offset, key, value))
+        return log
+
+    def _reader(self, group: str = "witness") -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.partition.eof": False,
+                "isolation.level": "read_uncommitted",
+                "log_level": 0,
+            }
+        )
+
+    def _messages(self, topic: str, partitions: Iterable[int]) -> Iterable[Message]:
+        """All records of partitions up to where they end now."""
+        consumer = self._reader()
+        try:
+            ends: dict[int, int] = {}
+            for each in partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30)
+                if high > low:
+                    ends[each] = high
+            consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in ends])
+            silent_since = time.monotonic()
+            while ends:
+                for message in consumer.consume(10_000, timeout=0.5):
+                    if message.error():
+                        continue
+                    silent_since = time.monotonic()
+                    yield message
+                # The last records of a log may have been compacted, so the position counts.
+                for at in consumer.position([TopicPartition(topic, each) for each in ends]):
+                    if at.offset >= ends[at.partition]:
+                        del ends[at.partition]
+                if time.monotonic() > silent_since + PATIENCE:
+                    raise TimeoutError(f"{topic} could not be read to its end: {ends}")
+        finally:
+            consumer.close()
+
+
+def _place(key: bytes) -> tuple[str, str, int] | None:
+    """Group, topic and partition of a commit in `__consumer_offsets`; other records there have other keys."""
+    if len(key) < 2 or struct.unpack_from(">h", key)[0] > 1:
+        return None
+    at, texts = 2, []
+    for _ in range(2):
+        (length,) = struct.unpack_from(">h", key, at)
+        texts.append(key[at + 2 : at + 2 + length].decode())
+        at += 2 + length
+    return texts[0], texts[1], struct.unpack_from(">i", key, at)[0]
+
+
+class Watch:
+    """Asks each second, in a thread, how far the group has committed, and notes what it hears."""
+
+    def __init__(self, witness: Witness) -> None:
+        self._witness = witness
+        self.seen: list[tuple[float, dict[int, int]]] = []
+        """Time of the question, answer."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(1.0):
+            asked = time.monotonic()
+            with contextlib.suppress(KafkaException, TimeoutError):  # the coordinator is being killed, or moves
+                self.seen.append((asked, self._witness.committed()))

@@ -1,0 +1,79 @@
+"""perf: what it counts, and that it counts all of it and nothing else."""
+
+import json
+import random
+
+import pytest
+
+from ottla.cli.perf import Latencies, as_text
+from ottla.testing import Broker
+from tests.cli.test_commands import ottla
+
+
+def test_percentiles_are_right_to_a_hundredth_and_the_largest_exact() -> None:
+    rng = random.Random(1)
+    seconds = sorted(rng.lognormvariate(-5, 1) for _ in range(10_000))
+    latencies = Latencies()
+    for each in rng.sample(seconds, len(seconds)):
+        latencies.add(each)
+    for share in (0.5, 0.9, 0.99, 0.999):
+        exact = seconds[round(share * len(seconds)) - 1]
+        assert latencies.percentile(share) == pytest.approx(exact, rel=0.011)
+    assert latencies.percentile(1.0) <= latencies.largest == seconds[-1]
+    assert latencies.summary()["measured"] == 10_000
+
+
+def test_nothing_is_told_of_what_was_not_measured() -> None:
+    assert Latencies().summary() == {} and Latencies().percentile(0.5) == 0.0
+    figures = {"event": "result", "records": 0, "seconds": 1.0, "records_per_second": 0.0, "megabytes_per_second": 0.0}
+    assert as_text(figures) == "result: 0 records in 1.0 s, 0 a second, 0.0 MB/s"
+
+
+@pytest.mark.slow
+def test_what_is_produced_is_counted_and_consumed_again(ottla_broker: Broker) -> None:
+    for topic in ("t", "u"):
+        ottla_broker.create_topic(topic, partitions=2)
+    options = ("--count", "3000", "--size", "50", "--keys", "7", "--sample", "1", "--compression", "zstd")
+    code, out, err = ottla(ottla_broker, "perf", "produce", "t", "u", *options, "--json")
+    produced = json.loads(out.splitlines()[-1])
+    assert (code, err, produced["event"], produced["records"], produced["warm_up_records"]) == (
+        0,
+        "",
+        "result",
+        3000,
+        0,
+    )
+    latency = produced["latency"]
+    assert latency["measured"] == 3000
+    assert 0 < latency["p50_ms"] <= latency["p90_ms"] <= latency["p99_ms"] <= latency["p99.9_ms"] <= latency["max_ms"]
+    code, out, _ = ottla(ottla_broker, "perf", "consume", "t", "u", "--json")
+    # One record to each topic comes before the clock starts.
+    assert (code, json.loads(out.splitlines()[-1])["records"]) == (0, 3002)
+    code, out, _ = ottla(ottla_broker, "perf", "consume", "t", "--group", "g", "--count", "1000")
+    assert (code, out.startswith("result: 1,")) == (0, True), out
+    committed = json.loads(ottla(ottla_broker, "offsets", "--group", "g", "--json")[1])
+    assert sum(each["offset"] for each in committed) >= 1000
+
+
+@pytest.mark.slow
+def test_a_rate_is_kept_and_a_warm_up_is_left_out(ottla_broker: Broker) -> None:
+    options = ("--rate", "200", "--duration", "2.5", "--warm-up", "1", "--linger", "0", "--json")
+    code, out, _ = ottla(ottla_broker, "perf", "produce", "t", *options)
+    result = json.loads(out.splitlines()[-1])
+    assert (code, result["rate_asked_for"]) == (0, 200)
+    assert 480 <= result["records"] + result["warm_up_records"] <= 501
+    assert result["warm_up_records"] > 0 and result["latency"]["measured"] <= result["records"] < 480
+
+
+@pytest.mark.slow
+def test_a_record_that_is_refused_ends_the_run_with_the_reason(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", configs={"max.message.bytes": "1000"})
+    code, out, err = ottla(ottla_broker, "perf", "produce", "t", "--size", "5000", "--count", "100")
+    assert (code, out, err.splitlines()[-1].startswith("ottla: MESSAGE_TOO_LARGE")) == (1, "", True), err
+
+
+@pytest.mark.slow
+def test_a_run_that_would_never_end_is_refused(ottla_broker: Broker) -> None:
+    assert ottla(ottla_broker, "perf", "consume", "t", "--from", "end")[0] == 2
+    assert ottla(ottla_broker, "perf", "consume", "t", "--group", "g")[0] == 2
+    assert ottla(ottla_broker, "perf", "consume", "nowhere")[0] == 1

@@ -1,0 +1,371 @@
+"""Writes docs/reference from signatures and docstrings: `make reference`.
+
+Rules:
+- Nothing stands in the pages that does not stand in the source; what reads badly there is mended in the docstring.
+- Sources are parsed and not run, so the pages are the same whichever engine or extra is installed. Only the tables of
+  error codes and of Kafka's names are asked for.
+- What begins with "Source:" or "Rule:" is for who changes the code, and is left out.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.errors import BrokerError
+from ottla.sdk import kafka_config
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reference"
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+SPOKEN = {"__anext__": "async for batch in consumer"}
+"""Methods without a name of their own, and how they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Names of one file; without any its module's docstring."""
+
+    file: str
+    names: tuple[str, ...] = ()
+    brief: bool = False
+    """Leave methods out: a protocol tells of them, ours or somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    title: str
+    parts: tuple[Part, ...]
+    table: str = ""
+    """What comes behind the parts."""
+
+
+class Undocumented(Exception):
+    """A public name has no docstring."""
+
+
+# -- docstrings -------------------------------------------------------------------------------------------------------
+
+_SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Rules|Quirks):$")
+_NAME = r"(?:``)?[\w…*.]+(?:``)?"
+_ITEM = re.compile(rf" {{4}}({_NAME}(?:, {_NAME})*): (.*)")
+
+
+def prose(docstring: str) -> str:
+    """A docstring as Markdown."""
+    out: list[str] = []
+    within = False
+    for line in inspect.cleandoc(docstring).splitlines():
+        if line.startswith(("Source:", "Rule:")):
+            break
+        if section := _SECTION.match(line):
+            within = section[1] in ("Args", "Attributes", "Raises", "Returns")
+            out += ["", f"**{section[1]}**", ""]
+        elif within and (item := _ITEM.match(line)):
+            out.append(f"- {', '.join(map(_code, item[1].split(', ')))}: {item[2]}")
+        elif within and line.startswith("    "):
+            out.append(re.sub("^    ( {4})?", lambda indent: "  " if indent[1] else "", line))
+        else:
+            within = within and not line
+            out.append(line)
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip()
+    return _fenced(re.sub(r"``(.+?)``", r"`\1`", text))
+
+
+def _code(name: str) -> str:
+    return name if name == "…" else f"`{name.strip('`')}`"
+
+
+def _fenced(text: str) -> str:
+    """Indented blocks, which only Markdown's readers recognise, between fences."""
+
+    def fence(found: re.Match[str]) -> str:
+        block = inspect.cleandoc("\n" + found[0])
+        language = "" if "──" in block else "python"
+        return f"```{language}\n{block}\n```\n"
+
+    return re.sub(r"(?:(?<=\n\n)|\A) {4}.*(?:\n(?: {4}.*)?)*", lambda found: fence(found) + "\n", text).strip()
+
+
+# -- definitions ------------------------------------------------------------------------------------------------------
+
+
+def signature(source: list[str], node: Definition | ast.ClassDef) -> str:
+    """As it is written, without ``self``."""
+    first = node.body[0]
+    text = "\n".join(source[node.lineno - 1 : first.lineno - 1])
+    if first.lineno == node.lineno or not text.rstrip().endswith(":"):
+        text += "\n" + source[first.lineno - 1][: first.col_offset]
+    text = inspect.cleandoc("\n" + text).rstrip().removesuffix(":")
+    of_class = any(isinstance(each, ast.Name) and each.id == "classmethod" for each in node.decorator_list)
+    text = re.sub(rf"(\(\s*){'cls' if of_class else 'self'}(?:,\n\s+|, )?", r"\1", text, count=1)
+    return re.sub(r'"([A-Z][^"]*)"', r"\1", text)  # a type that is written as a string
+
+
+def described(name: str, node: Definition | ast.ClassDef | ast.Module) -> str:
+    text = ast.get_docstring(node, clean=False)
+    if not text:
+        raise Undocumented(name)
+    return prose(text)
+
+
+def fields(node: ast.ClassDef) -> str:
+    """What a dataclass, a named tuple or a protocol declares."""
+    lines = []
+    for each in node.body:
+        if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name):
+            continue
+        name, kind = each.target.id, ast.unparse(each.annotation)
+        if not name.startswith("_") and "ClassVar" not in kind:
+            declared = isinstance(each.value, ast.Call)  # how it is on the wire
+            lines.append(
+                f"{name}: {kind}" + ("" if each.value is None or declared else f" = {ast.unparse(each.value)}")
+            )
+    return "\n".join(lines)
+
+
+def is_property(node: Definition) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
+
+
+def is_overload(node: Definition) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
+
+
+def method(of: str, source: list[str], node: Definition) -> str:
+    name = f"{of}.{node.name}" if of else node.name
+    title = SPOKEN.get(node.name, name)
+    if is_property(node):
+        returned = ast.unparse(node.returns) if node.returns else "object"
+        block = f"{node.name}: {returned}"
+    else:
+        block = signature(source, node)
+    text = described(name, node)
+    if node.name in SPOKEN:
+        return f"### {title}\n\n{text}\n"
+    return f"{'###' if of else '##'} {title}\n\n```python\n{block}\n```\n\n{text}\n"
+
+
+def klass(source: list[str], node: ast.ClassDef, *, brief: bool) -> Iterator[str]:
+    yield f"## {node.name}\n"
+    declared = fields(node)
+    if declared:
+        yield f"```python\n{declared}\n```\n"
+    yield described(node.name, node) + "\n"
+    for each in node.body:
+        if not isinstance(each, Definition) or brief or is_overload(each):
+            continue
+        if not each.name.startswith("_") or each.name in SPOKEN:
+            yield method(node.name, source, each)
+
+
+def alias(name: str, source: list[str], module: ast.Module) -> str:
+    """A name that is assigned, and the string behind it."""
+    for node, behind in zip(module.body, [*module.body[1:], ast.Pass()], strict=True):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and target.id == name:
+            if not isinstance(behind, ast.Expr) or not isinstance(behind.value, ast.Constant):
+                raise Undocumented(name)
+            code = "\n".join(source[node.lineno - 1 : node.end_lineno])
+            return f"## {name}\n\n```python\n{code}\n```\n\n{prose(str(behind.value.value))}\n"
+    raise LookupError(f"there is no {name}")
+
+
+def rendered(part: Part) -> Iterator[str]:
+    text = (ROOT / part.file).read_text()
+    source, module = text.splitlines(), ast.parse(text)
+    if not part.names:
+        yield described(part.file, module) + "\n"
+    found = {each.name: each for each in module.body if isinstance(each, Definition | ast.ClassDef)}
+    for name in part.names:
+        match found.get(name):
+            case ast.ClassDef() as node:
+                yield from klass(source, node, brief=part.brief)
+            case None:
+                yield alias(name, source, module)
+            case node:
+                yield method("", source, node)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def error_codes() -> str:
+    rows = [
+        f"| {each.code} | `{each.__name__}` | {'yes' if each.retriable else ''} "
+        f"| {_cell(each.__doc__)} {_cell(each.advice)} |"
+        for each in sorted(_leaves(BrokerError), key=lambda each: each.code)
+    ]
+    about = "Each is a class of `ottla.errors`, a `BrokerError`. What is retriable the client repeats by itself."
+    columns = ["| code | class | retriable | what it means, and what to do |", "|---|---|---|---|"]
+    return "\n".join(["## Answers of brokers", "", about, "", *columns, *rows, ""])
+
+
+def _leaves(kind: type[BrokerError]) -> Iterator[type[BrokerError]]:
+    for each in kind.__subclasses__():
+        if "code" in vars(each):
+            yield each
+        yield from _leaves(each)
+
+
+def _cell(text: str | None) -> str:
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join((text or "").split())).replace("|", "\\|")
+
+
+def kafka_names() -> str:
+    parts = {"client": "connect", "producer": "client.producer", "consumer": "client.consumer"}
+    rows = []
+    for name, meaning in sorted(kafka_config.MEANINGS.items()):
+        match meaning:
+            case kafka_config.To(part=part, option=option):
+                here = {"enable_auto_commit": "auto_commit", "gzip": "compression_level"}.get(option, option)
+                here = "compression_level" if here in ("lz4", "zstd") else here
+                here = "start=…, reset" if here == "start" else here
+                what = f"`{parts[part]}({here}=…)`"
+            case kafka_config.Only(values=values, why=why):
+                what = f"only {' or '.join(f'`{each}`' for each in values)}: {_cell(why)}"
+            case kafka_config.No(why=why):
+                what = f"means nothing: {_cell(why)}"
+        rows.append(f"| `{name}` | {what} |")
+    same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_config.SAME.items())]
+    head = "## Every name\n\nNames of `ssl.` and `sasl.` are refused: TLS and SASL are not there yet.\n"
+    return "\n".join([head, "| Kafka's name | here |", "|---|---|", *rows, *same, ""])
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+PAGES: dict[str, Page] = {
+    "client": Page(
+        "The client",
+        (
+            Part("sdk/client.py"),
+            Part("sdk/client.py", ("connect", "Client")),
+            Part("sdk/places.py", ("Where",)),
+        ),
+    ),
+    "producer": Page(
+        "Producers",
+        (
+            Part("sdk/producer.py"),
+            Part("sdk/producer.py", ("Producer",)),
+            Part("sdk/machines/accumulator.py", ("Receipt",)),
+            Part("sdk/producer.py", ("ProducerInterceptor", "ProducerRecord", "Timestamp")),
+        ),
+    ),
+    "consumer": Page(
+        "Consumers",
+        (
+            Part("sdk/consumer.py"),
+            Part("sdk/consumer.py", ("Consumer", "Batch")),
+            Part("codec/_loops.py", ("Record",)),
+            Part("sdk/consumer.py", ("RebalanceListener", "ConsumerInterceptor")),
+        ),
+    ),
+    "admin": Page(
+        "What administration returns",
+        (
+            Part("sdk/admin.py"),
+            Part("sdk/admin.py", ("TopicDescription", "PartitionDescription", "ListedOffset", "CommittedOffset")),
+            Part("sdk/admin.py", ("GroupListing", "GroupDescription", "GroupMember", "GroupLag", "PartitionLag")),
+            Part("sdk/admin.py", ("ResetPlan", "PlannedOffset", "offsets_from_csv")),
+            Part("sdk/machines/actions.py", ("Node",)),
+            Part("sdk/machines/positions.py", ("Fetched",)),
+        ),
+    ),
+    "errors": Page(
+        "Errors",
+        (
+            Part("src/ottla/errors.py"),
+            Part("src/ottla/errors.py", ("OttlaError", "LocalProtocolError", "Closed", "UnknownVersion")),
+            Part("src/ottla/errors.py", ("ConfigurationError", "EncodeError", "RemoteProtocolError", "DecodeError")),
+            Part("src/ottla/errors.py", ("ChecksumMismatch", "ConnectionLost", "BrokerUnreachable", "TimeoutExpired")),
+            Part("src/ottla/errors.py", ("DeliveryTimeout", "BufferFull", "RecordTooLarge", "CommitFailed")),
+            Part("src/ottla/errors.py", ("DeliveryFailed", "PartialFailure", "DataLoss", "LogTruncated")),
+            Part("src/ottla/errors.py", ("BrokerError",)),
+        ),
+        error_codes(),
+    ),
+    "kafka-config": Page(
+        "Kafka's configuration names",
+        (
+            Part("sdk/kafka_config.py"),
+            Part("sdk/kafka_config.py", ("from_kafka_config", "KafkaConfig")),
+        ),
+        kafka_names(),
+    ),
+    "metrics": Page(
+        "Metrics",
+        (
+            Part("sdk/metrics.py", ("Metric",)),
+            Part("sdk/prometheus.py"),
+            Part("sdk/prometheus.py", ("Collector",), brief=True),
+        ),
+    ),
+    "partitioners": Page(
+        "Partitioners",
+        (
+            Part("sdk/partitioners.py"),
+            Part("sdk/partitioners.py", ("Hash", "Keyed", "Chooser", "Choice")),
+        ),
+    ),
+    "assignors": Page(
+        "Assignors",
+        (
+            Part("sdk/assignors/__init__.py"),
+            Part("sdk/assignors/member.py", ("Assignor", "Member", "by_id", "by_instance")),
+            Part("sdk/assignors/range.py", ("RangeAssignor",), brief=True),
+            Part("sdk/assignors/round_robin.py", ("RoundRobinAssignor",), brief=True),
+            Part("sdk/assignors/sticky.py", ("StickyAssignor", "CooperativeStickyAssignor"), brief=True),
+        ),
+    ),
+    "testing": Page(
+        "Testing",
+        (Part("src/ottla/testing.py"), Part("src/ottla/testing.py", ("ottla_broker", "Broker"))),
+    ),
+    "codec": Page(
+        "The codec",
+        (
+            Part("codec/__init__.py"),
+            Part("codec/wire.py", ("parse", "build", "unknown_tags")),
+            Part("codec/message_sets.py", ("read_record_set", "Message")),
+            Part("codec/records.py", ("read_batches", "BatchHeader", "RecordBatch", "BatchBuilder")),
+            Part("codec/_loops.py", ("Appender", "Records")),
+            Part("codec/columns.py", ("Columns", "BinaryColumn", "HeaderColumn")),
+            Part("codec/compression.py", ("Compression",)),
+            Part("codec/partitioners.py", ("PARTITIONERS",)),
+        ),
+    ),
+}
+
+
+def pages() -> dict[str, str]:
+    """The text of each file of docs/reference.
+
+    Raises:
+        Undocumented: a public name has no docstring; says which.
+    """
+    texts = {}
+    for name, page in PAGES.items():
+        blocks = [f"# {page.title}\n", *(block for part in page.parts for block in rendered(part)), page.table]
+        texts[f"{name}.md"] = "\n".join(filter(None, blocks)).rstrip() + "\n"
+    lines = [f"- [{page.title}]({name}.md)" for name, page in PAGES.items()]
+    about = "Made from the docstrings of the source by `make reference`: mend them, not these pages."
+    texts["README.md"] = "\n".join(["# Reference", "", about, "", *lines, ""])
+    return texts
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    texts = pages()
+    for path in FOLDER.glob("*.md"):
+        if path.name not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

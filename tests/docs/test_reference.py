@@ -1,0 +1,25 @@
+"""The reference says what the docstrings say, and leaves nothing out that users are offered."""
+
+import re
+
+import ottla
+import ottla.codec
+from tests.docs import reference
+
+
+def test_the_reference_is_current() -> None:
+    written = {path.name: path.read_text() for path in reference.FOLDER.glob("*")}
+    made = reference.pages()
+    stale = sorted(name for name in written.keys() | made.keys() if written.get(name) != made.get(name))
+    assert not stale, "docstrings have changed: make reference"
+
+
+def test_every_name_of_the_front_module_is_in_the_reference() -> None:
+    named = set(re.findall(r"^## (\w+)", "\n".join(reference.pages().values()), re.MULTILINE))
+    assert set(ottla.__all__) <= named
+    assert set(ottla.codec.__all__) - {"engine"} <= named
+
+
+def test_the_fixture_and_every_page_are_listed() -> None:
+    listed = reference.pages()["README.md"]
+    assert all(f"({name}.md)" in listed for name in reference.PAGES)

@@ -1,0 +1,237 @@
+"""Members of consumer groups, other people's clients and ours, as programs that tests start, stop and kill.
+
+    with MEMBERS["java"].join(bootstrap, "flights", "billing") as a, MEMBERS["librdkafka"].join(…) as b:
+        until(lambda: shared((a, b), 6))
+
+A program reads the topic, commits after each batch, and ends in good order when its standard input does. It prints
+``assigned`` and its partitions, between spaces, whenever they change, and ``record`` and the record's fields as in
+`tests.interop.lines`.
+"""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tests.interop.lines import Received
+from tests.interop.peers import AIOKAFKA, JAVA, LIBRDKAFKA, ROOT, PeerFailed
+
+_news = threading.Condition()
+"""Something was read from a member."""
+
+
+@dataclass(frozen=True)
+class MemberClient:
+    """A client that can be a member.
+
+    Attributes:
+        settings: its names for what tests need of all of them.
+        assignors: Kafka's names and its own for them, as far as it has them.
+    """
+
+    name: str
+    command: Callable[[str], list[str]]
+    settings: Mapping[str, str]
+    assignors: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def join(
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        *,
+        assignor: str | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> "Member":
+        """Start a member with a session of six seconds; a context manager.
+
+        Args:
+            config: settings by the client's own names.
+        """
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, **self.settings}
+        if assignor is not None:
+            settings |= {"partition.assignment.strategy": self.assignors[assignor]} if self.assignors[assignor] else {}
+        settings |= config or {}
+        return Member(self.name, [*self.command("join"), topic, *(f"{k}={v}" for k, v in settings.items())])
+
+
+_COMMON = {"auto.offset.reset": "earliest", "enable.auto.commit": "false", "session.timeout.ms": "6000"}
+_JAVA = "org.apache.kafka.clients.consumer."
+
+MEMBERS = {
+    each.name: each
+    for each in (
+        MemberClient(
+            "java",
+            JAVA.command,
+            {**_COMMON, "heartbeat.interval.ms": "300", "metadata.max.age.ms": "1000"},
+            {
+                "range": f"{_JAVA}RangeAssignor",
+                "roundrobin": f"{_JAVA}RoundRobinAssignor",
+                "sticky": f"{_JAVA}StickyAssignor",
+                "cooperative-sticky": f"{_JAVA}CooperativeStickyAssignor",
+            },
+        ),
+        MemberClient(
+            "librdkafka",
+            LIBRDKAFKA.command,
+            {**_COMMON, "heartbeat.interval.ms": "300", "topic.metadata.refresh.interval.ms": "1000"},
+            {each: each for each in ("range", "roundrobin", "cooperative-sticky")},
+        ),
+        MemberClient("aiokafka", AIOKAFKA.command, {**_COMMON, "heartbeat.interval.ms": "300"}, {"roundrobin": ""}),
+        MemberClient(
+            "kafka-python",
+            lambda role: [sys.executable, "-m", "tests.interop.kafka_python_peer", role],
+            {**_COMMON, "heartbeat.interval.ms": "300"},
+            {"roundrobin": ""},
+        ),
+    )
+}
+
+
+OURS = MemberClient(
+    "ottla",
+    lambda role: [sys.executable, "-m", "tests.interop.ottla_peer", role],
+    {**_COMMON, "heartbeat.interval.ms": "300", "metadata.max.age.ms": "1000"},
+    {each: each for each in ("range", "roundrobin", "sticky", "cooperative-sticky")},
+)
+
+
+class Member:
+    """A member that runs.
+
+    Attributes:
+        partitions: those that it has.
+        records: what it has read so far.
+    """
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self.partitions: frozenset[int] = frozenset()
+        self.records: list[Received] = []
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 closed in __exit__
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def leave(self, timeout: float = 20.0) -> None:
+        """Have it close its consumer, and end."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise PeerFailed(f"{self} does not end:\n{self.said()}") from None
+        if code != 0:
+            raise PeerFailed(f"{self} ended with {code}:\n{self.said()}")
+        self._gone()
+
+    def kill(self) -> None:
+        """End it at once; its group does not hear of it."""
+        self._process.kill()
+        self._process.wait()
+        self._gone()
+
+    def said(self) -> str:
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def _gone(self) -> None:
+        self._reader.join()
+        self.partitions = frozenset()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.endswith("\n"):
+                break  # it was killed while it wrote
+            kind, _, rest = line.rstrip("\n").partition("\t")
+            with _news:
+                if kind == "assigned":
+                    self.partitions = frozenset(map(int, rest.split()))
+                elif kind == "record":
+                    self.records.append(Received.parse(rest))
+                _news.notify_all()
+
+    def __str__(self) -> str:
+        return f"{self.name} with {len(self.records)} records and partitions {sorted(self.partitions)}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(BrokenPipeError):
+                assert stream is not None
+                stream.close()
+
+
+def until(condition: Callable[[], bool], members: Iterable[Member], timeout: float = 30.0) -> None:
+    """Wait until ``condition`` holds, looking whenever one of the members has said something.
+
+    Raises:
+        PeerFailed: it does not in time, or a member has ended.
+    """
+    deadline = time.monotonic() + timeout
+    with _news:
+        while not condition():
+            if ended := [member for member in members if not member.runs]:
+                raise PeerFailed(f"{ended[0]} has ended:\n{ended[0].said()}")
+            if time.monotonic() > deadline:
+                raise PeerFailed(f"not within {timeout:g} s: " + "; ".join(map(str, members)))
+            _news.wait(0.2)
+
+
+def shared(members: Sequence[Member], partitions: int) -> bool:
+    """Whether each member has partitions, each partition one member."""
+    all_of_them = sorted(index for member in members for index in member.partitions)
+    return all(member.partitions for member in members) and all_of_them == list(range(partitions))
+
+
+# -- for the programs
+
+
+def input_ends() -> threading.Event:
+    """Is set when standard input ends."""
+    over = threading.Event()
+
+    def watch() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return over
+
+
+_told: list[int] = []
+
+
+def tell_assigned(partitions: Iterable[int]) -> None:
+    """Say which partitions there are, if they have changed."""
+    if (now := sorted(partitions)) != _told:
+        _told[:] = now
+        print("assigned", " ".join(map(str, now)), sep="\t", flush=True)
+
+
+def tell_record(received: Received) -> None:
+    print("record", received.line(), sep="\t", flush=True)

@@ -1,0 +1,154 @@
+"""A core whose group requests are answered by hand, one by one, without a socket or a clock.
+
+What every client asks first (ApiVersions, Metadata, FindCoordinator) is answered by itself.
+"""
+
+import random
+import uuid
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ottla.codec import frames
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.sdk.machines.actions import Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.options import Options
+
+M = TypeVar("M")
+
+VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
+VERSIONS |= {11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 3)}
+"""API key -> lowest and highest version."""
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request that waits for its answer."""
+
+    key: Key
+    message: Any
+    version: int
+    correlation_id: int
+
+
+class Coordinator:
+    """One node that leads every partition and coordinates every group, unless `home` is elsewhere.
+
+    Args:
+        topics: how many partitions each has.
+    """
+
+    def __init__(self, topics: dict[str, int], options: Options | None = None) -> None:
+        self.topics = topics
+        self.core = ClientCore([("one", 9001)], options or Options(), random.Random(1))
+        self.now = 0.0
+        self.waiting: list[Asked] = []
+        self.lookups = 0
+        self.home = (1, "one", 9001)
+        """The coordinator: node id, host and port."""
+        self.reachable = True
+        self._open: dict[Key, None] = {}
+        self.core.connect(self.now)
+        self.run()
+
+    def run(self) -> None:
+        """Do all that is due at this moment."""
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                match action:
+                    case Connect(key=key) if self.reachable:
+                        self._open[key] = None
+                        self.core.handle(Connected(key), self.now)
+                    case Connect(key=key):
+                        self.core.handle(Lost(key, "connection refused"), self.now)
+                    case Send(key=key, data=data):
+                        self._receive(key, data)
+                    case Close(key=key):
+                        self._drop(key)
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, doing all that becomes due meanwhile."""
+        end = self.now + seconds
+        while (deadline := self.core.deadline) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.run()
+        self.now = end
+        self.run()
+
+    def break_connections(self) -> None:
+        """Every connection ends; what waits is never answered."""
+        for key in list(self._open):
+            self._drop(key)
+            self.core.handle(Lost(key, "the wire broke"), self.now)
+        self.run()
+
+    def pending(self, kind: type[M]) -> list[M]:
+        """The requests of one kind that wait, oldest first."""
+        return [each.message for each in self.waiting if isinstance(each.message, kind)]
+
+    def asked(self, kind: type[M]) -> M:
+        """The one request of this kind that waits."""
+        (message,) = self.pending(kind)
+        return message
+
+    def answer(self, request: object, response: object) -> None:
+        """Answer a request that waits, and do what follows."""
+        (asked,) = [each for each in self.waiting if each.message is request]
+        self.waiting.remove(asked)
+        self._reply(asked, response)
+        self.run()
+
+    def _drop(self, key: Key) -> None:
+        self._open.pop(key, None)
+        self.waiting = [each for each in self.waiting if each.key != key]
+
+    def _receive(self, key: Key, data: bytes) -> None:
+        reader = frames.FrameReader()
+        for frame in reader.feed(data):
+            request = frames.parse_request(frame)
+            asked = Asked(key, request.message, request.header.api_version, request.header.correlation_id)
+            match request.message:
+                case ApiVersionsRequest():
+                    keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items())
+                    self._reply(asked, ApiVersionsResponse(error_code=0, api_keys=keys))
+                case MetadataRequest():
+                    self._reply(asked, self._metadata(request.message))
+                case FindCoordinatorRequest():
+                    self.lookups += 1
+                    node_id, host, port = self.home
+                    self._reply(asked, FindCoordinatorResponse(node_id=node_id, host=host, port=port))
+                case _:
+                    self.waiting.append(asked)
+
+    def _reply(self, asked: Asked, response: Any) -> None:
+        data = frames.build_response(response, asked.version, asked.correlation_id)
+        self.core.handle(Received(asked.key, data), self.now)
+
+    def _metadata(self, message: MetadataRequest) -> MetadataResponse:
+        names = list(self.topics) if message.topics is None else [each.name or "" for each in message.topics]
+        return MetadataResponse(
+            brokers=(MetadataResponseBroker(node_id=1, host="one", port=9001),),
+            controller_id=1,
+            topics=tuple(
+                MetadataResponseTopic(
+                    error_code=0 if name in self.topics else 3,
+                    name=name,
+                    topic_id=uuid.UUID(int=7),
+                    partitions=tuple(
+                        MetadataResponsePartition(
+                            error_code=0, partition_index=index, leader_id=1, replica_nodes=(), isr_nodes=()
+                        )
+                        for index in range(self.topics.get(name, 0))
+                    ),
+                )
+                for name in names
+            ),
+        )

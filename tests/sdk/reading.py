@@ -1,0 +1,32 @@
+"""What tests of a fetcher do with one: make it, and read with it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.sdk.machines.fetcher import FetcherMachine
+from ottla.sdk.machines.positions import Fetched, Start
+from tests.sdk.leaders import Leaders, Place
+
+
+def reader(leaders: Leaders, starts: Mapping[Place, Start], **options: Any) -> FetcherMachine:
+    """A fetcher that reads from these places."""
+    fetcher = FetcherMachine(leaders.core, **options)
+    fetcher.assign(starts, leaders.now)
+    return fetcher
+
+
+def values(fetched: Fetched) -> list[bytes]:
+    return [record.value or b"" for record in fetched.records()]
+
+
+def read(leaders: Leaders, fetcher: FetcherMachine, count: int, limit: float = 60.0) -> dict[Place, list[bytes]]:
+    """The next ``count`` records, by partition; no more may come."""
+    got: dict[Place, list[bytes]] = {}
+    while sum(map(len, got.values())) < count:
+        fetched = fetcher.take()
+        if fetched is None:
+            leaders.run(fetcher.wait(), limit)
+        else:
+            got.setdefault((fetched.topic, fetched.partition), []).extend(values(fetched))
+    assert sum(map(len, got.values())) == count
+    return got

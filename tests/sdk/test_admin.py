@@ -1,0 +1,162 @@
+"""Administration over real sockets against brokerlite, and the plans it makes."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trio
+
+import ottla
+from ottla.errors import (
+    ConfigurationError,
+    GroupIdNotFound,
+    InvalidPartitions,
+    LocalProtocolError,
+    NonEmptyGroup,
+    PartialFailure,
+    UnknownTopicOrPartition,
+)
+from ottla.sdk.admin import ListedOffset, ResetPlan, offsets_from_csv
+from ottla.sdk.client import Client
+from ottla.testing import Broker
+
+T0, T1 = ("t", 0), ("t", 1)
+NOON = datetime(2013, 7, 4, 12, tzinfo=UTC)
+
+
+async def fill(client: Client, count: int = 10) -> None:
+    """``count`` records in each of two partitions, a minute apart, the first at noon."""
+    await client.create_topic("t", partitions=2)
+    async with client.producer() as producer:
+        for number in range(count):
+            stamp = int((NOON + timedelta(minutes=number)).timestamp() * 1000)
+            for partition in range(2):
+                await producer.send_soon("t", b"%d" % number, partition=partition, timestamp=stamp)
+
+
+def planned(plan: ResetPlan) -> dict[tuple[str, int], tuple[int | None, int]]:
+    return {(each.topic, each.partition): (each.old, each.new) for each in plan.offsets}
+
+
+async def test_offsets_are_reset_in_every_way_and_only_when_told_to(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client)
+        plan = await client.reset_offsets("g", {T0: 4}, execute=True)
+        assert plan.executed and planned(plan) == {T0: (None, 4)}
+        assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
+
+        async def new(to: object = None, **more: object) -> Mapping[tuple[str, int], int]:
+            found = await client.reset_offsets("g", to, **more)  # type: ignore[arg-type] # what it takes is the test
+            return {place: offset for place, (_, offset) in planned(found).items()}
+
+        assert await new("beginning") == {T0: 0}
+        assert await new("end") == {T0: 10}
+        assert await new("end", topics=["t"]) == {T0: 10, T1: 10}
+        assert await new(7, topics=[T1]) == {T1: 7}
+        assert await new(NOON + timedelta(minutes=2, seconds=1), topics=["t"]) == {T0: 3, T1: 3}
+        assert await new(datetime.now(UTC) - NOON - timedelta(minutes=5, seconds=-30)) == {T0: 5}
+        assert await new("current", topics=["t"]) == {T0: 4, T1: 10}
+        assert await new(shift_by=3) == {T0: 7}
+        assert await new(shift_by=-3) == {T0: 1}
+        assert await new({T0: 2, T1: 3}) == {T0: 2, T1: 3}
+        # None of these was told to be executed.
+        assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
+
+
+async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client)
+        [beyond] = (await client.reset_offsets("g", 99, topics=[T0])).offsets
+        assert (beyond.new, beyond.note) == (10, "99 lies behind the end: the end")
+        await client.reset_offsets("g", {T0: 4}, execute=True)
+        [before] = (await client.reset_offsets("g", shift_by=-9)).offsets
+        assert (before.new, before.note) == (0, "-5 lies before the beginning: the beginning")
+        [young] = (await client.reset_offsets("g", timedelta(hours=1))).offsets
+        assert (young.new, young.note) == (10, "no record is as young: the end")
+
+
+async def test_what_cannot_be_reset_is_said(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client)
+        with pytest.raises(UnknownTopicOrPartition, match="'u'"):
+            await client.reset_offsets("g", "end", topics=["u"])
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
+            await client.reset_offsets("g", "end", topics=[("t", 2)])
+        with pytest.raises(LocalProtocolError, match="t-0 cannot be shifted: nothing is committed"):
+            await client.reset_offsets("g", shift_by=1, topics=["t"])
+        with pytest.raises(LocalProtocolError, match="one of the two"):
+            await client.reset_offsets("g", "end", shift_by=1)
+        with pytest.raises(LocalProtocolError, match="leave out `topics`"):
+            await client.reset_offsets("g", {T0: 1}, topics=["t"])
+        assert (await client.reset_offsets("g", "end")).offsets == ()
+
+
+async def test_a_group_is_listed_described_followed_and_deleted(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap, client_id="reader") as client:
+        await fill(client)
+        async with client.consumer("t", group="g") as consumer:
+            with trio.fail_after(20):
+                batch = await anext(consumer)
+                await batch.commit()
+            described = await client.describe_group("g")
+            assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+            [member] = described.members
+            assert (member.client_id, member.host) == ("reader", "127.0.0.1")
+            assert member.assignment == (T0, T1)
+            lag = await client.group_lag("g")
+            assert {(each.topic, each.partition): each.member for each in lag.partitions} == {T0: member, T1: member}
+            committed = {(each.topic, each.partition): each.lag for each in lag.partitions}
+            assert committed[batch.topic, batch.partition] == 0 and lag.total == 0
+            with pytest.raises(NonEmptyGroup, match=member.member_id):
+                await client.reset_offsets("g", "end", execute=True)
+            with pytest.raises(NonEmptyGroup, match=member.member_id):
+                await client.delete_group("g")
+        [listed] = await client.list_groups(states=["empty"])
+        assert (listed.group, listed.type) == ("g", "classic")
+        await client.delete_offsets("g", [(batch.topic, batch.partition)])
+        assert await client.committed("g") == {}
+        with pytest.raises(PartialFailure, match="nobody") as failed:
+            await client.delete_groups(["g", "nobody"])
+        assert list(failed.value.failures) == ["nobody"]
+        assert await client.list_groups() == ()
+        with pytest.raises(GroupIdNotFound):
+            await client.group_lag("g")
+
+
+async def test_records_are_found_with_their_timestamps(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client)
+        at = NOON + timedelta(minutes=3)
+        stamp = int(at.timestamp() * 1000)
+        found = await client.list_offsets({T0: at, T1: "end"})
+        assert (found[T0].offset, found[T0].timestamp, found[T1].offset, found[T1].timestamp) == (3, stamp, 10, -1)
+        largest = (await client.list_offsets({T0: "max_timestamp"}))[T0]
+        assert largest[:2] == ListedOffset(9, stamp + 6 * 60_000)[:2]
+        young = await client.list_offsets({T0: NOON + timedelta(days=1)})
+        assert young[T0].offset == -1
+
+
+async def test_topics_grow_and_never_shrink(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client)
+        assert [each.partition for each in (await client.create_partitions("t", 4)).partitions] == [0, 1, 2, 3]
+        assert len((await client.describe_topic("t")).partitions) == 4
+        for total in (4, 3):
+            with pytest.raises(InvalidPartitions):
+                await client.create_partitions("t", total)
+        with pytest.raises(UnknownTopicOrPartition):
+            await client.create_partitions("u", 2)
+
+
+async def test_an_unknown_topic_is_described_as_unknown_at_once(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with trio.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
+            await client.describe_topic("u")
+
+
+def test_a_plan_is_read_back_as_kafkas_tool_writes_it() -> None:
+    assert offsets_from_csv("t,0,5\nu,1,7\n", "g") == {("t", 0): 5, ("u", 1): 7}
+    assert offsets_from_csv('g,"t",0,5\r\nh,t,1,6\r\n\r\n', "g") == {("t", 0): 5}
+    for line in ("t,0", "t,0,x", "t,-1,5", ",0,5", "g,t,0,5,6", "topic,partition,offset"):
+        with pytest.raises(ConfigurationError, match="line 2"):
+            offsets_from_csv(f"t,0,5\n{line}\n", "g")

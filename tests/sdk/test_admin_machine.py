@@ -1,0 +1,432 @@
+"""Calls about groups, against brokers that answer by hand: who is asked, what is repeated, what the errors say."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.codec.apis.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.codec.apis.list_offsets import (
+    EARLIEST,
+    MAX_TIMESTAMP,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.codec.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.codec.consumer_protocol import ConsumerProtocolAssignment, TopicPartition, build_assignment
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    GroupIdNotFound,
+    InvalidPartitions,
+    NonEmptyGroup,
+    NotCoordinator,
+    PartialFailure,
+    TimeoutExpired,
+    UnknownMemberId,
+    UnsupportedVersion,
+)
+from ottla.sdk.admin import CommittedOffset, ListedOffset
+from ottla.sdk.machines import calls
+from ottla.sdk.machines.calls import resets
+from ottla.sdk.machines.fetcher import Offset
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.outcome import Outcome
+from tests.sim.world import SERVED, ModelBroker, Partition, World
+
+NEWEST = {8: (2, 10), 9: (1, 10), 10: (0, 6), 15: (0, 6), 16: (0, 5), 37: (0, 3), 42: (0, 2), 47: (0, 0)}
+SILENCE = object()
+MEMBER = DescribedGroupMember(
+    member_id="c-1",
+    client_id="c",
+    client_host="/10.0.0.7",
+    member_metadata=b"",
+    member_assignment=build_assignment(
+        ConsumerProtocolAssignment(assigned_partitions=(TopicPartition(topic="t", partitions=(1, 0)),)), 1
+    ),
+)
+
+
+@dataclass
+class Group:
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    members: tuple[DescribedGroupMember, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return "Stable" if self.members else "Empty"
+
+
+class Groups(ModelBroker):
+    """A cluster with groups; ``script`` may answer a request in its place, also with `SILENCE`."""
+
+    def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
+        super().__init__(topics, nodes)
+        self.groups: dict[str, Group] = {}
+        self.coordinator: dict[str, int] = {}
+        self.versions = SERVED | NEWEST
+        self.script: Callable[[int, Any], Any] = lambda node, message: None
+
+    def grow(self) -> None:
+        self.logs["t", 2] = Partition()
+        self.leader["t", 2] = 1
+
+    def asked(self, kind: type) -> list[tuple[int, Any]]:
+        return [(node, message) for node, message in self.requests if isinstance(message, kind)]
+
+    def _answer(self, node: int, message: Any) -> Any:
+        if isinstance(message, ApiVersionsRequest):
+            keys = [ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.versions.items()]
+            return ApiVersionsResponse(error_code=0, api_keys=tuple(keys))
+        if (answer := self.script(node, message)) is not None:
+            return None if answer is SILENCE else answer
+        match message:
+            case FindCoordinatorRequest(key=key):
+                where = self.coordinator.get(key, 1)
+                return FindCoordinatorResponse(node_id=where, host="sim", port=9000 + where)
+            case ListGroupsRequest():
+                mine = [(name, each) for name, each in self.groups.items() if self.coordinator.get(name, 1) == node]
+                return ListGroupsResponse(
+                    error_code=0,
+                    groups=tuple(
+                        ListedGroup(group_id=name, protocol_type="consumer", group_state=each.state)
+                        for name, each in mine
+                    ),
+                )
+            case DescribeGroupsRequest(groups=names):
+                return DescribeGroupsResponse(groups=tuple(self._described(node, name) for name in names))
+            case OffsetFetchRequest():
+                return self._fetched(message)
+            case OffsetCommitRequest():
+                return self._committed(message)
+        return super()._answer(node, message)
+
+    def _described(self, node: int, name: str) -> DescribedGroup:
+        group = self.groups.get(name)
+        wrong = self.coordinator.get(name, 1) != node
+        return DescribedGroup(
+            error_code=NotCoordinator.code if wrong else 0,
+            group_id=name,
+            group_state="" if wrong else group.state if group else "Dead",
+            protocol_type="consumer" if group else "",
+            protocol_data="range" if group and group.members else "",
+            members=group.members if group else (),
+        )
+
+    def _fetched(self, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        if not message.groups:
+            of = self.groups.get(message.group_id, Group()).offsets
+            return OffsetFetchResponse(
+                topics=tuple(
+                    OffsetFetchResponseTopic(
+                        name=topic,
+                        partitions=(
+                            OffsetFetchResponsePartition(
+                                partition_index=index, committed_offset=offset, metadata="", error_code=0
+                            ),
+                        ),
+                    )
+                    for (topic, index), offset in of.items()
+                )
+            )
+        return OffsetFetchResponse(
+            groups=tuple(
+                OffsetFetchResponseGroup(
+                    group_id=each.group_id,
+                    topics=tuple(
+                        OffsetFetchResponseTopics(
+                            name=topic,
+                            partitions=(
+                                OffsetFetchResponsePartitions(
+                                    partition_index=index, committed_offset=offset, metadata="", error_code=0
+                                ),
+                            ),
+                        )
+                        for (topic, index), offset in self.groups.get(each.group_id, Group()).offsets.items()
+                    ),
+                )
+                for each in message.groups
+            )
+        )
+
+    def _committed(self, message: OffsetCommitRequest) -> OffsetCommitResponse:
+        group = self.groups.setdefault(message.group_id, Group())
+        assert message.generation_id_or_member_epoch == -1 and message.member_id == ""
+        code = UnknownMemberId.code if group.members else 0
+        for topic in message.topics:
+            for each in topic.partitions:
+                group.offsets[topic.name, each.partition_index] = each.committed_offset
+        return OffsetCommitResponse(
+            topics=tuple(
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in message.topics
+            )
+        )
+
+
+def cluster(nodes: int = 1, **groups: Group) -> tuple[Groups, World]:
+    """A cluster that knows these groups, the n-th on the n-th node in turn, and a client of it."""
+    broker = Groups({"t": 2}, nodes)
+    broker.groups |= groups
+    broker.coordinator |= {name: 1 + index % nodes for index, name in enumerate(groups)}
+    world = World(broker, options=Options(api_timeout=10.0, connect_timeout=2.0, request_timeout=3.0))
+    world.call(world.core.connect)
+    return broker, world
+
+
+def test_each_coordinator_is_asked_once_for_all_of_its_groups() -> None:
+    broker, world = cluster(2, a=Group(), b=Group(members=(MEMBER,)), c=Group())
+    described = world.call(lambda now: calls.describe_groups(world.core, ["a", "b", "c"], now))
+    assert [(each.group, each.state, each.coordinator.id) for each in described.values()] == [
+        ("a", "Empty", 1),
+        ("b", "Stable", 2),
+        ("c", "Empty", 1),
+    ]
+    [member] = described["b"].members
+    assert (member.member_id, member.client_id, member.host) == ("c-1", "c", "10.0.0.7")
+    assert member.assignment == (("t", 0), ("t", 1))
+    asked = {node: message.groups for node, message in broker.asked(DescribeGroupsRequest)}
+    assert asked == {1: ("a", "c"), 2: ("b",)}
+
+
+def test_a_coordinator_that_has_moved_is_looked_up_again() -> None:
+    broker, world = cluster(2, a=Group())
+    world.call(lambda now: calls.describe_groups(world.core, ["a"], now))
+    broker.coordinator["a"] = 2
+    described = world.call(lambda now: calls.describe_groups(world.core, ["a"], now))
+    assert described["a"].coordinator.id == 2
+    assert [node for node, _ in broker.asked(DescribeGroupsRequest)] == [1, 1, 2]
+
+
+def test_a_coordinator_that_loads_is_asked_again_until_the_deadline_which_says_so() -> None:
+    broker, world = cluster(a=Group())
+    busy = DescribedGroup(
+        error_code=CoordinatorLoadInProgress.code,
+        group_id="a",
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )
+    broker.script = lambda node, message: (
+        DescribeGroupsResponse(groups=(busy,)) if isinstance(message, DescribeGroupsRequest) else None
+    )
+    with pytest.raises(TimeoutExpired, match=r"describing group 'a': not done within 10 s.*COORDINATOR_LOAD_IN"):
+        world.call(lambda now: calls.describe_groups(world.core, ["a"], now))
+    assert len(broker.asked(FindCoordinatorRequest)) == 1
+
+
+def test_a_group_that_is_not_there_is_an_error_also_where_brokers_call_it_dead() -> None:
+    _, world = cluster(a=Group())
+    with pytest.raises(GroupIdNotFound, match="'x'"):
+        world.call(lambda now: calls.describe_groups(world.core, ["x"], now))
+    with pytest.raises(PartialFailure) as failed:
+        world.call(lambda now: calls.describe_groups(world.core, ["a", "x"], now))
+    assert list(failed.value.found) == ["a"] and isinstance(failed.value.failures["x"], GroupIdNotFound)
+
+
+@pytest.mark.parametrize(("newest", "requests"), [(10, 1), (8, 1), (7, 2), (2, 2)])
+def test_offsets_of_many_groups_are_one_request_where_the_broker_can(newest: int, requests: int) -> None:
+    broker, world = cluster(a=Group({("t", 0): 5}), b=Group({("t", 1): 7}))
+    broker.versions[9] = (1, newest)
+    committed = world.call(lambda now: calls.committed(world.core, {"a": None, "b": None}, now))
+    assert committed == {"a": {("t", 0): CommittedOffset(5)}, "b": {("t", 1): CommittedOffset(7)}}
+    assert len(broker.asked(OffsetFetchRequest)) == requests
+
+
+def test_a_broker_that_cannot_tell_all_offsets_is_asked_for_partitions() -> None:
+    broker, world = cluster(a=Group({("t", 0): 5}))
+    broker.versions[9] = (1, 1)
+    with pytest.raises(UnsupportedVersion, match=r"0\.10\.2: name the partitions"):
+        world.call(lambda now: calls.committed(world.core, {"a": None}, now))
+    asked = {"a": [("t", 0)]}
+    assert world.call(lambda now: calls.committed(world.core, asked, now)) == {"a": {("t", 0): CommittedOffset(5)}}
+
+
+def test_groups_of_all_brokers_are_listed() -> None:
+    broker, world = cluster(3, a=Group(), b=Group(members=(MEMBER,)), c=Group())
+    listed = world.call(lambda now: calls.list_groups(world.core, (), (), now))
+    assert [(each.group, each.state, each.type, each.coordinator.id) for each in listed] == [
+        ("a", "Empty", "classic", 1),
+        ("b", "Stable", "classic", 2),
+        ("c", "Empty", "classic", 3),
+    ]
+    assert [each.group for each in world.call(lambda now: calls.list_groups(world.core, ["stable"], (), now))] == ["b"]
+    assert world.call(lambda now: calls.list_groups(world.core, (), ["share"], now)) == ()
+    broker.versions[16] = (0, 3)
+    with_old = World(broker, options=Options())
+    with pytest.raises(UnsupportedVersion, match=r"2\.6"):
+        with_old.call(lambda now: calls.list_groups(with_old.core, ["stable"], (), now))
+
+
+def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_others() -> None:
+    broker, world = cluster(2, a=Group(), b=Group())
+    broken = ListGroupsResponse(error_code=CoordinatorLoadInProgress.code, groups=())
+    broker.script = lambda node, message: broken if node == 2 and isinstance(message, ListGroupsRequest) else None
+    with pytest.raises(PartialFailure, match=r"node 2 \(sim:9002\).*COORDINATOR_LOAD") as failed:
+        world.call(lambda now: calls.list_groups(world.core, (), (), now))
+    assert [each.group for each in failed.value.found] == ["a"]
+    assert world.now < 6
+
+
+def test_a_group_that_somebody_is_in_is_not_reset_and_its_members_are_named() -> None:
+    broker, world = cluster(a=Group({("t", 0): 5}, (MEMBER,)))
+    with pytest.raises(NonEmptyGroup, match=r"'a' is Stable; its members: c-1 \(client c, 10\.0\.0\.7\)"):
+        world.call(lambda now: resets.reset_offsets(world.core, "a", Offset(0), None, True, now))
+    assert not broker.asked(OffsetCommitRequest)
+
+
+def test_a_member_that_joins_before_the_commit_is_found_by_it() -> None:
+    broker, world = cluster(a=Group({("t", 0): 0}))
+
+    def join(node: int, message: Any) -> None:
+        if isinstance(message, OffsetCommitRequest):
+            broker.groups["a"].members = (MEMBER,)
+
+    broker.script = join
+    with pytest.raises(NonEmptyGroup, match="c-1"):
+        world.call(lambda now: resets.reset_offsets(world.core, "a", resets.Current(), None, True, now))
+
+
+def test_a_group_that_was_deleted_without_an_answer_counts_as_deleted() -> None:
+    broker, world = cluster(a=Group())
+    answers = iter([SILENCE, None])
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, DeleteGroupsRequest):
+            return None
+        code = 0 if broker.groups.pop("a", None) else GroupIdNotFound.code
+        result = DeletableGroupResult(group_id=message.groups_names[0], error_code=code)
+        return next(answers, None) or DeleteGroupsResponse(results=(result,))
+
+    broker.script = script
+    world.call(lambda now: calls.delete_groups(world.core, ["a"], now))
+    assert len(broker.asked(DeleteGroupsRequest)) == 2 and not broker.groups
+    with pytest.raises(GroupIdNotFound):
+        world.call(lambda now: calls.delete_groups(world.core, ["a"], now))
+
+
+@pytest.mark.parametrize(("key", "since"), [(42, "1.1"), (37, "1.0"), (47, "2.4")])
+def test_an_api_that_a_broker_lacks_is_named_with_the_version_that_brought_it(key: int, since: str) -> None:
+    broker, world = cluster(a=Group())
+    del broker.versions[key]
+    world = World(broker)
+    asked: dict[int, Callable[[float], Outcome[Any]]] = {
+        42: lambda now: calls.delete_groups(world.core, ["a"], now),
+        37: lambda now: calls.create_partitions(world.core, "t", 3, now),
+        47: lambda now: calls.delete_offsets(world.core, "a", [("t", 0)], now),
+    }
+    world.call(world.core.connect)
+    with pytest.raises(UnsupportedVersion, match=rf"does not offer it; it takes Kafka {since} or newer"):
+        world.call(asked[key])
+
+
+@pytest.mark.parametrize("before", [2, 3])
+def test_a_topic_that_grew_without_an_answer_counts_as_grown(before: int) -> None:
+    broker, world = cluster()
+    if before == 3:
+        broker.grow()
+    refused = CreatePartitionsTopicResult(name="t", error_code=InvalidPartitions.code, error_message="has 3")
+    answers = iter([SILENCE] if before == 2 else [])
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, CreatePartitionsRequest):
+            return None
+        if ("t", 2) not in broker.logs:
+            broker.grow()
+        return next(answers, CreatePartitionsResponse(results=(refused,)))
+
+    broker.script = script
+    if before == 2:
+        grown = world.call(lambda now: calls.create_partitions(world.core, "t", 3, now))
+        assert [each.partition for each in grown.partitions] == [0, 1, 2]
+    else:
+        with pytest.raises(InvalidPartitions, match="has 3"):
+            world.call(lambda now: calls.create_partitions(world.core, "t", 3, now))
+
+
+def test_brokers_that_know_only_segments_are_asked_for_the_beginning_where_none_is_so_old() -> None:
+    broker, world = cluster()
+    broker.versions[2] = (0, 0)
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, ListOffsetsRequest):
+            return None
+        [topic] = message.topics
+        known = {EARLIEST: (3,), 1000: (), 5000: (40, 3)}
+        return ListOffsetsResponse(
+            topics=(
+                ListOffsetsTopicResponse(
+                    name="t",
+                    partitions=tuple(
+                        ListOffsetsPartitionResponse(
+                            partition_index=each.partition_index, error_code=0, old_style_offsets=known[each.timestamp]
+                        )
+                        for each in topic.partitions
+                    ),
+                ),
+            )
+        )
+
+    broker.script = script
+    found = world.call(lambda now: calls.list_offsets(world.core, {("t", 0): 1000, ("t", 1): 5000}, now))
+    assert found == {("t", 0): ListedOffset(3), ("t", 1): ListedOffset(40)}
+
+
+def test_the_largest_timestamp_is_not_taken_for_a_time_by_old_brokers() -> None:
+    broker, world = cluster()
+    broker.versions[2] = (1, 6)
+    with pytest.raises(UnsupportedVersion, match=r"since Kafka 3\.0"):
+        world.call(lambda now: calls.list_offsets(world.core, {("t", 0): MAX_TIMESTAMP}, now))
+
+
+def test_lag_is_told_where_it_can_be_and_why_where_it_cannot() -> None:
+    broker, world = cluster(a=Group({("t", 0): 5, ("gone", 0): 9, ("t", 7): 1}, (MEMBER,)))
+    broker.logs["t", 0].end = 12
+    lag = world.call(lambda now: calls.group_lags(world.core, ["a"], now))["a"]
+    rows = [(each.topic, each.partition, each.committed, each.end, each.lag) for each in lag.partitions]
+    assert rows == [
+        ("gone", 0, 9, None, None),
+        ("t", 0, 5, 12, 7),
+        ("t", 1, None, 0, None),
+        ("t", 7, 1, None, None),
+    ]
+    assert "gone" in lag.partitions[0].trouble and "partitions 0 to 1, not 7" in lag.partitions[3].trouble
+    assert [each.member.member_id if each.member else None for each in lag.partitions] == [None, "c-1", "c-1", None]
+    assert lag.total == 7

@@ -1,0 +1,297 @@
+"""Commits: whatever fails and is repeated, a group never goes back."""
+
+import pytest
+
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.errors import (
+    BrokerError,
+    CommitFailed,
+    CoordinatorLoadInProgress,
+    GroupAuthorizationFailed,
+    IllegalGeneration,
+    NotCoordinator,
+    OffsetMetadataTooLarge,
+    OttlaError,
+    RebalanceInProgress,
+    RequestTimedOut,
+    TimeoutExpired,
+    UnknownMemberId,
+)
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.machines.commits import CommitMachine, Identity, Tenure
+from tests.sdk.coordinator import Coordinator
+
+P0, P1 = ("t", 0), ("t", 1)
+GROUP = "billing"
+
+
+class Committer:
+    """A commit machine of a member of generation 1 that owns two partitions."""
+
+    def __init__(self) -> None:
+        self.world = Coordinator({"t": 2})
+        self.identity: Identity | None = Identity(1, "m-1")
+        self.refusals: list[tuple[OttlaError, Identity]] = []
+        self.machine = CommitMachine(self.world.core, GROUP, lambda: self.identity, self._refused)
+        self.tenures = {place: self.machine.own(place) for place in (P0, P1)}
+
+    def _refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
+        self.refusals.append((error, identity))
+        return True
+
+    def commit(self, offsets: dict[tuple[str, int], int]) -> None:
+        tenures: dict[Tenure, CommittedOffset] = {
+            self.tenures[place]: CommittedOffset(offset) for place, offset in offsets.items()
+        }
+        self.machine.commit(tenures, self.world.now)
+        self.world.run()
+
+    @property
+    def sent(self) -> dict[tuple[str, int], int]:
+        """What the OffsetCommit that is in flight says."""
+        request = self.world.asked(OffsetCommitRequest)
+        return {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
+
+    @property
+    def idle(self) -> bool:
+        return not self.world.pending(OffsetCommitRequest)
+
+    def answer(self, code: int = 0, codes: dict[tuple[str, int], int] | None = None) -> None:
+        request = self.world.asked(OffsetCommitRequest)
+        topics = tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=(codes or {}).get((topic.name, each.partition_index), code),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+        self.world.answer(request, OffsetCommitResponse(topics=topics))
+
+
+def test_one_commit_is_in_flight_and_the_newest_offsets_go_next() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    for offset in (11, 12, 13):
+        group.commit({P0: offset, P1: offset})
+    assert group.sent == {P0: 10}
+    group.answer()
+    assert group.sent == {P0: 13, P1: 13}
+    group.answer()
+    assert group.idle and group.machine.pending == {}
+
+
+@pytest.mark.parametrize("error", [RequestTimedOut, CoordinatorLoadInProgress, NotCoordinator])
+def test_the_repetition_of_a_commit_that_failed_carries_the_newest_offset(error: type[BrokerError]) -> None:
+    group = Committer()
+    group.commit({P0: 2000})
+    group.commit({P0: 3000})
+    group.answer(error.code)
+    group.world.later(2.0)
+    assert group.sent == {P0: 3000}
+    group.answer()
+    group.world.later(60.0)
+    assert group.idle
+
+
+def test_a_commit_whose_answer_was_lost_is_sent_again_with_the_newest_offset() -> None:
+    group = Committer()
+    group.commit({P0: 2000, P1: 5})
+    group.commit({P0: 3000})
+    group.world.break_connections()
+    group.world.later(5.0)
+    assert group.sent == {P0: 3000, P1: 5}
+
+
+def test_an_offset_that_is_lower_than_one_before_changes_nothing() -> None:
+    group = Committer()
+    group.commit({P0: 100})
+    group.commit({P0: 50})
+    group.answer()
+    assert group.idle
+    group.commit({P0: 70})
+    assert group.idle
+
+
+def test_after_a_seek_lower_offsets_are_meant_and_the_older_commit_is_not_repeated() -> None:
+    group = Committer()
+    group.commit({P0: 100})
+    group.machine.rewind(P0)
+    group.commit({P0: 20})
+    group.answer(RequestTimedOut.code)
+    group.world.later(5.0)
+    assert group.sent == {P0: 20}
+
+
+def test_a_seek_alone_ends_the_repetition_of_what_was_committed_before() -> None:
+    group = Committer()
+    group.commit({P0: 100})
+    waited = group.machine.settled(group.world.now)
+    group.machine.rewind(P0)
+    group.answer(RequestTimedOut.code)
+    group.world.later(5.0)
+    assert group.idle and waited.done and waited.error is None
+
+
+def test_what_is_not_acknowledged_when_a_partition_is_lost_is_never_sent_again() -> None:
+    group = Committer()
+    group.commit({P0: 10, P1: 10})
+    waited = group.machine.settled(group.world.now)
+    group.machine.disown(P0, "it was lost")
+    assert isinstance(waited.error, CommitFailed) and waited.error.offsets == {P0: 10}
+    group.answer(RequestTimedOut.code)
+    group.world.later(5.0)
+    assert group.sent == {P1: 10}
+
+
+def test_a_batch_of_an_earlier_ownership_cannot_be_committed_in_a_later_one() -> None:
+    group = Committer()
+    before = group.tenures[P0]
+    group.machine.disown(P0, "it was given to another member")
+    group.machine.own(P0)
+    with pytest.raises(CommitFailed, match=r"another member \(t-0 at 7\)"):
+        group.machine.commit({before: CommittedOffset(7)}, group.world.now)
+    group.world.run()
+    assert group.idle
+
+
+def test_without_a_generation_commits_wait_and_then_go_out_under_the_new_one() -> None:
+    group = Committer()
+    group.identity = None
+    group.commit({P0: 10})
+    group.world.later(30.0)
+    assert group.idle
+    group.identity = Identity(2, "m-1")
+    group.machine.wake()
+    group.world.run()
+    assert group.world.asked(OffsetCommitRequest).generation_id_or_member_epoch == 2
+
+
+@pytest.mark.parametrize("error", [IllegalGeneration, UnknownMemberId, RebalanceInProgress])
+def test_a_refusal_of_the_member_is_told_once_and_the_wish_waits_for_what_becomes_of_it(
+    error: type[BrokerError],
+) -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer(error.code)
+    assert [(type(each), identity) for each, identity in group.refusals] == [(error, Identity(1, "m-1"))]
+    assert group.idle
+    group.machine.disown(P0, "the group has gone on")
+    group.world.later(60.0)
+    assert group.idle
+
+
+def test_who_waits_waits_for_everything_wished_for_before() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.commit({P1: 5})
+    waited = group.machine.settled(group.world.now)
+    group.answer()
+    assert not waited.done
+    group.commit({P0: 11})
+    group.answer()
+    assert waited.done and waited.error is None
+    assert group.sent == {P0: 11}
+
+
+@pytest.mark.parametrize("error", [OffsetMetadataTooLarge, GroupAuthorizationFailed])
+def test_a_commit_that_is_refused_for_good_fails_who_waits_and_nobody_else(error: type[BrokerError]) -> None:
+    group = Committer()
+    group.commit({P0: 10, P1: 10})
+    waited = group.machine.settled(group.world.now)
+    group.answer(codes={P1: error.code})
+    assert isinstance(waited.error, CommitFailed) and isinstance(waited.error.cause, error)
+    assert waited.error.offsets == {P1: 10}
+    group.machine.raise_failures()
+    assert group.idle
+
+
+def test_a_refusal_that_nobody_waited_for_is_raised_by_the_next_call() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer(OffsetMetadataTooLarge.code)
+    with pytest.raises(CommitFailed, match="OFFSET_METADATA_TOO_LARGE"):
+        group.machine.raise_failures()
+    group.machine.raise_failures()
+
+
+def test_waiting_ends_by_the_deadline_and_says_for_what() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    waited = group.machine.settled(group.world.now)
+    group.world.reachable = False
+    group.world.break_connections()
+    group.world.later(61.0)
+    assert isinstance(waited.error, TimeoutExpired)
+    assert "t-0" in str(waited.error) and "connection refused" in str(waited.error)
+
+
+def test_a_topic_that_is_gone_is_given_up_after_a_while() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    for _ in range(200):
+        if not group.idle:
+            group.answer(3)
+        group.world.later(1.0)
+    assert group.idle
+    with pytest.raises(CommitFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        group.machine.raise_failures()
+
+
+def test_a_consumer_without_a_member_hears_that_the_group_has_members() -> None:
+    world = Coordinator({"t": 1})
+    machine = CommitMachine(world.core, GROUP)
+    machine.commit({machine.own(P0): CommittedOffset(3)}, world.now)
+    world.run()
+    request = world.asked(OffsetCommitRequest)
+    assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")
+    part = OffsetCommitResponsePartition(partition_index=0, error_code=UnknownMemberId.code)
+    world.answer(request, OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(part,)),)))
+    with pytest.raises(CommitFailed, match="UNKNOWN_MEMBER_ID"):
+        machine.raise_failures()
+
+
+def test_after_a_refusal_what_lies_below_it_can_be_committed() -> None:
+    group = Committer()
+    group.commit({P0: 100})
+    group.answer()
+    group.commit({P0: 200})
+    group.answer(OffsetMetadataTooLarge.code)
+    group.commit({P0: 150})
+    assert group.sent == {P0: 150}
+
+
+def test_when_a_partition_is_lost_everybody_who_waits_for_it_hears_that() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    first = group.machine.settled(group.world.now)
+    group.commit({P0: 20})
+    second = group.machine.settled(group.world.now)
+    group.machine.disown(P0, "it was lost")
+    group.answer(IllegalGeneration.code)
+    assert isinstance(first.error, CommitFailed) and isinstance(second.error, CommitFailed)
+
+
+def test_behind_a_commit_whose_answer_was_lost_the_newest_is_sent_once_more() -> None:
+    group = Committer()
+    group.commit({P0: 2000})
+    group.world.break_connections()
+    group.commit({P0: 3000})
+    group.world.later(5.0)
+    assert group.sent == {P0: 3000}
+    group.answer()
+    group.world.later(31.0)
+    assert group.sent == {P0: 3000}, "the older one may have arrived meanwhile, on its old connection"
+    group.answer()
+    group.world.later(120.0)
+    assert group.idle

@@ -1,0 +1,175 @@
+"""What a consumer in a group is told, and when: steps that overtake each other leave no partition behind."""
+
+import random
+
+from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.codec.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.errors import BrokerError, RebalanceInProgress, UnknownMemberId
+from ottla.sdk.assignors import ASSIGNORS, build_assigned
+from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
+from ottla.sdk.machines.fetcher import FetcherMachine
+from ottla.sdk.machines.membership import Lose, MemberOptions, Receive, Revoke, Step
+from ottla.sdk.machines.positions import Offset
+from tests.sdk.coordinator import Coordinator
+
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+Places = tuple[tuple[str, int], ...]
+
+
+class Reader:
+    """A consumer of ``t`` in a group, and a test that plays its coordinator."""
+
+    def __init__(self, assignor: str = "range") -> None:
+        self.world = Coordinator({"t": 3})
+        self.assignor = assignor
+        self.world.core.topic("t", 0.0)
+        self.world.run()
+        options = ConsumerOptions(
+            start=Offset(0), topics=("t",), group="g", member=MemberOptions(assignors=(ASSIGNORS[assignor],))
+        )
+        self.machine = ConsumerMachine(self.world.core, options, FetcherMachine(self.world.core))
+        self.machine.begin(0.0)
+        self.machine.idle(0.0)
+        self.world.run()
+
+    def assign(self, generation: int, *places: tuple[str, int]) -> None:
+        """Let the group give these partitions."""
+        answer = JoinGroupResponse(
+            error_code=0,
+            generation_id=generation,
+            protocol_type="consumer",
+            protocol_name=self.assignor,
+            leader="other",
+            member_id="me",
+            members=(),
+        )
+        self.world.answer(self.world.asked(JoinGroupRequest), answer)
+        sync = SyncGroupResponse(error_code=0, assignment=build_assigned(places))
+        self.world.answer(self.world.asked(SyncGroupRequest), sync)
+
+    def stands(self, offset: int) -> None:
+        """Say where the group stands in all that is asked for."""
+        for request in self.world.pending(OffsetFetchRequest):
+            topics = tuple(
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        OffsetFetchResponsePartition(
+                            partition_index=each, committed_offset=offset, metadata="", error_code=0
+                        )
+                        for each in topic.partition_indexes
+                    ),
+                )
+                for topic in request.topics or ()
+            )
+            self.world.answer(request, OffsetFetchResponse(topics=topics))
+
+    def beat(self, error: type[BrokerError]) -> None:
+        self.world.later(3.0)
+        self.world.answer(self.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=error.code))
+
+    @property
+    def news(self) -> tuple[type[Step], Places] | None:
+        told = self.machine.next_step()
+        return (type(told[0]), told[1]) if told else None
+
+    def tell(self) -> tuple[type[Step], Places]:
+        """Tell the user what is to be told next."""
+        told = self.machine.next_step()
+        assert told is not None
+        self.machine.done_with(*told, self.world.now)
+        self.world.run()
+        return type(told[0]), told[1]
+
+
+def test_partitions_are_told_of_once_it_is_known_where_the_group_stands() -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    assert reader.news is None
+    reader.stands(7)
+    assert reader.tell() == (Receive, (T0, T1))
+    assert reader.machine.fetcher.position(T0) == 7
+
+
+def test_a_revocation_that_a_loss_overtook_leaves_the_next_assignment_alone() -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(RebalanceInProgress)
+    revoke = reader.machine.next_step()
+    assert revoke is not None and isinstance(revoke[0], Revoke)  # the user takes time
+    reader.beat(UnknownMemberId)
+    reader.assign(2, T0, T1)
+    reader.machine.done_with(*revoke, reader.world.now)
+    assert reader.tell() == (Lose, (T0, T1))
+    reader.stands(9)
+    assert reader.tell() == (Receive, (T0, T1))
+    assert reader.machine.fetcher.assignment == [T0, T1] and reader.machine.fetcher.position(T1) == 9
+
+
+def test_a_rebalance_does_not_wait_for_positions_that_nobody_will_use() -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    reader.beat(RebalanceInProgress)  # nobody has told yet where the group stands
+    assert reader.tell() == (Revoke, ()), "who was never told that they came need not give them up"
+    reader.assign(2, T2)
+    reader.stands(3)
+    assert reader.tell() == (Receive, ())
+    assert reader.tell() == (Receive, (T2,))
+    assert reader.machine.fetcher.assignment == [T2] and reader.machine.received == (T2,)
+
+
+def test_a_cooperative_member_gives_up_before_it_is_known_where_what_it_got_stands() -> None:
+    reader = Reader("cooperative-sticky")
+    reader.assign(1, T0, T1)
+    reader.stands(0)
+    reader.tell()
+    reader.beat(RebalanceInProgress)
+    reader.assign(2, T0, T2)
+    assert reader.tell() == (Revoke, (T1,))
+    assert reader.news is None
+    reader.stands(5)
+    assert reader.tell() == (Receive, (T2,))
+
+
+def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.beat(UnknownMemberId)
+    assert reader.tell() == (Lose, ())
+    assert reader.machine.received == ()
+
+
+def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> None:
+    for seed in range(100):
+        chance, reader = random.Random(seed), Reader(("range", "cooperative-sticky")[seed % 2])
+        for generation in range(1, 12):
+            if reader.world.pending(JoinGroupRequest):
+                places = [each for each in (T0, T1, T2) if chance.random() < 0.6]
+                reader.assign(generation, *places)
+            if chance.random() < 0.6:
+                reader.stands(generation)
+            while chance.random() < 0.6 and reader.news:
+                reader.tell()
+            reader.world.later(3.0)
+            for beat in reader.world.pending(HeartbeatRequest):
+                error = chance.choice([None, RebalanceInProgress, UnknownMemberId])
+                reader.world.answer(beat, HeartbeatResponse(error_code=error.code if error else 0))
+        for generation in range(20, 30):
+            while reader.news:
+                reader.tell()
+            if reader.world.pending(JoinGroupRequest):
+                reader.assign(generation, T0, T1)
+            reader.stands(generation)
+            reader.world.later(1.0)
+        membership = reader.machine.membership
+        assert membership is not None and not membership.steps, seed
+        assert sorted(membership.owned) == sorted(reader.machine.received) == reader.machine.fetcher.assignment, seed

@@ -1,0 +1,407 @@
+"""The core as a whole: who is asked for metadata, and how it finds back when the cluster is not where it was."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.codec import frames
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.codec.apis.produce import ProduceRequest
+from ottla.errors import (
+    BrokerUnreachable,
+    Closed,
+    ConnectionLost,
+    RebootstrapRequired,
+    TimeoutExpired,
+    UnknownTopicOrPartition,
+)
+from ottla.sdk.machines.actions import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send
+from ottla.sdk.machines.connection import Exchange
+from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.outcome import Outcome
+
+Address = tuple[str, int]
+REFUSES, SILENT, MUTE = "refuses", "never connects", "connects and says nothing"
+
+
+class Net:
+    """Addresses and what listens there: a `Fake`, or a word for how it fails; time jumps from event to event."""
+
+    def __init__(self, seeds: list[Address], options: Options | None = None, findable: bool = False) -> None:
+        self.core = ClientCore(seeds, options or Options(), random.Random(1), findable=findable)
+        self.at: dict[Address, Fake | str] = {}
+        self.found: list[Address] | None = None
+        self.now = 0.0
+        self.tried: list[tuple[float, Address]] = []
+        self._links: dict[Key, tuple[int, Fake | str]] = {}
+        self._events: list[tuple[float, int, Key | None, int, Any]] = []
+        self._numbers = itertools.count()
+
+    def run(self, until: Outcome[Any] | Callable[[], bool], limit: float = 100.0) -> None:
+        def done() -> bool:
+            return until.done if isinstance(until, Outcome) else until()
+
+        end = self.now + limit
+        self._act()
+        while not done():
+            due = [
+                each for each in (self.core.deadline, self._events[0][0] if self._events else None) if each is not None
+            ]
+            assert due and min(due) <= end, f"not done at {self.now:g} s: {list(self.core.explain(self.now))}"
+            self.now = max(self.now, *([min(due)]))
+            while self._events and self._events[0][0] <= self.now:
+                _, _, key, link, event = heapq.heappop(self._events)
+                if key is None or self._links.get(key, (-1, ""))[0] == link:
+                    if isinstance(event, Lost) and key:
+                        del self._links[key]
+                    self.core.handle(event, self.now)
+            self._act()
+
+    def stop(self, address: Address, how: str = REFUSES) -> None:
+        """What listened there ends, and its connections with it."""
+        gone, self.at[address] = self.at[address], how
+        for key, (link, fake) in list(self._links.items()):
+            if fake is gone:
+                self._soon(key, link, Lost(key, "closed by the broker"))
+
+    def _soon(self, key: Key | None, link: int, event: Any) -> None:
+        heapq.heappush(self._events, (self.now + 0.001, next(self._numbers), key, link, event))
+
+    def _act(self) -> None:
+        for action in self.core.poll(self.now):
+            match action:
+                case Connect(key=key, host=host, port=port):
+                    self.tried.append((self.now, (host, port)))
+                    fake = self.at[host, port]
+                    link = next(self._numbers)
+                    self._links[key] = (link, fake)
+                    if fake is REFUSES:
+                        self._soon(key, link, Lost(key, "connection refused"))
+                    elif fake is not SILENT:
+                        self._soon(key, link, Connected(key))
+                case Send(key=key, data=data):
+                    link, fake = self._links[key]
+                    if isinstance(fake, Fake):
+                        for frame in frames.FrameReader().feed(data):
+                            self._soon(key, link, Received(key, fake.answer(frame)))
+                case Close(key=key):
+                    self._links.pop(key, None)
+                case Find():
+                    self._soon(None, -1, Found(tuple(self.found or ())))
+
+
+class Fake:
+    """A broker that knows a cluster; ``says`` may answer Metadata otherwise."""
+
+    def __init__(self, cluster: dict[int, Address], topics: tuple[str, ...] = (), name: str = "c1") -> None:
+        self.cluster, self.topics, self.name = cluster, topics, name
+        self.asked: list[MetadataRequest] = []
+        self.says: Callable[[], MetadataResponse | None] = lambda: None
+
+    def answer(self, frame: bytes) -> bytes:
+        request = frames.parse_request(frame)
+        message: Any
+        if isinstance(request.message, ApiVersionsRequest):
+            served = {1: (0, 11), 3: (0, 13), 18: (0, 3)}
+            keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in served.items())
+            message = ApiVersionsResponse(error_code=0, api_keys=keys)
+        else:
+            self.asked.append(request.message)
+            message = self.says() or self._metadata(request.message)
+        return frames.build_response(message, request.header.api_version, request.header.correlation_id)
+
+    def named(self, which: int) -> list[str | None]:
+        """The topics that a request was about."""
+        return [each.name for each in self.asked[which].topics or ()]
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        first = min(self.cluster)
+        partition = MetadataResponsePartition(
+            error_code=0, partition_index=0, leader_id=first, leader_epoch=0, replica_nodes=(first,), isr_nodes=(first,)
+        )
+        return MetadataResponse(
+            brokers=tuple(MetadataResponseBroker(node_id=n, host=h, port=p) for n, (h, p) in self.cluster.items()),
+            cluster_id=self.name,
+            topics=tuple(
+                MetadataResponseTopic(error_code=0, name=each.name, partitions=(partition,))
+                if each.name in self.topics
+                else MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=each.name, partitions=())
+                for each in request.topics or ()
+            ),
+        )
+
+
+A, B, C, D = ("a", 1), ("b", 1), ("c", 1), ("d", 1)
+
+
+def connected(net: Net) -> Net:
+    outcome = net.core.connect(net.now)
+    net.run(outcome)
+    outcome.result()
+    return net
+
+
+@pytest.mark.parametrize("how, costs", [(REFUSES, 0.1), (SILENT, 3.1), (MUTE, 3.1)])
+def test_dead_bootstrap_addresses_cost_little(how: str, costs: float) -> None:
+    net = Net([A, B, C])
+    net.at = {A: how, B: how, C: how}
+    last = net.core._seeds[2]
+    net.at[last.host, last.port] = Fake({1: (last.host, last.port)})
+    assert connected(net).now <= costs
+
+
+def test_nobody_reachable_is_an_error_that_says_what_each_address_said() -> None:
+    net = Net([A, B, C])
+    net.at = {A: REFUSES, B: SILENT, C: MUTE}
+    outcome = net.core.connect(0.0)
+    net.run(outcome)
+    assert net.now == 10.0
+    with pytest.raises(BrokerUnreachable) as caught:
+        outcome.result()
+    assert "no broker answered within 10 s" in str(caught.value)
+    for words in ("a:1: connection refused", "b:1: ", "c:1: "):
+        assert words in str(caught.value)
+
+
+def test_a_slow_node_is_given_time_while_another_is_asked_as_well() -> None:
+    net = Net([A, B])
+    net.at = {A: Fake({1: A, 2: B}, ("t",)), B: Fake({1: A, 2: B}, ("t",))}
+    connected(net)
+    used = next(node for node in net.core._seeds if any(key[0] == node.id for key in net._links))
+    for key, (link, _) in list(net._links.items()):
+        net._links[key] = (link, MUTE)  # it is stopped, and says nothing any more
+    net.at[used.host, used.port] = MUTE
+    before = net.now
+    topic = net.core.topic("t", net.now)
+    net.run(topic)
+    assert topic.result().name == "t" and 1.0 <= net.now - before < 3.1
+
+
+def test_a_node_that_says_nothing_keeps_nobody_from_being_asked_later() -> None:
+    net = Net([A, B])
+    silent, works = net.core._seeds
+    net.at = {(silent.host, silent.port): MUTE, (works.host, works.port): Fake({1: (works.host, works.port)}, ("t",))}
+    connected(net)
+    before = net.now
+    topic = net.core.topic("t", net.now)
+    net.run(topic)
+    assert topic.result().name == "t" and net.now - before < 0.2
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_node_that_stopped_to_answer_is_waited_for_only_while_the_cluster_has_it(given_up: bool) -> None:
+    net = Net([A])
+    fake = Fake({1: A, 2: B})
+    net.at = {A: fake, B: Fake({1: A, 2: B})}
+    connected(net)
+    ended: list[tuple[float, Any]] = []
+
+    def ask() -> None:
+        wait = Exchange(MetadataRequest(topics=()), lambda answer, now: ended.append((now, answer)), 30.0)
+        net.core.submit(Node(2, *B), wait, net.now)
+
+    ask()
+    net.run(lambda: bool(ended))
+    ended.clear()
+    for key, (link, _) in list(net._links.items()):
+        if key[0] == 2:
+            net._links[key] = (link, MUTE)  # its machine is stopped: it says nothing, and closes nothing
+    if given_up:
+        fake.cluster = {1: A}
+    ask()
+    net.run(lambda: bool(ended))
+    when, error = ended[0]
+    assert isinstance(error, ConnectionLost if given_up else TimeoutExpired) and "node 2" in str(error)
+    assert 5.0 <= when < 10.0 if given_up else when == 30.0
+
+
+def test_a_cluster_that_comes_back_elsewhere_is_found_by_its_bootstrap_name() -> None:
+    net = Net([A])
+    net.at = {A: Fake({1: B, 2: C}, ("t",)), B: Fake({1: B, 2: C}), C: Fake({1: B, 2: C})}
+    connected(net)
+    for each in (A, B, C):
+        net.stop(each)
+    net.at[A] = Fake({1: D, 2: ("e", 2)}, ("t",))  # the name leads elsewhere now
+    net.at[D] = Fake({1: D}, ("t",))
+    net.core.refresh(net.now)
+    net.run(lambda: net.core.cluster.nodes[1].host == "d")
+    answers: list[Any] = []
+    net.core.submit(
+        Node(1, *B), Exchange(MetadataRequest(topics=()), lambda a, now: answers.append(a), net.now + 30), net.now
+    )
+    net.run(lambda: bool(answers))
+    fake = net.at[D]
+    assert isinstance(answers[0], MetadataResponse) and isinstance(fake, Fake) and fake.asked
+
+
+def test_what_waits_for_a_node_goes_to_its_new_address() -> None:
+    net = Net([A])
+    net.at = {A: Fake({1: B}), B: SILENT, C: Fake({1: C})}
+    connected(net)
+    answers: list[Any] = []
+    net.core.submit(
+        net.core.cluster.nodes[1], Exchange(MetadataRequest(topics=()), lambda a, now: answers.append(a), 30.0), net.now
+    )
+    net.run(lambda: any(each == B for _, each in net.tried))
+    fake = net.at[A]
+    assert isinstance(fake, Fake)
+    fake.cluster = {1: C}
+    net.core.refresh(net.now)
+    net.run(lambda: bool(answers))
+    assert isinstance(answers[0], MetadataResponse) and net.now < 2.0
+
+
+def test_brokers_found_by_zeroconf_are_looked_for_again_when_none_answers() -> None:
+    net = Net([A], findable=True)
+    net.at = {A: Fake({1: A}), B: Fake({1: B})}
+    connected(net)
+    net.stop(A)
+    net.core.refresh(net.now)
+    net.found = []
+    net.run(lambda: net.now > 3.0)
+    net.found = [B]
+    net.run(lambda: net.core.cluster.nodes[1].host == "b")
+
+
+def test_a_broker_may_ask_for_a_new_start() -> None:
+    net = Net([A])
+    fake = Fake({1: A, 2: B}, ("t",))
+    net.at = {A: fake, B: MUTE}
+    connected(net)
+    answers: list[Any] = []
+    wait = Exchange(MetadataRequest(topics=()), lambda a, now: answers.append(a), 1000.0)
+    net.core.submit(net.core.cluster.nodes[2], wait, net.now)
+    net.run(lambda: len(net._links) == 2)
+    asked = []
+
+    def once() -> MetadataResponse | None:
+        asked.append(1)
+        return MetadataResponse(brokers=(), topics=(), error_code=RebootstrapRequired.code) if len(asked) == 1 else None
+
+    fake.says = once
+    net.core.refresh(net.now)
+    net.run(lambda: len(asked) == 2 and 2 in net.core.cluster.nodes)
+    assert "new start" in str(answers[0])
+
+
+def test_a_broker_that_knows_no_broker_yet_is_asked_again() -> None:
+    net = Net([A])
+    fake = Fake({1: A})
+    net.at = {A: fake}
+    fake.says = lambda: MetadataResponse(brokers=(), topics=()) if len(fake.asked) < 4 else None
+    connected(net)
+    assert len(fake.asked) == 4
+
+
+def test_a_cluster_that_became_another_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    net = Net([A])
+    fake = Fake({1: A})
+    net.at = {A: fake}
+    connected(net)
+    fake.name = "c2"
+    for _ in range(2):
+        before = len(fake.asked)
+        net.core.refresh(net.now)
+        net.run(lambda before=before: len(fake.asked) > before and not net.core._asked)  # type: ignore[misc]
+    [line] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "another one now" in line.message and (line.cluster_before, line.cluster_now) == ("c1", "c2")  # type: ignore[attr-defined]
+
+
+def test_a_topic_asked_for_while_metadata_are_under_way_costs_no_pause() -> None:
+    net = Net([A])
+    net.at = {A: Fake({1: A}, ("t", "u"))}
+    connected(net)
+    one = net.core.topic("t", net.now)
+    net._act()
+    two = net.core.topic("u", net.now)
+    before = net.now
+    net.run(two)
+    assert one.done and net.now - before < 0.01
+
+
+def test_a_topic_that_one_has_been_told_of_stays_known_though_another_lets_go_of_it() -> None:
+    net = Net([A])
+    fake = Fake({1: A}, ("t", "u"))
+    net.at = {A: fake}
+    connected(net)
+    core = net.core
+    net.run(core.topic("t", net.now))
+    release = core.hold("t")
+    told, other = core.topic("t", net.now), core.topic("u", net.now)
+    release()
+    net.run(other)
+    assert told.done and core.cluster.topics["t"] is told.result(), "also where it takes other topics a while"
+    asked = len(fake.asked)
+    release = core.hold("t")
+    net.run(lambda: len(fake.asked) > asked)
+    assert fake.named(-1) == ["t"], "who holds it now is told whether it is still so"
+    net.run(lambda: core._metadata_at == net.now)
+    release()
+    assert not core.topic("t", net.now).done, "who wants it later asks anew"
+
+
+def test_topics_that_nobody_holds_are_forgotten_in_the_end() -> None:
+    net = Net([A], Options(metadata_max_age=5.0))
+    net.at = {A: Fake({1: A}, ("t",))}
+    connected(net)
+    net.run(net.core.topic("t", net.now))
+    net.core.hold("t")()
+    net.run(lambda: net.now > 4.0)
+    assert "t" in net.core.cluster.topics
+    net.run(lambda: net.now > 20.0)
+    assert "t" not in net.core.cluster.topics
+
+
+def test_a_topic_that_is_being_made_holds_up_no_other_and_is_not_asked_for_in_a_hurry() -> None:
+    net = Net([A])
+    fake = Fake({1: A}, ("t",))
+    net.at = {A: fake}
+    connected(net)
+    made, other = net.core.topic("new", net.now, create=True), net.core.topic("t", net.now)
+    net.run(other)
+    assert net.now < 0.1
+    net.run(lambda: net.now > 1.0)
+    assert len(fake.asked) < 30
+    fake.topics = ("t", "new")
+    net.run(made)
+    made.result()
+
+
+def test_what_a_node_supports_is_known_once_it_has_said() -> None:
+    net = Net([A])
+    net.at = {A: Fake({1: A})}
+    seed = net.core._seeds[0]
+    assert net.core.supports(seed, FetchRequest) is None
+    connected(net)
+    assert net.core.supports(seed, FetchRequest) == range(12)
+    assert net.core.supports(seed, MetadataRequest) == range(1, 14)
+    assert not net.core.supports(seed, ProduceRequest) and net.core.supports(seed, ProduceRequest) is not None
+
+
+def test_what_waits_is_explained_and_ends_when_the_client_is_closed() -> None:
+    net = Net([A])
+    net.at = {A: Fake({1: B})}
+    connected(net)
+    net.stop(A)
+    net.at[B] = REFUSES
+    topic = net.core.topic("t", net.now)
+    net.run(lambda: net.now > 2.0)
+    text = "\n".join(net.core.explain(net.now))
+    assert "metadata: a:1 could not tell them: connection refused" in text
+    assert "topic 't': waiting until some broker tells where it is" in text
+    net.core.close(net.now)
+    with pytest.raises(Closed):
+        topic.result()

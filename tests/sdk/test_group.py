@@ -1,0 +1,519 @@
+"""A consumer in a group, over real sockets against brokerlite."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pytest
+import trio
+
+import ottla
+from ottla.errors import Closed, CommitFailed, ConfigurationError, InconsistentGroupProtocol, LocalProtocolError
+from ottla.sdk.consumer import Batch, Consumer
+from ottla.sdk.machines import consumer as machine
+from ottla.testing import Broker
+
+Place = tuple[str, int]
+
+
+class Diary(ottla.RebalanceListener):
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, tuple[Place, ...]]] = []
+        self.changed = trio.Event()
+
+    async def assigned(self, places: Sequence[Place]) -> None:
+        self._write("assigned", places)
+
+    async def revoked(self, places: Sequence[Place]) -> None:
+        self._write("revoked", places)
+
+    async def lost(self, places: Sequence[Place]) -> None:
+        self._write("lost", places)
+
+    def _write(self, what: str, places: Sequence[Place]) -> None:
+        self.entries.append((what, tuple(sorted(places))))
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def until(self, what: str, *places: Place) -> None:
+        with trio.fail_after(10):
+            while (what, tuple(sorted(places))) not in self.entries:
+                await self.changed.wait()
+
+
+async def fill(client: ottla.Client, count: int, topic: str = "t", first: int = 0) -> None:
+    async with client.producer() as producer:
+        for i in range(first, first + count):
+            await producer.send_soon(topic, b"%d" % i, key=b"%d" % i)
+
+
+async def one(consumer: Consumer) -> Batch:
+    with trio.fail_after(10):
+        return await anext(consumer)
+
+
+async def read(consumer: Consumer, count: int, *, commit: bool = True) -> list[int]:
+    """The values of the next ``count`` records or a few more, whole batches."""
+    values: list[int] = []
+    while len(values) < count:
+        batch = await one(consumer)
+        values += [int(record.value or b"") for record in batch]
+        if commit:
+            batch.commit_soon()
+    return values
+
+
+async def test_a_group_goes_on_where_it_stood_also_after_a_restart_of_the_broker(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=3)
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 100)
+        async with client.consumer("t", group="g") as consumer:
+            assert sorted(await read(consumer, 100)) == list(range(100))
+    ottla_broker.restart()
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 50, first=100)
+        async with client.consumer("t", group="g") as consumer:
+            assert sorted(await read(consumer, 50)) == list(range(100, 150))
+        async with client.consumer("t", group="another") as consumer:
+            assert sorted(await read(consumer, 150)) == list(range(150))
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_twice(
+    ottla_broker: Broker, assignor: str
+) -> None:
+    ottla_broker.create_topic("t", partitions=4)
+    seen: Counter[int] = Counter()
+
+    async def member(consumer: Consumer) -> None:
+        async with consumer:
+            async for batch in consumer:
+                seen.update(int(record.value or b"") for record in batch)
+                batch.commit_soon()
+
+    async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        await fill(client, 200)
+        for _ in range(3):
+            options = {"group": "g", "assignors": [assignor], "heartbeat_interval": 0.05}
+            diary = Diary()
+            nursery.start_soon(member, client.consumer("t", listener=diary, **options))  # type: ignore[arg-type]
+            with trio.fail_after(10):
+                await diary.changed.wait()
+        await fill(client, 200, first=200)
+        with trio.fail_after(10):
+            while len(seen) < 400:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert sorted(seen) == list(range(400)) and set(seen.values()) == {1}
+
+
+async def test_the_listener_hears_what_comes_and_goes_in_order(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    diary, another = Diary(), Diary()
+    options = {"group": "g", "heartbeat_interval": 0.05}
+
+    async def loop(consumer: Consumer, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        with trio.CancelScope() as scope:
+            async with consumer:
+                task_status.started(scope)
+                async for _ in consumer:
+                    pass
+
+    async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        await nursery.start(loop, client.consumer("t", listener=diary, **options))  # type: ignore[arg-type]
+        await diary.until("assigned", ("t", 0), ("t", 1))
+        scope = await nursery.start(loop, client.consumer("t", listener=another, **options))  # type: ignore[arg-type]
+        await diary.until("revoked", ("t", 0), ("t", 1))
+        with trio.fail_after(10):
+            while len(diary.entries) < 3 or not another.entries:
+                await trio.sleep(0.01)
+        shares = [diary.entries[2], another.entries[0]]
+        assert sorted(places for _, places in shares) == [(("t", 0),), (("t", 1),)]
+        scope.cancel()
+        with trio.fail_after(5):  # far below the session timeout: who is cancelled says good-bye
+            while diary.entries[-1] != ("assigned", (("t", 0), ("t", 1))):
+                await trio.sleep(0.01)
+        assert another.entries[-1] == ("lost", another.entries[0][1])
+        nursery.cancel_scope.cancel()
+
+
+async def test_leaving_normally_revokes_and_commits_what_was_asked_for(ottla_broker: Broker) -> None:
+    diary = Diary()
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g", listener=diary) as consumer:
+            (await one(consumer)).commit_soon()
+        assert [what for what, _ in diary.entries] == ["assigned", "revoked"]
+        async with client.consumer(group="g", assign={("t", 0): "committed"}) as consumer:
+            found = await consumer.committed()
+            assert {place: at.offset for place, at in found.items() if at} == {("t", 0): 10}
+
+
+async def test_auto_commit_commits_batches_whose_successor_was_asked_for_and_not_the_one_in_hand(
+    ottla_broker: Broker,
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        with pytest.raises(RuntimeError, match="handler"):
+            async with client.consumer("t", group="g", auto_commit=5.0) as consumer:
+                await one(consumer)
+                await fill(client, 10, first=10)
+                await one(consumer)
+                raise RuntimeError("handler")
+        async with client.consumer("t", group="g") as consumer:
+            assert await read(consumer, 1) == list(range(10, 20))
+
+
+async def test_an_error_in_the_loop_commits_nothing_of_the_batch_in_hand(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        with pytest.raises(RuntimeError):
+            async with client.consumer("t", group="g") as consumer:
+                await one(consumer)
+                raise RuntimeError
+        async with client.consumer("t", group="g") as consumer:
+            assert await read(consumer, 10) == list(range(10))
+
+
+async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    diary = Diary()
+
+    async def slow_handler() -> None:
+        with trio.fail_after(10):
+            while not any("leaves its group" in each.message for each in caplog.records):
+                await trio.sleep(0.01)
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g", max_poll_interval=0.5, listener=diary) as consumer:
+            batch = await one(consumer)
+            await slow_handler()
+            with pytest.raises(CommitFailed, match="max_poll_interval"):
+                await batch.commit()
+            batch.commit_soon()
+            assert await read(consumer, 10) == list(range(10))
+    assert [what for what, _ in diary.entries] == ["assigned", "lost", "assigned", "revoked"]
+    (warning,) = [each for each in caplog.records if "so long" in each.message]
+    assert "slow_handler" in warning.__dict__["handler"] and warning.levelno == logging.WARNING
+
+
+async def test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.sdk.consumer.BLOCKED", 0.2 / 10)
+
+    def computes_for_long() -> None:
+        end = time.monotonic() + 10
+        while time.monotonic() < end and not any("keeps the trio loop" in each.message for each in caplog.records):
+            pass
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        async with client.consumer("t", group="g", session_timeout=10.0) as consumer:
+            await one(consumer)
+            computes_for_long()
+    (error,) = [each for each in caplog.records if "keeps the trio loop" in each.message]
+    assert "computes_for_long" in error.__dict__["handler"]
+
+
+async def test_topics_are_found_by_pattern_also_when_they_come_later(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PATTERN_AGE", 0.05)
+    for name in ("orders-a", "orders-test", "payments"):
+        ottla_broker.create_topic(name)
+    for group in (None, "g"):
+        later = f"orders-{group}"
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            consumer = client.consumer(pattern="orders-.*", deny=[".*-test"], group=group, start="end")
+            async with consumer:
+                with trio.move_on_after(0.3):
+                    await anext(consumer)
+                assert ("orders-a", 0) in consumer.assignment and ("orders-test", 0) not in consumer.assignment
+                ottla_broker.create_topic(later)
+                await fill(client, 5, later)
+                assert await read(consumer, 5, commit=False) == list(range(5))
+
+
+async def test_paused_partitions_are_not_handed_out_until_they_are_resumed(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as producer:
+            for partition in (0, 1):
+                await producer.send("t", b"%d" % partition, partition=partition)
+        async with client.consumer("t") as consumer:
+            consumer.pause([("t", 0)])
+            assert consumer.paused == [("t", 0)]
+            assert await read(consumer, 1, commit=False) == [1]
+            with trio.move_on_after(0.1) as nothing:
+                await anext(consumer)
+            assert nothing.cancelled_caught
+            consumer.resume([("t", 0)])
+            assert await read(consumer, 1, commit=False) == [0]
+            with pytest.raises(LocalProtocolError, match="not assigned"):
+                consumer.pause([("t", 9)])
+
+
+async def test_a_seek_back_is_meant_and_commits_follow_it(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g") as consumer:
+            await (await one(consumer)).commit()
+            assert consumer.lag == {("t", 0): 0} and consumer.position("t", 0) == 10
+            await consumer.seek({("t", 0): 4})
+            await consumer.commit({("t", 0): 4})
+            found = (await consumer.committed())["t", 0]
+            assert found is not None and found.offset == 4
+            assert await read(consumer, 6) == list(range(4, 10))
+            with pytest.raises(LocalProtocolError, match="not assigned"):
+                await consumer.seek({("t", 7): 0})
+
+
+async def test_by_hand_assigned_partitions_go_on_where_the_group_stands(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        for expected in (list(range(10)), list(range(10, 20))):
+            async with client.consumer(group="g", assign={("t", 0): "committed"}) as consumer:
+                assert await read(consumer, 10) == expected
+            await fill(client, 10, first=10)
+
+
+async def test_more_members_than_partitions_wait_and_take_over(ottla_broker: Broker) -> None:
+    got: dict[str, list[int]] = {"a": [], "b": []}
+
+    async def member(client: ottla.Client, name: str, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        with trio.CancelScope() as scope:
+            async with client.consumer("t", group="g", heartbeat_interval=0.05) as consumer:
+                task_status.started(scope)
+                while True:
+                    got[name] += await read(consumer, 1)
+
+    async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        await fill(client, 5)
+        scopes = {name: await nursery.start(member, client, name) for name in got}
+        with trio.fail_after(10):
+            while not any(got.values()):
+                await trio.sleep(0.01)
+        busy, idle = ("a", "b") if got["a"] else ("b", "a")
+        assert got == {busy: list(range(5)), idle: []}
+        scopes[busy].cancel()
+        await fill(client, 5, first=5)
+        with trio.fail_after(10):
+            while len(got[idle]) < 5:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert got == {busy: list(range(5)), idle: list(range(5, 10))}
+
+
+async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    diary, options = Diary(), {"group": "g", "heartbeat_interval": 0.05}
+
+    async def other(consumer: Consumer) -> None:
+        async with consumer:
+            async for _ in consumer:
+                pass
+
+    async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(other, client.consumer("t", listener=diary, instance_id="a", **options))  # type: ignore[arg-type]
+        await diary.until("assigned", ("t", 0), ("t", 1))
+        for turn in range(2):
+            mine = Diary()
+            async with client.consumer("t", instance_id="b", listener=mine, **options) as consumer:  # type: ignore[arg-type]
+                with trio.move_on_after(10) as scope:
+                    while not mine.entries:
+                        with trio.move_on_after(0.05):
+                            await anext(consumer)
+                assert not scope.cancelled_caught
+                assert mine.entries == [("assigned", (("t", 1),))], turn
+        told = list(diary.entries)
+        nursery.cancel_scope.cancel()
+    assert told == [
+        ("assigned", (("t", 0), ("t", 1))),
+        ("revoked", (("t", 0), ("t", 1))),
+        ("assigned", (("t", 0),)),
+    ]
+
+
+async def test_members_without_a_common_assignor_are_refused_by_name(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.consumer("t", group="g") as first:
+        with trio.move_on_after(0.3):
+            await anext(first)
+        with pytest.raises(InconsistentGroupProtocol):
+            async with client.consumer("t", group="g", assignors=["sticky"]) as second:
+                await one(second)
+
+
+async def test_interceptors_see_every_batch_and_every_commit_and_their_errors_stop_nothing(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[object] = []
+
+    class Watching(ottla.ConsumerInterceptor):
+        def on_consume(self, batch: Batch) -> None:
+            seen.append(len(batch))
+            raise ZeroDivisionError
+
+        def on_commit(self, offsets: Mapping[Place, ottla.CommittedOffset]) -> None:
+            seen.append({place: at.offset for place, at in offsets.items()})
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 3)
+        async with client.consumer("t", group="g", interceptors=[Watching()]) as consumer:
+            await (await one(consumer)).commit()
+    assert seen == [3, {("t", 0): 3}]
+    warned = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert warned == ["an interceptor raised"]
+
+
+async def test_a_listener_that_fails_ends_the_loop_with_its_error(ottla_broker: Broker) -> None:
+    class Broken(Diary):
+        async def assigned(self, places: Sequence[Place]) -> None:
+            raise ZeroDivisionError
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        with pytest.raises(ZeroDivisionError):
+            async with client.consumer("t", group="g", listener=Broken()) as consumer:
+                await one(consumer)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, "topics, a pattern, or an assignment"),
+        ({"pattern": "("}, "no regular expression"),
+        ({"assign": {("t", 0): "committed"}}, "needs a group"),
+        ({"pattern": "t", "auto_commit": 1.0}, "needs a group"),
+        ({"pattern": "t", "instance_id": "a"}, "need a group"),
+        ({"pattern": "t", "group": ""}, "needs a name"),
+        ({"pattern": "t", "group": "g", "auto_commit": 0.0}, "positive number of seconds"),
+        ({"pattern": "t", "group": "g", "assignors": ["rang"]}, "not one of range"),
+        ({"pattern": "t", "group": "g", "assignors": []}, "needs an assignor"),
+        ({"pattern": "t", "group": "g", "heartbeat_interval": 50.0}, "below session_timeout"),
+        ({"pattern": "t", "group": "g", "max_poll_interval": 0.0}, "max_poll_interval"),
+    ],
+)
+async def test_options_that_contradict_each_other_are_refused(
+    ottla_broker: Broker, options: dict[str, object], error: str
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises((ConfigurationError, LocalProtocolError), match=error):
+            client.consumer(**options)  # type: ignore[arg-type]
+
+
+async def test_a_consumer_that_was_not_opened_says_so(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        for group in (None, "g"):
+            with pytest.raises(LocalProtocolError, match="async with"):
+                await one(client.consumer("t", group=group))
+
+
+async def test_a_loop_ends_when_its_client_closes(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    client = ottla.connect(ottla_broker.bootstrap)
+    await client.__aenter__()
+    consumer = client.consumer("t")
+    await consumer.__aenter__()
+    await client.__aexit__(None, None, None)
+    with pytest.raises(Closed):
+        await one(consumer)
+
+
+async def test_two_tasks_cannot_read_one_member_as_one_would_commit_what_the_other_has_in_hand(
+    ottla_broker: Broker,
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        async with client.consumer("t", group="g") as consumer, trio.open_nursery() as nursery:
+            await one(consumer)
+
+            async def another() -> None:
+                with pytest.raises(LocalProtocolError, match="in one task"):
+                    await one(consumer)
+
+            nursery.start_soon(another)
+
+
+async def test_auto_commit_works_for_partitions_assigned_by_hand(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        options = {"group": "g", "assign": {("t", 0): "committed"}}
+        async with client.consumer(auto_commit=0.05, **options) as consumer:  # type: ignore[arg-type]
+            await one(consumer)
+            with trio.move_on_after(0.05):
+                await anext(consumer)
+            with trio.fail_after(10):
+                while not (await consumer.committed())["t", 0]:
+                    await trio.sleep(0.01)
+
+
+async def test_an_assignment_whose_telling_was_cancelled_is_told_again_before_anything_is_handed_out(
+    ottla_broker: Broker,
+) -> None:
+    class Slow(ottla.RebalanceListener):
+        turns = 0
+
+        async def assigned(self, places: Sequence[Place]) -> None:
+            self.turns += 1
+            if self.turns == 1:
+                await trio.sleep_forever()
+            await consumer.seek(dict.fromkeys(places, 5))
+
+    listener = Slow()
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g", listener=listener) as consumer:
+            with trio.move_on_after(0.5):
+                await anext(consumer)
+            assert await read(consumer, 5) == list(range(5, 10))
+    assert listener.turns == 2
+
+
+async def test_a_listener_that_fails_on_leaving_leaves_no_ghost_in_the_group(ottla_broker: Broker) -> None:
+    class Broken(ottla.RebalanceListener):
+        async def revoked(self, places: Sequence[Place]) -> None:
+            raise ZeroDivisionError
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        with pytest.raises(ZeroDivisionError):
+            async with client.consumer("t", group="g", listener=Broken()) as consumer:
+                await one(consumer)
+        async with client.consumer("t", group="g") as consumer:
+            with trio.fail_after(5):  # far below the session of the one before
+                assert await read(consumer, 1) == [0]
+
+
+async def test_going_back_needs_a_seek_and_a_batch_from_before_it_commits_nothing(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g") as consumer:
+            batch = await one(consumer)
+            await batch.commit()
+            with pytest.raises(LocalProtocolError, match="seek there first"):
+                await consumer.commit({("t", 0): 4})
+            await consumer.seek({("t", 0): 2})
+            batch.commit_soon()
+            with pytest.raises(CommitFailed, match="went elsewhere"):
+                await batch.commit()
+            await consumer.commit({("t", 0): 4})
+            found = (await consumer.committed())["t", 0]
+            assert found is not None and found.offset == 4
+
+
+async def test_without_a_group_nothing_can_be_committed(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        async with client.consumer("t") as consumer:
+            batch = await one(consumer)
+            for attempt in (batch.commit_soon, consumer.commit_soon):
+                with pytest.raises(LocalProtocolError, match="group='billing'"):
+                    attempt()

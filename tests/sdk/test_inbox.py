@@ -1,0 +1,55 @@
+"""What a connection receives is cut into the same frames in whatever pieces it comes, and wherever it is put."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.codec.frames import framed
+from ottla.codec.wire import Buffer
+from ottla.errors import RemoteProtocolError
+from ottla.sdk.machines.inbox import LARGE, Inbox
+
+SIZES = st.sampled_from([0, 1, 100, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(SIZES, max_size=5), st.lists(st.integers(200, LARGE), min_size=1), st.booleans())
+def test_frames_come_out_whole_in_any_pieces_fed_or_read_into_their_place(
+    sizes: list[int], pieces: list[int], reads_into: bool
+) -> None:
+    sent = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(map(framed, sent))
+    inbox, at, turn = Inbox(), 0, 0
+    got: list[Buffer] = []
+    while at < len(stream):
+        piece = stream[at : at + pieces[turn % len(pieces)]]
+        turn += 1
+        room = inbox.room
+        if reads_into and room is not None:
+            piece = piece[: len(room)]
+            room[: len(piece)] = piece
+            got += inbox.filled(len(piece))
+        else:
+            got += inbox.feed(piece)
+        at += len(piece)
+    assert [bytes(each) for each in got] == sent
+    assert inbox.room is None
+
+
+def test_only_the_rest_of_a_large_frame_has_a_place() -> None:
+    inbox = Inbox()
+    assert inbox.room is None
+    assert list(inbox.feed(framed(bytes(LARGE - 1))[:-1])) == [] and inbox.room is None
+    inbox = Inbox()
+    assert list(inbox.feed(framed(b"ab") + framed(bytes(LARGE))[:10])) == [b"ab"]
+    assert inbox.room is not None and len(inbox.room) == LARGE - 6
+    [whole] = inbox.filled(LARGE - 6)
+    assert whole == bytes(LARGE) and isinstance(whole, memoryview) and whole.readonly
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 400", b"\xff\xff\xff\xff", (2**31 - 1).to_bytes(4, "big")])
+def test_nothing_is_allocated_for_what_cannot_be_a_length(start: bytes) -> None:
+    inbox = Inbox()
+    with pytest.raises(RemoteProtocolError):
+        list(inbox.feed(start))
+    assert inbox.room is None

@@ -1,0 +1,155 @@
+"""Kafka's configuration names: each is understood, or refused with a reason."""
+
+import inspect
+import math
+import subprocess
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla.errors import ConfigurationError
+from ottla.sdk.client import Client
+from ottla.sdk.kafka_config import MEANINGS, SAME, To, from_kafka_config, meaning
+from ottla.sdk.partitioners import CHOOSERS, KEYED
+from ottla.testing import Broker
+from tests.kafka import java
+
+UNITED = {"gzip", "lz4", "zstd", "enable_auto_commit"}
+"""What only decides together with others."""
+
+
+async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
+    config = from_kafka_config(
+        {
+            "bootstrap.servers": ottla_broker.bootstrap,
+            "client.id": "me",
+            "linger.ms": "0",
+            "acks": "-1",
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    async with ottla.connect(**config) as client:
+        async with client.producer(**config.producer) as producer:
+            await producer.send("t", b"1")
+        async with client.consumer("t", **config.consumer) as consumer:
+            async for batch in consumer:
+                assert [record.value for record in batch] == [b"1"]
+                break
+
+
+@pytest.mark.parametrize(
+    "given, client, producer, consumer",
+    [
+        ({"bootstrap.servers": ["a:1", "b:2"]}, {"bootstrap": "a:1,b:2"}, {}, {}),
+        ({"metadata.broker.list": "PLAINTEXT://a:1"}, {"bootstrap": "a:1"}, {}, {}),
+        ({"request.timeout.ms": "15000"}, {"request_timeout": 15.0}, {}, {}),
+        ({"socket.connection.setup.timeout.ms": 500}, {"connect_timeout": 0.5}, {}, {}),
+        ({"connections.max.idle.ms": -1}, {"connections_max_idle": math.inf}, {}, {}),
+        ({"security.protocol": "plaintext"}, {}, {}, {}),
+        ({"acks": "all"}, {}, {"acks": "all"}, {}),
+        ({"acks": -1}, {}, {"acks": "all"}, {}),
+        ({"request.required.acks": "1"}, {}, {"acks": 1}, {}),
+        ({"enable.idempotence": "True"}, {}, {"idempotent": True}, {}),
+        ({"queue.buffering.max.ms": "0.5"}, {}, {"linger": 0.0005}, {}),
+        ({"queue.buffering.max.kbytes": 1024}, {}, {"buffer_memory": 2**20}, {}),
+        (
+            {"compression.type": "zstd", "compression.zstd.level": 7, "compression.lz4.level": 1},
+            {},
+            {"compression": "zstd", "compression_level": 7},
+            {},
+        ),
+        ({"partitioner": "consistent_random"}, {}, {"partitioner": "consistent_random"}, {}),
+        ({"partitioner.class": "org.x.RoundRobinPartitioner"}, {}, {"partitioner": "round_robin"}, {}),
+        ({"delivery.timeout.ms": 60000}, {"delivery_timeout": 60.0}, {}, {}),
+        ({"enable.auto.commit": "true"}, {}, {}, {"auto_commit": 5.0}),
+        ({"enable.auto.commit": True, "auto.commit.interval.ms": 100}, {}, {}, {"auto_commit": 0.1}),
+        ({"enable.auto.commit": False, "auto.commit.interval.ms": 100}, {}, {}, {}),
+        ({"auto.offset.reset": "latest"}, {}, {}, {"start": "end", "reset": "end"}),
+        (
+            {"auto.offset.reset": "by_duration:P1DT6H"},
+            {},
+            {},
+            {"start": timedelta(hours=30), "reset": timedelta(hours=30)},
+        ),
+        ({"isolation.level": "read_committed"}, {}, {}, {"isolation": "read_committed"}),
+        (
+            {"partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor,range"},
+            {},
+            {},
+            {"assignors": ("cooperative-sticky", "range")},
+        ),
+        ({"fetch.message.max.bytes": "1000"}, {"partition_max_bytes": 1000}, {}, {}),
+    ],
+)
+def test_names_become_arguments_with_our_units(
+    given: Mapping[str, Any], client: dict[str, Any], producer: dict[str, Any], consumer: dict[str, Any]
+) -> None:
+    made = from_kafka_config(given)
+    assert (dict(made), made.producer, made.consumer) == (client, producer, consumer)
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ({"bootstrap.server": "a"}, "'bootstrap.server' is no name that .* did you mean 'bootstrap.servers'?"),
+        ({"bootstrap_servers": "a"}, "did you mean 'bootstrap.servers'?"),
+        ({"max.poll.interval": 1}, "did you mean 'max.poll.interval.ms'?"),
+        ({"zzz": 1}, "'zzz' is no name that Kafka's clients know$"),
+        ({"key.deserializer": "x.StringDeserializer"}, "'key.deserializer' has no meaning here: .*bytes"),
+        (
+            {"security.protocol": "SASL_SSL"},
+            "can only be PLAINTEXT here, not 'SASL_SSL': TLS and SASL are not there yet",
+        ),
+        ({"ssl.truststore.location": "x"}, "'ssl.truststore.location' has no meaning here: TLS"),
+        ({"transactional.id": "t"}, "transactions are not there yet"),
+        ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is no number of milliseconds"),
+        ({"enable.idempotence": "maybe"}, "'enable.idempotence': 'maybe' is neither true nor false"),
+        ({"auto.offset.reset": "none"}, "'auto.offset.reset': leave it out"),
+        ({"auto.offset.reset": "by_duration:soon"}, "has no duration such as"),
+        ({"auto.commit.interval.ms": 100}, "without enable.auto.commit=true"),
+        ({"isolation.level": "dirty"}, "'isolation.level': 'dirty' is not one of read_uncommitted, read_committed"),
+        ({"linger.ms": "x", "zzz": 1}, "'linger.ms': .*; 'zzz' is no name"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_with_the_reason_all_at_once(given: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        from_kafka_config(given)
+
+
+def test_a_variable_that_is_not_set_names_no_group() -> None:
+    with pytest.raises(ConfigurationError, match=r"'group.id' is None"):
+        from_kafka_config({"group.id": None})
+
+
+def test_every_name_leads_to_an_argument_that_there_is() -> None:
+    known = {
+        "client": inspect.signature(ottla.connect).parameters,
+        "producer": inspect.signature(Client.producer).parameters,
+        "consumer": inspect.signature(Client.consumer).parameters,
+    }
+    for name, each in MEANINGS.items():
+        if isinstance(each, To):
+            assert each.option in UNITED or each.option in known[each.part], name
+
+
+@pytest.mark.parametrize("name", ["consistent", "consistent_random", "fnv1a_random", "murmur2_random", "random"])
+def test_a_partitioner_of_librdkafkas_is_one_of_ours(name: str) -> None:
+    [chosen] = from_kafka_config({"partitioner": name}).producer.values()
+    assert chosen in KEYED | CHOOSERS
+
+
+def test_other_names_stand_for_known_ones() -> None:
+    assert all(each in MEANINGS and other not in MEANINGS for other, each in SAME.items())
+
+
+@pytest.mark.slow
+def test_no_name_of_kafkas_clients_is_overlooked() -> None:
+    program = Path(__file__).parent / "java" / "Names.java"
+    names = subprocess.run(java(str(program), log="off"), capture_output=True, text=True, check=True).stdout.split()
+    assert len(names) > 100
+    assert [name for name in names if meaning(name) is None] == []

@@ -1,0 +1,382 @@
+"""A member of a group: what it tells its user, and what it makes of what the coordinator says."""
+
+import pytest
+
+from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.codec.apis.leave_group import LeaveGroupRequest
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.codec.consumer_protocol import parse_subscription
+from ottla.errors import (
+    BrokerError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupAuthorizationFailed,
+    GroupMaxSizeReached,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from ottla.sdk.assignors import ASSIGNORS, build_assigned, build_subscription, parse_assigned
+from ottla.sdk.machines.membership import Lose, MemberOptions, Membership, Receive, Revoke, State, Step
+from tests.sdk.coordinator import Coordinator
+
+GROUP = "billing"
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+ME = "me-1"
+
+
+class InGroup:
+    """One member, ours, and a test that plays the coordinator."""
+
+    def __init__(self, *assignors: str, instance_id: str | None = None, topics: dict[str, int] | None = None) -> None:
+        self.world = Coordinator({"t": 3} if topics is None else topics)
+        options = MemberOptions(
+            assignors=tuple(ASSIGNORS[each] for each in assignors or ("range",)), instance_id=instance_id
+        )
+        self.notified: list[Step | None] = []
+        self.member = Membership(
+            self.world.core, GROUP, options, "group-1", lambda step, now: self.notified.append(step)
+        )
+        self.member.subscribe(("t",), 0.0)
+        self.member.join(0.0)
+        self.world.run()
+
+    @property
+    def join(self) -> JoinGroupRequest:
+        return self.world.asked(JoinGroupRequest)
+
+    @property
+    def sync(self) -> SyncGroupRequest:
+        return self.world.asked(SyncGroupRequest)
+
+    @property
+    def steps(self) -> list[tuple[type[Step], tuple[tuple[str, int], ...]]]:
+        return [(type(step), step.places) for step in self.member.steps]
+
+    def refuse(self, error: type[BrokerError], member_id: str = "") -> None:
+        """Answer the JoinGroup that waits with an error."""
+        answer = JoinGroupResponse(
+            error_code=error.code, protocol_name="", leader="", member_id=member_id, members=(), generation_id=-1
+        )
+        self.world.answer(self.join, answer)
+
+    def joined(self, generation: int, *, leader: bool = False, protocol: str = "range") -> None:
+        """Everybody has joined; as the leader we see another member, too."""
+        join = self.join
+        mine = next(each.metadata for each in join.protocols if each.name == protocol)
+        theirs = build_subscription(ASSIGNORS[protocol], ["t"])
+        members = (
+            JoinGroupResponseMember(member_id=ME, metadata=mine),
+            JoinGroupResponseMember(member_id="other-1", metadata=theirs),
+        )
+        answer = JoinGroupResponse(
+            error_code=0,
+            generation_id=generation,
+            protocol_type="consumer",
+            protocol_name=protocol,
+            leader=ME if leader else "other-1",
+            member_id=ME,
+            members=members if leader else (),
+        )
+        self.world.answer(join, answer)
+
+    def synced(self, *places: tuple[str, int]) -> None:
+        self.world.answer(self.sync, SyncGroupResponse(error_code=0, assignment=build_assigned(places)))
+
+    def sync_refused(self, error: type[BrokerError]) -> None:
+        self.world.answer(self.sync, SyncGroupResponse(error_code=error.code, assignment=b""))
+
+    def beat(self, error: type[BrokerError] | None = None) -> None:
+        """Wait for a heartbeat and answer it."""
+        self.world.later(3.0)
+        self.world.answer(self.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=error.code if error else 0))
+
+    def settle(self, generation: int, *places: tuple[str, int], protocol: str = "range") -> None:
+        """Become stable with these partitions, of which the user knows."""
+        self.joined(generation, protocol=protocol)
+        self.synced(*places)
+        while self.member.steps:
+            self.member.done(self.member.steps[0], self.world.now)
+        self.world.run()
+
+
+def test_a_member_joins_hears_what_it_gets_and_sends_heartbeats() -> None:
+    group = InGroup()
+    group.joined(1)
+    assert group.sync.assignments == ()
+    group.synced(T0, T1)
+    assert group.steps == [(Receive, (T0, T1))]
+    assert group.member.state is State.STABLE and group.member.identity is not None
+    group.beat()
+    assert group.world.waiting == [] and group.member.owned == (T0, T1)
+
+
+def test_the_leader_divides_the_partitions_among_all_members() -> None:
+    group = InGroup()
+    group.joined(1, leader=True)
+    given = {each.member_id: parse_assigned(each.assignment) for each in group.sync.assignments}
+    assert given == {ME: (T0, T1), "other-1": (T2,)}
+
+
+def test_a_member_that_is_asked_to_come_with_an_id_comes_again_with_it() -> None:
+    group = InGroup()
+    assert group.join.member_id == ""
+    group.refuse(MemberIdRequired, "me-7")
+    assert group.join.member_id == "me-7"
+
+
+@pytest.mark.parametrize("error", [CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator])
+def test_joining_goes_on_when_the_coordinator_is_elsewhere_or_not_ready(error: type[BrokerError]) -> None:
+    group = InGroup()
+    lookups = group.world.lookups
+    group.refuse(error)
+    group.world.later(2.0)
+    assert group.join.group_id == GROUP
+    assert group.world.lookups == lookups + (error is not CoordinatorLoadInProgress)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FencedInstanceId,
+        GroupAuthorizationFailed,
+        GroupMaxSizeReached,
+        InconsistentGroupProtocol,
+        InvalidSessionTimeout,
+    ],
+)
+def test_what_no_repetition_mends_ends_the_membership_with_the_error(error: type[BrokerError]) -> None:
+    group = InGroup()
+    group.refuse(error)
+    group.world.later(60.0)
+    assert isinstance(group.member.failed, error) and group.member.state is State.OUT
+    assert group.world.waiting == []
+
+
+def test_eager_members_give_everything_up_before_they_join_again() -> None:
+    group = InGroup()
+    group.settle(1, T0, T1)
+    group.beat(RebalanceInProgress)
+    assert group.steps == [(Revoke, (T0, T1))] and group.member.state is State.REVOKING
+    assert group.world.pending(JoinGroupRequest) == []
+    group.beat(RebalanceInProgress)  # the user takes time, and the group knows that he lives
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    assert group.join.member_id == ME and group.member.owned == ()
+    group.joined(2)
+    group.synced(T2)
+    assert group.steps == [(Receive, (T2,))]
+
+
+def test_cooperative_members_keep_what_they_have_and_give_up_only_what_others_get() -> None:
+    group = InGroup("cooperative-sticky")
+    group.settle(1, T0, T1, protocol="cooperative-sticky")
+    group.beat(RebalanceInProgress)
+    assert group.steps == [] and group.member.owned == (T0, T1)
+    _, told = parse_subscription(group.join.protocols[0].metadata)
+    assert told.generation_id == 1 and told.owned_partitions[0].partitions == (0, 1)
+    assert group.member.identity is not None, "commits go on while the others join"
+    group.joined(2, protocol="cooperative-sticky")
+    assert group.member.identity is None, "and wait for the new generation"
+    group.synced(T0)
+    assert group.steps == [(Revoke, (T1,))] and group.member.state is State.REVOKING
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    _, told = parse_subscription(group.join.protocols[0].metadata)
+    assert told.generation_id == 2 and told.owned_partitions[0].partitions == (0,)
+
+
+def test_a_commit_that_the_next_generation_overtook_costs_a_cooperative_member_nothing() -> None:
+    group = InGroup("cooperative-sticky")
+    group.settle(1, T0, T1, protocol="cooperative-sticky")
+    group.beat(RebalanceInProgress)
+    sent_as = group.member.identity
+    assert sent_as is not None and group.join.member_id == ME
+    # The last member has come, so the coordinator is in generation 2; the answer that says so is still under way.
+    group.member.refused(IllegalGeneration(GROUP), sent_as, group.world.now)
+    group.world.run()
+    assert group.steps == [] and group.member.owned == (T0, T1)
+    group.joined(2, protocol="cooperative-sticky")
+    group.synced(T0, T1)
+    assert group.steps == [] and group.member.owned == (T0, T1)
+
+
+def test_a_member_whose_assignors_are_not_all_cooperative_is_eager() -> None:
+    group = InGroup("range", "cooperative-sticky")
+    group.settle(1, T0, protocol="cooperative-sticky")
+    group.beat(RebalanceInProgress)
+    assert group.steps == [(Revoke, (T0,))]
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    _, told = parse_subscription(group.join.protocols[0].metadata)
+    assert told.owned_partitions == ()
+
+
+@pytest.mark.parametrize("error, comes_as", [(UnknownMemberId, ""), (IllegalGeneration, ME)])
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_member_that_the_group_left_behind_loses_everything_and_comes_as_a_new_one_only_if_it_is_forgotten(
+    error: type[BrokerError], comes_as: str, assignor: str
+) -> None:
+    group = InGroup(assignor)
+    group.settle(1, T0, T1, protocol=assignor)
+    group.beat(error)
+    assert group.steps == [(Lose, (T0, T1))] and group.member.owned == ()
+    assert group.join.member_id == comes_as
+
+
+def test_news_that_a_loss_overtook_are_not_told() -> None:
+    group = InGroup()
+    group.joined(1)
+    group.synced(T0)
+    group.beat(UnknownMemberId)
+    assert group.steps == [(Lose, (T0,))]
+
+
+def test_a_revocation_that_a_loss_overtook_starts_nothing() -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    group.beat(RebalanceInProgress)
+    revoke = group.member.steps[0]
+    group.beat(UnknownMemberId)
+    joins = group.world.pending(JoinGroupRequest)
+    group.member.done(revoke, group.world.now)
+    group.world.run()
+    assert group.world.pending(JoinGroupRequest) == joins
+    assert group.steps == [(Lose, (T0,))]
+
+
+def test_a_fenced_static_member_ends_with_that_error() -> None:
+    group = InGroup(instance_id="i-1")
+    group.settle(1, T0)
+    group.beat(FencedInstanceId)
+    assert isinstance(group.member.failed, FencedInstanceId)
+    assert group.steps == [(Lose, (T0,))]
+
+
+@pytest.mark.parametrize("error", [RebalanceInProgress, UnknownMemberId, NotCoordinator, CoordinatorLoadInProgress])
+def test_an_assignment_that_does_not_come_is_waited_for_in_another_round(error: type[BrokerError]) -> None:
+    group = InGroup()
+    group.joined(1)
+    group.sync_refused(error)
+    group.world.later(2.0)
+    assert group.join.member_id == ("" if error is UnknownMemberId else ME)
+
+
+def test_a_broken_connection_costs_a_join_but_not_the_place_in_the_group() -> None:
+    group = InGroup()
+    group.refuse(MemberIdRequired, ME)
+    group.world.break_connections()
+    group.world.later(5.0)
+    assert group.join.member_id == ME
+    group.settle(1, T0)
+    group.world.break_connections()
+    group.world.later(5.0)
+    assert group.member.owned == (T0,) and group.member.state is State.STABLE
+    assert group.world.asked(HeartbeatRequest).generation_id == 1
+
+
+def test_a_coordinator_that_falls_silent_while_a_request_waits_there_is_left_for_the_new_one() -> None:
+    group = InGroup()
+    group.refuse(MemberIdRequired, ME)
+    group.world.later(60.0)
+    assert group.join.member_id == ME, "waiting long is no reason to begin anew"
+    group.world.home = (2, "two", 9002)
+    group.world.later(15.0)
+    (asked,) = group.world.waiting
+    assert asked.key == (2, "group-1") and asked.message.member_id == ME
+
+
+def test_a_late_answer_to_an_earlier_join_changes_nothing() -> None:
+    group = InGroup()
+    first = group.join
+    group.member.leave("for the test", group.world.now)
+    group.member.join(group.world.now)
+    group.world.waiting = [each for each in group.world.waiting if each.message is first]
+    group.world.run()
+    assert group.member.state is State.JOINING and group.member.generation == -1
+
+
+def test_a_new_subscription_begins_a_rebalance_also_if_one_is_under_way() -> None:
+    group = InGroup(topics={"t": 3, "u": 1})
+    group.member.subscribe(("t", "u"), group.world.now)
+    group.joined(1)
+    group.synced(T0)
+    assert group.steps == [(Receive, (T0,)), (Revoke, (T0,))]
+    for _ in range(2):
+        group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    assert parse_subscription(group.join.protocols[0].metadata)[1].topics == ("t", "u")
+
+
+def test_the_leader_begins_a_rebalance_when_a_topic_of_the_group_grows() -> None:
+    group = InGroup()
+    group.joined(1, leader=True)
+    group.synced(T0, T1)
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.topics["t"] = 4
+    group.world.core.refresh(group.world.now)
+    group.world.run()
+    assert group.steps == [(Revoke, (T0, T1))]
+
+
+def test_topics_that_do_not_exist_keep_nobody_waiting() -> None:
+    group = InGroup(topics={})
+    group.joined(1, leader=True)
+    group.world.later(10.0)
+    assert [parse_assigned(each.assignment) for each in group.sync.assignments] == [(), ()]
+
+
+def test_leaving_says_good_bye_while_a_join_still_waits_at_the_coordinator() -> None:
+    group = InGroup()
+    group.refuse(MemberIdRequired, ME)
+    group.member.leave("the consumer was closed", group.world.now)
+    group.world.run()
+    (member,) = group.world.asked(LeaveGroupRequest).members
+    assert (member.member_id, member.reason) == (ME, "the consumer was closed")
+
+
+def test_a_static_member_says_no_good_bye() -> None:
+    group = InGroup(instance_id="i-1")
+    group.settle(1, T0)
+    left = group.member.leave("the consumer was closed", group.world.now)
+    group.world.run()
+    assert left.done and group.world.pending(LeaveGroupRequest) == []
+
+
+def test_leaving_ends_though_nobody_answers() -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    left = group.member.leave("the consumer was closed", group.world.now)
+    group.world.later(6.0)
+    assert left.done and group.member.state is State.OUT
+
+
+def test_the_state_can_be_told_to_people() -> None:
+    group = InGroup()
+    assert "waits for all members to join" in "".join(group.member.explain(4.0))
+    group.settle(1, T0)
+    assert list(group.member.explain(group.world.now)) == []
+    group.beat(RebalanceInProgress)
+    assert "waits for your loop to give up 1 partition" in "".join(group.member.explain(group.world.now))
+
+
+def test_an_assignor_that_fails_is_named() -> None:
+    class Broken:
+        name, cooperative = "range", False
+
+        def user_data(self, owned: object, generation: int) -> None:
+            return None
+
+        def assign(self, partitions: object, members: object) -> dict[str, list[tuple[str, int]]]:
+            raise ZeroDivisionError("nobody")
+
+    group = InGroup()
+    group.member._options = MemberOptions(assignors=(Broken(),))
+    group.joined(1, leader=True)
+    assert "assignor 'range' failed: ZeroDivisionError: nobody" in str(group.member.failed)

@@ -1,0 +1,508 @@
+"""Where a consumer reads: places looked up, leaders that move, logs that lose what was read, buffers that are full."""
+
+import math
+import uuid
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.codec.records import BatchBuilder
+from ottla.errors import (
+    LogTruncated,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    TimeoutExpired,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.positions import Ago, Offset, Start, Time
+from ottla.sdk.machines.record_sets import READ_COMMITTED
+from tests.sdk.leaders import NEW, Leaders
+from tests.sdk.reading import read, reader
+
+P = ("t", 0)
+T = [("t", index) for index in range(3)]
+
+
+def fill(leaders: Leaders, *names: str, place: tuple[str, int] = P) -> None:
+    for name in names:
+        leaders.logs[place].append(name.encode())
+
+
+# -- where to begin ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("versions", [(1, 11), (0, 0)])
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [(Time(EARLIEST), "a"), (Time(LATEST), "new"), (Time(2000), "b"), (Time(9000), "new"), (Ago(8.5), "b")],
+)
+def test_a_place_is_found_by_time(start: Start, first: str, versions: tuple[int, int]) -> None:
+    leaders = Leaders({"t": 1}, versions=NEW | {2: versions})
+    for second, name in enumerate(("a", "b", "c"), start=1):
+        leaders.logs[P].append(name.encode(), timestamp=second * 1000)
+    fetcher = reader(leaders, {P: start}, wall=10.0)
+    leaders.run(lambda: fetcher.resolved)
+    fill(leaders, "new")
+    if versions == (0, 0) and start == Time(9000):
+        first = "a"  # brokers of 0.10.0 find only segments: at or before the record meant
+    fetched = read(leaders, fetcher, {"a": 4, "b": 3, "new": 1}[first])
+    assert fetched[P][0] == first.encode()
+
+
+def test_each_partition_has_its_own_fate_when_places_are_looked_up() -> None:
+    leaders = Leaders({"t": 3})
+
+    def refuse(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            for each in answer.topics[0].partitions:
+                if each.partition_index == 1:
+                    each.error_code = TopicAuthorizationFailed.code
+        return answer
+
+    leaders.bend = refuse
+    fill(leaders, "a", place=T[0])
+    fetcher = reader(leaders, dict.fromkeys(T, Time(EARLIEST)))
+    known = fetcher.resolve(leaders.now)
+    leaders.run(known)
+    assert isinstance(known.error, TopicAuthorizationFailed) and "t-1" in str(known.error)
+    leaders.run(lambda: fetcher.resolved)
+    assert [fetcher.knows(place) for place in T] == [True] * 3
+    leaders.run(fetcher.wait(only={T[0]}))
+    fetched = fetcher.take(only={T[0]})
+    assert fetched is not None and fetched.partition == 0
+    with pytest.raises(TopicAuthorizationFailed):
+        fetcher.take()
+    fetcher.unassign([T[1]])
+    fetcher.raise_errors()
+
+
+def test_places_that_cannot_be_looked_up_are_waited_for_as_long_as_a_call_may_take() -> None:
+    leaders = Leaders({"t": 1}, options=Options(api_timeout=10.0))
+    leaders.bend = lambda node, request, answer: None if isinstance(request, ListOffsetsRequest) else answer
+    fetcher = reader(leaders, {P: Time(EARLIEST)})
+    known = fetcher.resolve(leaders.now)
+    leaders.run(known)
+    assert isinstance(known.error, TimeoutExpired) and "t-0: looking up where to begin" in str(known.error)
+    leaders.bend = lambda node, request, answer: answer
+    leaders.run(lambda: fetcher.resolved)
+    assert fetcher.position(P) == 0
+
+
+def test_a_place_is_looked_up_once_however_often_others_are_added() -> None:
+    leaders = Leaders({"t": 3})
+    fetcher = reader(leaders, {T[0]: Time(EARLIEST)})
+    for place in T[1:]:
+        fetcher.assign({place: Time(EARLIEST)}, leaders.now)
+        leaders.run(0.0005)
+    leaders.run(lambda: fetcher.resolved)
+    asked = [each.partition_index for m in leaders.asked(ListOffsetsRequest) for each in m.topics[0].partitions]
+    assert sorted(asked) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("reset", [Time(EARLIEST), Time(1500), Ago(8.5)])
+def test_a_position_outside_the_log_is_reset_by_the_policy(reset: Time | Ago) -> None:
+    leaders = Leaders({"t": 1})
+    for second, name in enumerate(("a", "b", "c"), start=1):
+        leaders.logs[P].append(name.encode(), timestamp=second * 1000)
+    fetcher = reader(leaders, {P: Offset(99)}, reset=reset, wall=10.0)
+    expected = [b"a", b"b", b"c"] if reset == Time(EARLIEST) else [b"b", b"c"]
+    assert read(leaders, fetcher, len(expected)) == {P: expected}
+
+
+def offsets_asked(leaders: Leaders) -> list[int]:
+    return [each.fetch_offset for m in leaders.asked(FetchRequest) for topic in m.topics for each in topic.partitions]
+
+
+def test_a_reset_ends_however_long_the_lookup_takes() -> None:
+    leaders = Leaders({"t": 1})
+    leaders.room_for_sessions = False
+    fill(leaders, "a")
+    held: list[Any] = []
+
+    def hold_back(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            held.append(answer)
+            return None
+        return answer
+
+    leaders.bend = hold_back
+    fetcher = reader(leaders, {P: Offset(99)}, reset=Time(EARLIEST))
+    leaders.run(5.0)
+    assert offsets_asked(leaders) == [99] and len(held) == 1, "nothing is fetched while the place is looked up"
+    leaders.bend = lambda node, request, answer: answer
+    assert read(leaders, fetcher, 1) == {P: [b"a"]}
+
+
+def test_nothing_of_the_old_place_is_handed_out_after_a_seek() -> None:
+    leaders = Leaders({"t": 1})
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(0.1)  # a Fetch waits at the broker
+    leaders.bend = lambda node, request, answer: None if isinstance(request, ListOffsetsRequest) else answer
+    leaders.logs[P].append(b"old", timestamp=1000)
+    fetcher.assign({P: Time(2000)}, leaders.now)
+    leaders.run(3.0)
+    assert fetcher.take() is None and fetcher.position(P) is None
+    assert offsets_asked(leaders) == [0]
+
+
+def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
+    leaders, moved = Leaders({"t": 3}, nodes=2), list[tuple[str, int]]()
+    fill(leaders, "a", "b", "c", place=T[1])
+    fetcher = reader(leaders, {T[0]: Offset(99), T[1]: Offset(0)}, reset=Time(EARLIEST), on_reset=moved.append)
+    assert read(leaders, fetcher, 3) == {T[1]: [b"a", b"b", b"c"]}
+    leaders.run(lambda: fetcher.position(T[0]) == 0)
+    assert moved == [T[0]], "it was outside the log"
+    leaders.logs[T[1]].truncate(1)
+    leaders.run(lambda: fetcher.position(T[1]) == 1)
+    assert moved == [T[0], T[1]], "the log was truncated"
+    leaders.ids["t"] = uuid.UUID(int=999)
+    leaders.sessions.clear()
+    leaders.core.refresh(leaders.now)
+    leaders.run(lambda: len(moved) == 4)
+    assert sorted(moved[2:]) == T[:2], "the topic was made anew"
+    fetcher.assign({T[0]: Offset(0), T[2]: Offset(0)}, leaders.now)
+    leaders.run(1.0)
+    assert len(moved) == 4
+
+
+def test_what_was_only_fetched_ahead_is_no_reset_of_what_the_user_has() -> None:
+    leaders, moved = Leaders({"t": 1}, nodes=2), list[tuple[str, int]]()
+    fill(leaders, "a", "b", "c")
+    fetcher = reader(leaders, {P: Offset(0)}, reset=Time(EARLIEST), on_reset=moved.append)
+    leaders.run(fetcher.wait())
+    leaders.logs[P].truncate(1)
+    fill(leaders, "x")
+    leaders.run(2.0)
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"x"]} and moved == []
+
+
+def test_what_was_fetched_before_the_position_fell_out_of_the_log_is_handed_out_first() -> None:
+    leaders = Leaders({"t": 1})
+    fill(leaders, "a", "b")
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(fetcher.wait())
+    fill(leaders, "c", "d")
+    leaders.logs[P].start = 4  # retention
+    leaders.logs[P].batches.clear()
+    leaders.logs[P].end = 9
+    leaders.logs[P].start = 8
+    leaders.run(2.0)
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    leaders.run(lambda: bool(fetcher._broken))
+    with pytest.raises(OffsetOutOfRange, match="t-0 at 2; the log begins at 8: seek to an offset"):
+        fetcher.take()
+    fetcher.assign({P: Time(EARLIEST)}, leaders.now)
+    leaders.run(lambda: fetcher.resolved)
+    assert fetcher.position(P) == 8 and fetcher.take() is None
+
+
+# -- leaders that move ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fetch", [(4, 18), (4, 15), (4, 11), (4, 8)])
+def test_a_new_leader_is_asked_whether_it_has_what_was_read(fetch: tuple[int, int]) -> None:
+    leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {1: fetch})
+    fill(leaders, "a", "b")
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    log = leaders.logs[P]
+    log.leader, log.leader_epoch = 2, 1
+    fill(leaders, "c")
+    assert read(leaders, fetcher, 1) == {P: [b"c"]}
+    [asked] = leaders.asked(OffsetForLeaderEpochRequest)
+    [each] = asked.topics[0].partitions
+    assert (each.leader_epoch, each.current_leader_epoch) == (0, 1)
+    assert fetcher.position_epoch(P) == 1
+
+
+def test_the_leader_that_an_answer_names_is_asked_at_once_without_metadata() -> None:
+    leaders = Leaders({"t": 1}, nodes=2)
+    fill(leaders, "a")
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 1) == {P: [b"a"]}
+    leaders.run(0.1)
+    log, before, moved = leaders.logs[P], len(leaders.asked(MetadataRequest)), leaders.now
+    log.leader, log.leader_epoch = 2, 1
+    fill(leaders, "b")
+    assert read(leaders, fetcher, 1) == {P: [b"b"]}
+    assert leaders.now - moved < 0.6, "the fetch that was under way, and no pause"
+    assert len(leaders.asked(MetadataRequest)) == before
+
+
+def test_a_committed_offset_is_checked_against_the_log_before_it_is_read() -> None:
+    leaders = Leaders({"t": 1})
+    fill(leaders, "a", "b")
+    leaders.logs[P].truncate(1)
+    fill(leaders, "x", "y")
+    fetcher = reader(leaders, {P: Offset(2, leader_epoch=0)})
+    leaders.run(lambda: bool(fetcher._broken))
+    with pytest.raises(LogTruncated, match=r"t-0 was read up to offset 2, .* only up to offset 1.*seek") as caught:
+        fetcher.take()
+    assert (caught.value.offset, caught.value.diverging) == (2, 1)
+    assert leaders.asked(FetchRequest) == []
+    fetcher.assign({P: Offset(caught.value.diverging or 0)}, leaders.now)
+    assert read(leaders, fetcher, 2) == {P: [b"x", b"y"]}
+
+
+@pytest.mark.parametrize("epochs", [(2, 4), (2, 2)])
+def test_what_a_new_leader_does_not_have_is_an_error_or_read_again_by_the_policy(epochs: tuple[int, int]) -> None:
+    """Brokers from 2.7 on notice by themselves, with the Fetch, what older ones are asked about."""
+    leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {23: epochs})
+    fill(leaders, "a", "b", "c")
+    strict, lenient = reader(leaders, {P: Offset(0)}), reader(leaders, {P: Offset(0)}, reset=Time(LATEST))
+    for each in (strict, lenient):
+        assert read(leaders, each, 3) == {P: [b"a", b"b", b"c"]}
+    log = leaders.logs[P]
+    log.truncate(1)
+    log.leader = 2
+    fill(leaders, "x", "y", "z")
+    leaders.run(lambda: bool(strict._broken))
+    with pytest.raises(LogTruncated) as caught:
+        strict.take()
+    assert (caught.value.offset, caught.value.diverging) == (3, 1)
+    assert read(leaders, lenient, 3) == {P: [b"x", b"y", b"z"]}
+
+
+def test_what_was_only_fetched_ahead_and_is_gone_is_fetched_again_silently() -> None:
+    leaders = Leaders({"t": 1}, nodes=2)
+    fill(leaders, "a", "b", "c")
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(fetcher.wait())
+    leaders.run(0.1)
+    log = leaders.logs[P]
+    log.truncate(1)
+    log.leader = 2
+    fill(leaders, "x", "y")
+    leaders.run(3.0)
+    assert read(leaders, fetcher, 3) == {P: [b"a", b"x", b"y"]}
+
+
+def test_brokers_without_epochs_for_consumers_are_not_asked_about_them() -> None:
+    leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {1: (4, 11), 23: (0, 2)})
+    fill(leaders, "a")
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 1) == {P: [b"a"]}
+    leaders.logs[P].leader, leaders.logs[P].leader_epoch = 2, 1
+    fill(leaders, "b")
+    assert read(leaders, fetcher, 1) == {P: [b"b"]}
+    assert leaders.asked(OffsetForLeaderEpochRequest) == []
+
+
+# -- near replicas ----------------------------------------------------------------------------------------------------
+
+
+def near(leaders: Leaders) -> list[int]:
+    """Nodes asked for records, in order, repetitions left out."""
+    nodes = [node for node, _, message in leaders.requests if isinstance(message, FetchRequest)]
+    return [node for i, node in enumerate(nodes) if i == 0 or nodes[i - 1] != node]
+
+
+def with_replica(**options: Any) -> Leaders:
+    leaders = Leaders({"t": 1}, nodes=2, options=Options(rack="r2", **options))
+    leaders.logs[P].followers, leaders.logs[P].prefer = (2,), 2
+    fill(leaders, "a", "b")
+    return leaders
+
+
+def test_the_replica_that_the_leader_recommends_is_read_from() -> None:
+    leaders = with_replica()
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    assert near(leaders) == [1, 2]
+    assert leaders.asked(FetchRequest)[0].rack_id == "r2"
+
+
+def test_the_leader_is_asked_again_when_its_recommendation_is_old() -> None:
+    leaders = with_replica(metadata_max_age=20.0)
+    reader(leaders, {P: Offset(0)})
+    leaders.run(15.0)
+    assert near(leaders) == [1, 2]
+    leaders.run(10.0)
+    assert near(leaders) == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("code", [OffsetOutOfRange.code, NotLeaderOrFollower.code])
+def test_after_an_error_of_a_replica_the_leader_has_the_last_word(code: int) -> None:
+    leaders = with_replica()
+
+    def refuse(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, FetchRequest) and node == 2:
+            leaders.logs[P].prefer = -1
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    each.error_code, each.records = code, b""
+        return answer
+
+    leaders.bend = refuse
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    assert near(leaders) == [1, 2, 1]
+
+
+def test_a_replica_that_is_down_is_left_for_the_leader() -> None:
+    leaders = with_replica()
+    leaders.hide = lambda node: node == 2
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(lambda: fetcher._positions[P].trouble is not None)
+    leaders.logs[P].prefer = -1
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+
+
+# -- what is visible --------------------------------------------------------------------------------------------------
+
+
+def test_aborted_records_are_hidden_also_where_answers_part_their_transaction() -> None:
+    leaders = Leaders({"t": 1}, options=Options(partition_max_bytes=80, fetch_max_bytes=80))
+    log = leaders.logs[P]
+
+    def append(producer: int, value: bytes, *, marker: bytes | None = None) -> None:
+        builder = BatchBuilder()
+        builder.append(0, marker, value, ())
+        data = builder.build(
+            base_offset=log.end,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=-1 if marker else 0,
+            transactional=True,
+            control=marker is not None,
+        )
+        log.append_batch(data, 1)
+
+    abort, commit = b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"
+    append(1, b"aborted")
+    append(2, b"good")
+    append(1, b"aborted too")
+    append(1, b"", marker=abort)
+    append(2, b"", marker=commit)
+    append(1, b"good again")
+    append(1, b"", marker=commit)
+
+    def aborted(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(answer, FetchResponse):
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    offset = (
+                        next(a for a in reversed(leaders.asked(FetchRequest)[-1].topics)).partitions[0].fetch_offset
+                    )
+                    if offset <= 3:
+                        each.aborted_transactions = (AbortedTransaction(producer_id=1, first_offset=0),)
+        return answer
+
+    leaders.bend = aborted
+    committed = reader(leaders, {P: Offset(0)}, isolation=READ_COMMITTED)
+    assert read(leaders, committed, 2) == {P: [b"good", b"good again"]}
+    leaders.run(lambda: committed.position(P) == 7)
+    assert committed.lag(P) == 0
+    leaders.bend = lambda node, request, answer: answer
+    assert len(read(leaders, reader(leaders, {P: Offset(0)}), 4)[P]) == 4
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_fetched_ahead_is_bounded_over_all_partitions_and_each_gets_on() -> None:
+    options = Options(fetch_buffer_bytes=6000, partition_max_bytes=1000, fetch_max_bytes=5000)
+    leaders = Leaders({"t": 9}, nodes=3, options=options)
+    places = [("t", index) for index in range(9)]
+    for place in places:
+        for _ in range(30):
+            leaders.logs[place].append(b"x" * 200)
+    fetcher = reader(leaders, dict.fromkeys(places, Offset(0)))
+    most, got = 0, dict.fromkeys(places, 0)
+    while sum(got.values()) < 270:
+        leaders.run(0.05)  # slower than the fetcher
+        most = max(most, fetcher._buffered)
+        if fetched := fetcher.take():
+            got[fetched.topic, fetched.partition] += fetched.count
+            assert max(got.values()) - min(got.values()) <= 15, "somebody starves"
+    assert 3000 < most <= 6000
+    assert set(got.values()) == {30}
+
+
+def test_what_paused_partitions_hold_is_given_up_where_others_need_the_room() -> None:
+    options = Options(fetch_buffer_bytes=2000, partition_max_bytes=1000, fetch_max_bytes=1000)
+    leaders = Leaders({"t": 2}, options=options)
+    for place in T[:2]:
+        for index in range(20):
+            leaders.logs[place].append(b"%03d" % index * 60)
+    fetcher = reader(leaders, {T[0]: Offset(0)})
+    leaders.run(2.0)
+    fetcher.pause([T[0]])
+    fetcher.assign({T[1]: Offset(0)}, leaders.now)
+    assert len(read(leaders, fetcher, 20)[T[1]]) == 20
+    fetcher.resume([T[0]])
+    assert read(leaders, fetcher, 20)[T[0]][0].startswith(b"000")
+
+
+# -- what is said -----------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_stalls_is_reported_and_explained(caplog: pytest.LogCaptureFixture) -> None:
+    leaders = Leaders({"t": 3}, nodes=2)
+    fill(leaders, "a")
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    assert read(leaders, fetcher, 1) == {P: [b"a"]}
+    assert list(fetcher.explain(leaders.now)) == []
+    leaders.hide = lambda node: node == 2
+    leaders.cut()
+    leaders.run(40.0)
+    [line] = fetcher.explain(leaders.now)
+    assert line.startswith("t-1: fetching, in vain for ") and "refused" in line
+    stalled = [record for record in caplog.records if record.message.startswith("a partition is stalled")]
+    assert stalled and stalled[0].__dict__["topic"] == "t" and stalled[0].__dict__["partition"] == 1
+    assert stalled[0].__dict__["seconds"] == 30 and len(stalled) == 1
+    leaders.hide = lambda node: False
+    fill(leaders, "b", place=T[1])
+    assert read(leaders, fetcher, 1) == {T[1]: [b"b"]}
+    assert list(fetcher.explain(leaders.now)) == []
+
+
+def test_a_topic_that_is_deleted_is_an_error_after_a_while() -> None:
+    leaders = Leaders({"t": 1}, options=Options(api_timeout=20.0))
+    fill(leaders, "a")
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 1) == {P: [b"a"]}
+    leaders.logs.clear()
+    leaders.ids.clear()
+    leaders.run(lambda: bool(fetcher._broken))
+    with pytest.raises(UnknownTopicOrPartition, match="t"):
+        fetcher.take()
+
+
+def test_metrics_tell_what_is_read_and_how_far_it_is_behind() -> None:
+    leaders = Leaders({"t": 1})
+    fill(leaders, "a", "b", "c")
+    fetcher = reader(leaders, {P: Offset(0)})
+
+    def value(name: str, **tags: object) -> float:
+        return leaders.core.metrics.value(name, leaders.now, **tags)
+
+    leaders.run(fetcher.wait())
+    assert value("records-lag", topic="t", partition=0) == value("records-lag-max") == 3
+    read(leaders, fetcher, 3)
+    assert value("records-lag-max") == 0
+    assert value("records-consumed-total", topic="t") == 3
+    assert value("bytes-consumed-total", topic="t") == sum(len(each[3]) for each in leaders.logs[P].batches)
+    assert value("fetch-total") >= 1 and value("fetch-latency-avg") > 0 and value("fetch-size-max") > 0
+    leaders.core.metrics.spread("records-per-request", type="producer-metrics").record(99, leaders.now)
+    assert value("records-per-request-max", type="consumer-fetch-manager-metrics") == 3
+    fetcher.close()
+    assert math.isnan(value("records-lag-max"))
+
+
+def test_a_fetcher_that_is_closed_leaves_nothing_behind() -> None:
+    leaders = Leaders({"t": 3})
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    leaders.run(1.0)
+    fetcher.close()
+    leaders.run(1.0)
+    asked = len(leaders.asked(FetchRequest))
+    leaders.run(5.0)
+    assert len(leaders.asked(FetchRequest)) == asked
+    assert fetcher not in leaders.core.parts and fetcher.wait().done and fetcher.take() is None

@@ -1,0 +1,334 @@
+"""The trio face of a producer, over real sockets against brokerlite."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import trio
+
+import ottla
+from ottla.errors import (
+    BufferFull,
+    Closed,
+    ConfigurationError,
+    DeliveryFailed,
+    DeliveryTimeout,
+    EncodeError,
+    MessageTooLarge,
+    OttlaError,
+    RecordTooLarge,
+)
+from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.producer import ProducerInterceptor, ProducerRecord
+from ottla.testing import Broker
+
+
+async def stored(client: ottla.Client, topic: str, count: int) -> list[ottla.Record]:
+    records: list[ottla.Record] = []
+    with trio.fail_after(5):
+        async with client.consumer(topic) as consumer:
+            async for batch in consumer:
+                records += batch
+                if len(records) >= count:
+                    return records
+    raise AssertionError
+
+
+async def test_serializers_turn_what_is_sent_into_bytes(ottla_broker: Broker) -> None:
+    def as_json(value: dict[str, int]) -> bytes:
+        return json.dumps(value).encode()
+
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer(key_serializer=str.encode, value_serializer=as_json) as producer,
+    ):
+        await producer.send("t", {"n": 1}, key="ä")
+        await producer.send_soon("t", None, key="gone")
+        await producer.send_many("t", [{"n": 2}, {"n": 3}], keys=["a", None])
+        await producer.flush()
+        records = await stored(client, "t", 4)
+        with pytest.raises(TypeError):  # the serializer's own error passes as it is
+            await producer.send("t", {"n": object()})  # type: ignore[dict-item]
+    assert [(r.key, r.value) for r in records] == [
+        ("ä".encode(), b'{"n": 1}'),
+        (b"gone", None),
+        (b"a", b'{"n": 2}'),
+        (None, b'{"n": 3}'),
+    ]
+
+
+async def test_a_timestamp_is_milliseconds_or_a_time_with_a_zone(ottla_broker: Broker) -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        receipts = [await producer.send("t", b"", timestamp=each) for each in (at, 1_767_323_045_678, None)]
+        with pytest.raises(EncodeError, match="has no time zone"):
+            await producer.send("t", b"", timestamp=datetime(2026, 1, 1))
+    assert receipts[0].timestamp == receipts[1].timestamp == 1_767_323_045_678
+    assert abs(receipts[2].timestamp - datetime.now(UTC).timestamp() * 1000) < 60_000
+
+
+async def test_many_records_go_in_one_call_in_order(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=3)
+    told: list[Any] = []
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(batch_size=2000) as producer:
+        await producer.send_many("t", (b"%d" % i for i in range(5000)), on_delivery=told.append)
+        await producer.send_many("t", [b"x"] * 100, keys=[b"k%d" % i for i in range(100)])
+        with pytest.raises(ValueError, match="zip"):
+            await producer.send_many("t", [b"1", b"2"], keys=[b"k"])
+        await producer.flush()
+        ends = await client.offsets({("t", partition): "end" for partition in range(3)})
+    assert len(told) == 5000 and all(isinstance(each, Receipt) for each in told)
+    assert sum(ends.values()) == 5101
+
+
+async def test_on_delivery_is_told_and_then_nothing_is_raised(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
+    told: list[Any] = []
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        producer.send_nowait("small", bytes(5000), on_delivery=told.append)
+        await producer.send_soon("small", b"fits", on_delivery=told.append)
+        await producer.flush()
+    assert isinstance(told[0], MessageTooLarge) and told[1].offset == 0
+
+
+async def test_what_on_delivery_raises_is_raised_by_the_next_call(ottla_broker: Broker) -> None:
+    def broken(result: Receipt | OttlaError) -> None:
+        raise KeyError("mine")
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as producer:
+            await producer.send_soon("t", b"1", on_delivery=broken)
+            with pytest.raises(KeyError, match="mine"):
+                await producer.flush()
+            assert (await producer.send("t", b"2")).offset == 1
+        with pytest.raises(KeyError, match="mine"):
+            async with client.producer() as producer:
+                await producer.send_soon("t", b"3", on_delivery=broken)
+
+
+class Counting(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.sent: list[ProducerRecord] = []
+        self.heard: list[tuple[bytes | None, object]] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.sent.append(record)
+        return replace(record, headers=(*record.headers, ("seen", b"1")))
+
+    def on_acknowledgement(self, record: ProducerRecord, result: Receipt | OttlaError) -> None:
+        self.heard.append((record.value, type(result)))
+
+
+class Broken(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        raise KeyError("on_send")
+
+    def on_acknowledgement(self, record: ProducerRecord, result: Receipt | OttlaError) -> None:
+        raise KeyError("on_acknowledgement")
+
+
+async def test_interceptors_change_records_and_hear_of_them_and_one_that_raises_is_only_logged(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
+    counting = Counting()
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):  # hearing of it is not being told
+            async with client.producer(interceptors=[Broken(), counting, Broken()]) as producer:
+                receipt = await producer.send("small", b"one", headers=[("mine", None)])
+                with pytest.raises(EncodeError):
+                    await producer.send("small", "text")  # type: ignore[arg-type]
+                await producer.send_soon("small", bytes(5000))
+        [record] = await stored(client, "small", 1)
+    assert receipt.offset == 0 and record.headers == (("mine", None), ("seen", b"1"))
+    assert counting.heard == [(b"one", Receipt), ("text", EncodeError), (bytes(5000), MessageTooLarge)]
+    raised = [each.message for each in caplog.records if "interceptor" in each.message]
+    assert len(raised) == 12
+
+
+async def test_who_waits_for_room_and_is_cancelled_sends_nothing(ottla_broker: Broker) -> None:
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer(buffer_memory=1000, linger=0.3) as producer,
+    ):
+        await producer.send_soon("t", bytes(700))
+        with trio.move_on_after(0.02) as scope:
+            await producer.send_soon("t", b"cancelled" * 50)
+        assert scope.cancelled_caught
+        with pytest.raises(BufferFull):
+            producer.send_nowait("t", bytes(700))
+        with trio.fail_after(5):
+            await producer.send_soon("t", bytes(700))  # waits until the first is stored
+        await producer.flush()
+        records = await stored(client, "t", 2)
+    assert [len(record.value or b"") for record in records] == [700, 700]
+
+
+@pytest.mark.parametrize("intercepted", [False, True])
+async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_the_next_call(
+    ottla_broker: Broker, intercepted: bool
+) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
+    interceptors = [ProducerInterceptor()] if intercepted else []
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with trio.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
+            async with client.producer(linger=0.2, interceptors=interceptors) as producer:
+                with trio.move_on_after(0.05) as scope:
+                    await producer.send("small", bytes(5000))
+                assert scope.cancelled_caught
+                with pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
+                    await producer.flush()
+                with trio.move_on_after(0.05):  # and so it is at the end of the block
+                    await producer.send("small", bytes(5000))
+
+
+async def test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it(ottla_broker: Broker) -> None:
+    class Hasty(ProducerInterceptor):
+        def on_acknowledgement(self, record: ProducerRecord, result: Receipt | OttlaError) -> None:
+            scope.cancel()
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        producer = await client.producer(delivery_timeout=0.3, interceptors=[Hasty()]).__aenter__()
+        await trio.to_thread.run_sync(ottla_broker.kill)
+        with trio.fail_after(5):
+            with trio.CancelScope() as scope:
+                await producer.send("t", b"1")
+            assert scope.cancelled_caught
+            with pytest.raises(DeliveryFailed):
+                await producer.flush()
+            await producer.aclose()
+
+
+async def test_the_block_ends_within_the_delivery_timeout_and_says_what_was_lost(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await client.create_topic("t")
+        with trio.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*t-0.*within 0.5 s"):
+            async with client.producer(delivery_timeout=0.5) as producer:
+                await producer.send("t", b"1")
+                await trio.to_thread.run_sync(ottla_broker.kill)
+                await producer.send_soon("t", b"2")
+
+
+async def test_nobody_waits_for_room_longer_than_the_delivery_timeout(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        producer = await client.producer(delivery_timeout=0.6, buffer_memory=1000).__aenter__()
+        await producer.send("t", b"1")
+        await trio.to_thread.run_sync(ottla_broker.kill)
+        await producer.send_soon("t", bytes(800))
+        await trio.sleep(0.3)
+        with trio.fail_after(5):
+            await producer.send_soon("t", bytes(900))  # there is room when the first has failed
+            with pytest.raises(DeliveryFailed):
+                await producer.send_soon("t", b"")
+            with pytest.raises(DeliveryTimeout):
+                await producer.send("t", bytes(900))
+            with pytest.raises(DeliveryFailed):
+                await producer.aclose()
+        with pytest.raises(Closed):
+            await producer.send("t", b"")
+
+
+async def test_text_is_refused_unless_a_serializer_takes_it(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        await producer.send_soon("t", b"opens a batch")
+        for send in (producer.send_soon, producer.send_nowait):
+            with pytest.raises(
+                EncodeError, match=r"the value is a str: encode it first, as in 'text'\.encode\(\)"
+            ) as caught:
+                if awaitable := send("t", "text"):  # type: ignore[arg-type]
+                    await awaitable
+            assert "value_serializer=str.encode" in caught.value.__notes__[0]
+
+
+async def test_acks_0_and_1_are_served_in_order(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        for acks in (0, 1):
+            async with client.producer(acks=acks, batch_size=100, linger=0) as producer:
+                for i in range(50):
+                    await producer.send_soon(f"t{acks}", b"%d" % i)
+                last = await producer.send(f"t{acks}", b"last")
+            records = await stored(client, f"t{acks}", 51)
+            assert [r.value for r in records] == [*(b"%d" % i for i in range(50)), b"last"]
+            assert last.offset == (50 if acks else -1)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"compression": {"a": "zstd", "b": "brotli"}}, "'brotli' is not one of none, gzip"),
+        ({"compression": {"a": ("gzip", 99)}}, "gzip has the levels 0 to 9, and not 99"),
+        ({"compression": "snappy", "compression_level": 3}, "snappy has no levels"),
+        ({"partitioner": "md5"}, "'md5' is not one of murmur2"),
+        ({"delivery_timeout": 0}, "delivery_timeout must be a positive number of seconds"),
+        ({"linger": -1}, "linger cannot be negative"),
+        ({"acks": 1, "idempotent": True}, "acks='all'"),
+        ({"acks": 2}, "acks must be 'all', 1 or 0"),
+    ],
+)
+async def test_options_that_make_no_sense_are_refused_with_what_would(
+    ottla_broker: Broker, options: dict[str, Any], says: str
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(ConfigurationError, match=says):
+            client.producer(**options)
+
+
+async def test_topics_have_compressions_of_their_own(ottla_broker: Broker) -> None:
+    compression: dict[str, str | tuple[str, int]] = {"a": "zstd", "b": ("gzip", 9), "*": "lz4"}
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(compression=compression) as producer:
+        for topic in ("a", "b", "c"):
+            await producer.send(topic, bytes(1000))
+        for topic in ("a", "b", "c"):
+            assert (await stored(client, topic, 1))[0].value == bytes(1000)
+        rate = client.metrics()
+    assert any(each.name == "compression-rate-avg" and each.value < 0.2 for each in rate)
+
+
+async def test_a_record_over_the_request_size_is_refused_whichever_way_it_is_sent(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap, max_request_size=10_000) as client, client.producer() as producer:
+        await producer.send_soon("t", b"opens a batch")
+        with pytest.raises(RecordTooLarge, match="max_request_size is 10000"):
+            producer.send_nowait("t", bytes(20_000))
+        with pytest.raises(RecordTooLarge):
+            await producer.send_many("t", [b"fine", bytes(20_000)])
+
+
+async def test_a_loop_that_sends_lets_other_tasks_run(ottla_broker: Broker) -> None:
+    ran = 0
+
+    async def other() -> None:
+        nonlocal ran
+        while True:
+            await trio.lowlevel.checkpoint()
+            ran += 1
+
+    def values() -> Iterator[bytes]:
+        for _ in range(20_000):
+            yield b"v"
+
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer() as producer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(other)
+        for value in values():
+            await producer.send_soon("t", value)
+        assert ran > 3
+        before = ran
+        await producer.send_many("t", values())
+        assert ran > before
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_producer_that_was_not_opened_says_so_rather_than_lose_what_it_is_given(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        producer = client.producer()
+        for attempt in (producer.send, producer.send_soon):
+            with pytest.raises(Closed, match="async with"):
+                await attempt("t", b"1")
+        with pytest.raises(Closed, match="async with"):
+            producer.send_nowait("t", b"1")

@@ -1,0 +1,945 @@
+"""The producer against brokers that refuse, forget, throttle, are old or are gone: what becomes of each record."""
+
+import logging
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.apis.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.codec.compression import Compression
+from ottla.codec.message_sets import Message, read_record_set
+from ottla.codec.records import RecordBatch, parse_batch
+from ottla.errors import (
+    BrokerError,
+    BufferFull,
+    Closed,
+    CorruptMessage,
+    DeliveryFailed,
+    DeliveryTimeout,
+    DuplicateSequenceNumber,
+    EncodeError,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    KafkaStorageError,
+    MessageTooLarge,
+    Network,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OttlaError,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    UnknownProducerId,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
+from ottla.sdk.metrics import Metrics
+from ottla.sdk.partitioners import Choice
+from tests.sim.world import ModelBroker, World
+
+Place = tuple[str, int]
+
+
+def producer_in(world: World, **options: Any) -> ProducerMachine:
+    return ProducerMachine(world.core, ProducerOptions(**{"batch_size": 300, **options}), random.Random(5))
+
+
+def ask(producer: ProducerMachine, world: World, value: bytes | None, partition: int | None = 0) -> Outcome[Receipt]:
+    outcome: Outcome[Receipt] = Outcome()
+    producer.append(Outgoing("t", value, None, partition, (), 1000, outcome), world.now)
+    return outcome
+
+
+def offer(producer: ProducerMachine, world: World, size: int) -> Outcome[None]:
+    return producer.offer(Outgoing("t", bytes(size), None, 0, (), 1000), world.now)
+
+
+def sleep(world: World, seconds: float) -> None:
+    target = world.now + seconds
+    world.core.later(target, lambda now: None)
+    world.run(lambda: world.now >= target)
+
+
+def values(world: World, place: Place = ("t", 0)) -> list[bytes | None]:
+    return [record.value for record in world.broker.logs[place].records()]
+
+
+class Answering(ModelBroker):
+    """``alter`` may replace the answer to a partition of Produce, ``around`` the whole answer."""
+
+    alter: Callable[[PartitionProduceResponse], PartitionProduceResponse] = staticmethod(lambda result: result)
+    around: Callable[[ProduceResponse], ProduceResponse] = staticmethod(lambda answer: answer)
+
+    def _produce(self, node: int, message: ProduceRequest) -> ProduceResponse | None:
+        answer = super()._produce(node, message)
+        if answer is None:
+            return None
+        topics = tuple(
+            TopicProduceResponse(name=topic.name, partition_responses=tuple(map(self.alter, topic.partition_responses)))
+            for topic in answer.responses
+        )
+        return self.around(ProduceResponse(responses=topics))
+
+
+# -- order, once, and no loss, whatever is refused ---------------------------------------------------------------------
+
+STORED_ALL_THE_SAME = [
+    NotLeaderOrFollower,  # it led when it appended, and stepped down while acks=all waited; so is the next
+    UnknownTopicOrPartition,
+    RequestTimedOut,
+    NotEnoughReplicasAfterAppend,
+    KafkaStorageError,
+    Network,
+]
+RETRIABLE = [*STORED_ALL_THE_SAME, NotEnoughReplicas, CorruptMessage]
+
+
+def play(seed: int, breaks: float, trouble: float) -> None:
+    """Errors before and after the append, batches too large or forbidden, state forgotten, wires that break."""
+    world = World(Answering({"t": 2}), seed=seed, breaks=breaks, options=Options(delivery_timeout=1000.0))
+    chance = random.Random(seed)
+    producer = producer_in(world, linger=chance.choice((0, 0.001)), batch_size=chance.choice((1, 100, 400)))
+
+    def refuse(place: Place, batch: RecordBatch) -> int:
+        if any(b"never" in (record.value or b"") for record in batch.records()):
+            return TopicAuthorizationFailed.code
+        if batch.count > 3 or (batch.count > 1 and (batch.records()[0].value or b"")[-1:] == b"7"):
+            return MessageTooLarge.code
+        if chance.random() < trouble:
+            error = chance.choice(RETRIABLE)
+            if error in STORED_ALL_THE_SAME and chance.random() < 0.5:
+                code, _ = world.broker.logs[place].append(batch.data)
+                return code or error.code
+            return error.code
+        log = world.broker.logs[place]
+        stored = (batch.base_sequence, batch.last_sequence) in log.recent.get(batch.producer_id, {})
+        if not stored and chance.random() < trouble / 20:
+            return chance.choice((UnknownProducerId, InvalidProducerEpoch)).code
+        return 0
+
+    world.broker.refuse = refuse
+    asked: dict[bytes, Outcome[Receipt]] = {}
+    for i in range(100):
+        value = b"%d%s" % (i, b" never" if chance.random() < 0.03 else b"")
+        asked[value] = ask(producer, world, value, i % 2)
+        if chance.random() < 0.2:
+            sleep(world, chance.choice((0.001, 0.01, 0.3)))
+    world.call(producer.flush)
+    # Of a batch that was sent and never answered, and is then out of step, nobody can know.
+    unsure = {value for value, each in asked.items() if each.error and "may be in the log" in str(each.error)}
+    for partition in (0, 1):
+        told = [
+            value
+            for value, outcome in asked.items()
+            if outcome.error is None and outcome.result().partition == partition
+        ]
+        assert [each for each in values(world, ("t", partition)) if each not in unsure] == told
+        for value in told:
+            at = asked[value].result().offset
+            assert at == -1 or world.broker.logs["t", partition].records()[at].value == value
+    lost = {type(each.error) for value, each in asked.items() if each.error and value not in unsure}
+    assert lost <= {TopicAuthorizationFailed}
+    assert max(Counter(values(world, ("t", 0)) + values(world, ("t", 1))).values()) == 1
+    assert all(asked[value].error for value in asked if b"never" in value)
+    assert producer._free == producer._options.buffer_memory and not producer.pending
+
+
+@pytest.mark.parametrize("trouble", [0.05, 0.3])
+@pytest.mark.parametrize("breaks", [0.0, 0.2])
+def test_each_record_is_stored_once_in_order_or_told_why_not(breaks: float, trouble: float) -> None:
+    play(7, breaks, trouble)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), breaks=st.sampled_from([0.0, 0.1, 0.3]), trouble=st.sampled_from([0.05, 0.3]))
+def test_so_it_is_with_every_seed(seed: int, breaks: float, trouble: float) -> None:
+    play(seed, breaks, trouble)
+
+
+def test_a_batch_that_is_too_large_is_split_until_it_fits_and_keeps_its_order_and_receipts() -> None:
+    world = World(ModelBroker({"t": 1}))
+    counts: list[int] = []
+
+    def refuse(place: Place, batch: RecordBatch) -> int:
+        counts.append(batch.count)
+        return MessageTooLarge.code if batch.count > 2 else 0
+
+    world.broker.refuse = refuse
+    producer = producer_in(world, batch_size=10_000)
+    asked = [ask(producer, world, b"%d" % i) for i in range(7)]
+    world.call(producer.flush)
+    assert [each.result().offset for each in asked] == list(range(7))
+    assert values(world) == [b"%d" % i for i in range(7)]
+    assert counts == [7, 3, 1, 2, 4, 2, 2]
+    sequences = [parse_batch(data).base_sequence for data in world.broker.logs["t", 0].batches]
+    assert sequences == [0, 1, 3, 5]
+    assert world.core.metrics.value("batch-split-total", world.now) == 3
+
+
+def test_a_record_that_is_too_large_by_itself_fails_alone() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: (
+        MessageTooLarge.code if any(r.value == b"bad" for r in batch.records()) else 0
+    )
+    producer = producer_in(world, batch_size=10_000)
+    asked = [ask(producer, world, value) for value in (b"1", b"2", b"bad", b"3", b"4")]
+    world.call(producer.flush)
+    assert [type(each.error) for each in asked] == [type(None), type(None), MessageTooLarge, type(None), type(None)]
+    assert values(world) == [b"1", b"2", b"3", b"4"]
+
+
+def test_the_broker_names_the_guilty_record_and_the_others_hear_whose_fault_it_was() -> None:
+    world = World(broker := Answering({"t": 1}))
+    world.broker.refuse = lambda place, batch: InvalidRecord.code
+    guilty = (BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key in a compacted topic"),)
+    broker.alter = lambda result: PartitionProduceResponse(
+        index=result.index, error_code=result.error_code, base_offset=-1, record_errors=guilty
+    )
+    producer = producer_in(world)
+    asked = [ask(producer, world, b"%d" % i) for i in range(3)]
+    world.call(producer.flush)
+    assert "no key in a compacted topic" in str(asked[1].error)
+    for each in (asked[0], asked[2]):
+        assert "not this one, but others of its batch" in str(each.error)
+        assert "record 1: no key in a compacted topic" in str(each.error)
+
+
+@pytest.mark.parametrize("error", [UnknownProducerId, InvalidProducerEpoch])
+def test_a_broker_that_forgot_the_producer_costs_an_epoch_and_nothing_else(error: type[BrokerError]) -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    world.broker.refuse = lambda place, batch: error.code if batch.producer_epoch == 0 else 0
+    asked = [ask(producer, world, b"%d" % i) for i in range(1, 8)]
+    world.call(producer.flush)
+    assert not any(each.error for each in asked)
+    assert values(world) == [b"%d" % i for i in range(8)]
+    assert sum(isinstance(message, InitProducerIdRequest) for _, message in world.broker.requests) == 1
+
+
+def test_numbers_of_a_refused_batch_are_not_used_again_while_something_sent_behind_it_is_on_its_way() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    world.broker.refuse = lambda place, batch: TopicAuthorizationFailed.code if batch.records()[0].value == b"no" else 0
+    refused, behind = ask(producer, world, b"no"), ask(producer, world, b"1")
+    world.call(producer.flush)
+    assert isinstance(refused.error, TopicAuthorizationFailed) and behind.error is None
+    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    assert (last.producer_epoch, last.base_sequence) == (1, 0)
+    world.run(refused := ask(producer, world, b"no"))
+    world.run(ask(producer, world, b"2"))
+    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    assert (last.producer_epoch, last.base_sequence) == (1, 1)  # nothing was behind it: no new epoch
+
+
+# -- answers that leave open whether a batch is stored -----------------------------------------------------------------
+
+IN_DOUBT = [*STORED_ALL_THE_SAME, UnknownServerError]
+
+
+def appends_and_says(world: World, error: type[BrokerError], value: bytes, times: float = 1) -> None:
+    """The leader appends the record ``value`` and answers with ``error``, so many times."""
+    left = [times]
+
+    def refuse(place: Place, batch: RecordBatch) -> int:
+        if batch.records()[0].value != value or left[0] <= 0:
+            return 0
+        left[0] -= 1
+        return world.broker.logs[place].append(batch.data)[0] or error.code
+
+    world.broker.refuse = refuse
+
+
+@pytest.mark.parametrize("error", IN_DOUBT)
+def test_a_number_that_may_be_in_the_log_is_not_given_to_another_record(error: type[BrokerError]) -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=3.0))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    appends_and_says(world, error, b"A", times=math.inf)
+    world.run(lost := ask(producer, world, b"A"))
+    assert lost.error is not None
+    world.run(other := ask(producer, world, b"B"))
+    assert other.error is None and values(world) == [b"0", b"A", b"B"]
+    assert other.result().offset == 2
+
+
+@pytest.mark.parametrize("error", STORED_ALL_THE_SAME)
+def test_a_batch_that_may_be_in_the_log_keeps_its_number_when_another_partition_begins_an_epoch(
+    error: type[BrokerError],
+) -> None:
+    world = World(ModelBroker({"t": 2}), options=Options(retry_backoff=1.0, retry_backoff_max=10.0))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0", 0))
+    world.run(ask(producer, world, b"1", 1))
+    appends_and_says(world, error, b"A", times=3)
+    asked = ask(producer, world, b"A", 0)
+    sleep(world, 3.7)  # the fourth attempt is made some two seconds later, after the other partition's second
+    world.broker.refuse = lambda place, batch: UnknownProducerId.code if place[1] and not batch.producer_epoch else 0
+    world.run(ask(producer, world, b"X", 1))
+    assert parse_batch(world.broker.logs["t", 1].batches[-1]).producer_epoch == 1 and not asked.done
+    world.run(asked)
+    assert values(world) == [b"0", b"A"] and asked.result().offset == 1
+
+
+def test_what_was_in_doubt_once_stays_so_when_a_later_attempt_is_refused() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    for error in (TopicAuthorizationFailed, NotEnoughReplicas):  # at once, and by the deadline
+        appends_and_says(world, NotLeaderOrFollower, b"A")
+        refused = ask(producer, world, b"A")
+        sleep(world, 0.05)
+        world.broker.refuse = lambda place, batch, error=error: error.code  # type: ignore[misc]
+        world.run(refused)
+        assert refused.error is not None
+        world.broker.refuse = lambda place, batch: 0
+        world.run(other := ask(producer, world, b"B"))
+        assert other.error is None
+    assert "may be stored or not" in str(refused.error)
+    assert values(world) == [b"0", b"A", b"B", b"A", b"B"]
+
+
+@pytest.mark.parametrize("error", [NotEnoughReplicas, CorruptMessage])
+def test_records_that_were_never_appended_cost_no_epoch(error: type[BrokerError]) -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0, request_timeout=1.0))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"0"))
+    world.broker.refuse = lambda place, batch: error.code
+    world.run(refused := ask(producer, world, b"1"))
+    assert "certainly not stored" in str(refused.error)
+    world.broker.refuse = lambda place, batch: 0
+    world.run(ask(producer, world, b"2"))
+    last = parse_batch(world.broker.logs["t", 0].batches[-1])
+    assert (last.producer_epoch, last.base_sequence) == (0, 1)
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+def gone(world: World, *kinds: int) -> None:
+    """The broker never answers these kinds of requests, or any."""
+    handle = world.broker.handle
+    world.broker.handle = (  # type: ignore[method-assign] # a broker that hangs
+        lambda node, frame: None if not kinds or int.from_bytes(frame[:2], "big") in kinds else handle(node, frame)
+    )
+
+
+def test_each_record_of_an_unknown_topic_has_a_deadline_of_its_own() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0))
+    gone(world)
+    producer = producer_in(world)
+    first = ask(producer, world, b"1")
+    sleep(world, 2.0)
+    second = ask(producer, world, b"2")
+    world.run(first)
+    assert world.now == pytest.approx(5.0) and not second.done
+    world.run(second)
+    assert world.now == pytest.approx(7.0)
+    assert isinstance(second.error, DeliveryTimeout) and "of which nothing is known" in str(second.error)
+
+
+def test_a_topic_that_cannot_be_asked_for_is_asked_for_again_until_the_deadline() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=100.0, api_timeout=5.0, request_timeout=3.0))
+    handle = world.broker.handle
+    world.broker.handle = (  # type: ignore[method-assign] # a broker that hangs
+        lambda node, frame: None if world.now < 20 else handle(node, frame)
+    )
+    producer = producer_in(world)
+    world.run(asked := ask(producer, world, b"1"))
+    assert asked.error is None and 20 < world.now < 40
+
+
+def test_nobody_to_give_a_producer_id_is_told_at_the_deadline() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0, request_timeout=2.0))
+    gone(world, 22)
+    producer = producer_in(world)
+    world.run(asked := ask(producer, world, b"1"))
+    assert world.now == pytest.approx(5.0, abs=0.1)
+    assert "no broker has given a producer id" in str(asked.error) and "certainly not stored" in str(asked.error)
+
+
+def test_a_request_without_an_answer_ends_at_the_delivery_deadline_and_so_does_a_flush() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0, request_timeout=30.0))
+    producer = producer_in(world)
+    gone(world, 0)
+    asked, flush = ask(producer, world, b"1"), producer.flush(world.now)
+    world.run(flush)
+    assert world.now == pytest.approx(5.0, abs=0.1)
+    assert asked.done and "t-0" in str(asked.error) and "may be stored or not" in str(asked.error)
+    assert "leader is node 1 at sim:9001, sent there, no answer yet" in str(asked.error)
+
+
+@pytest.mark.parametrize("linger", [0, 0.005, 3.0])
+def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linger: float) -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0))
+    world.call(lambda now: world.core.topic("t", now))
+    producer = producer_in(world, linger=linger, batch_size=10_000)
+    world.run(ask(producer, world, b"0"))
+    world.broker.leader["t", 0] = -1
+    world.core.refresh(world.now)
+    sleep(world, 0.1)
+    failed: dict[float, float] = {}
+    for _ in range(80):
+        sent = world.now
+
+        def told(result: Receipt | OttlaError, sent: float = sent) -> None:
+            assert isinstance(result, DeliveryTimeout)
+            failed[sent] = world.now - sent
+
+        if not producer.put("t", b"1", None, 1000, told):
+            producer.append(Outgoing("t", b"1", None, 0, (), 1000, told=told), world.now)
+        sleep(world, 0.25)
+    batches = len(producer._sender.queues["t", 0].batches)
+    world.call(producer.flush)
+    assert len(failed) == 80 and 20.0 - linger - 1.6 <= min(failed.values()) <= max(failed.values()) <= 20.1
+    assert batches < 25  # and yet they go together as far as they may
+
+
+def test_records_that_waited_for_their_topic_have_each_their_own_time_for_the_rest() -> None:
+    world = World(broker := ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0, connect_timeout=2.0))
+    handle = broker.handle
+    broker.leader["t", 0] = -1
+    broker.handle = lambda node, frame: None if world.now < 11 else handle(node, frame)  # type: ignore[method-assign]
+    producer = producer_in(world)
+    first = ask(producer, world, b"1")
+    sleep(world, 10.0)
+    second = ask(producer, world, b"2")
+    world.run(first)
+    assert world.now == pytest.approx(20.0, abs=0.1) and "no leader" in str(first.error) and not second.done
+    world.run(second)
+    assert world.now == pytest.approx(30.0, abs=0.1) and "no leader" in str(second.error)
+
+
+def test_a_producer_may_have_a_delivery_timeout_of_its_own() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: NotLeaderOrFollower.code
+    producer = producer_in(world, delivery_timeout=3.0)
+    world.run(asked := ask(producer, world, b"1"))
+    assert world.now == pytest.approx(3.0, abs=0.1) and "within 3 s" in str(asked.error)
+
+
+# -- room --------------------------------------------------------------------------------------------------------------
+
+
+def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, buffer_memory=1000)
+    order: list[str] = []
+    assert offer(producer, world, 800).done
+    waiting = {name: offer(producer, world, size) for name, size in (("large", 900), ("small", 10), ("tiny", 1))}
+    for name, each in waiting.items():
+        each.when_done(lambda name=name: order.append(name))  # type: ignore[misc]
+    with pytest.raises(BufferFull, match="and 3 others wait for room"):
+        producer.append(Outgoing("t", b"", None, 0, (), 1000), world.now)
+    assert not producer.put("t", b"", None, 1000)
+    world.run(waiting["tiny"])
+    assert order == ["large", "small", "tiny"]
+    world.call(producer.flush)
+    assert producer._free == 1000
+
+
+def test_who_gives_up_waiting_lets_the_next_one_pass() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, buffer_memory=1000, linger=60.0, batch_size=2000)
+    assert offer(producer, world, 600).done
+    large, small = offer(producer, world, 900), offer(producer, world, 10)
+    world.core.poll(world.now)
+    assert not small.done
+    producer.withdraw(large)
+    world.core.poll(world.now)
+    assert small.done and not small.error and not large.done
+    assert producer.pending == 2
+
+
+def test_waiting_for_room_ends_at_the_delivery_deadline() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0))
+    gone(world)
+    producer = producer_in(world, buffer_memory=1000)
+    offer(producer, world, 800)
+    sleep(world, 4.0)
+    late = offer(producer, world, 900)
+    later = offer(producer, world, 900)
+    world.run(late)
+    assert late.error is None and world.now == pytest.approx(5.0, abs=0.1)  # the first one failed, and left its room
+    world.run(later)
+    assert world.now == pytest.approx(9.0, abs=0.1)
+    assert isinstance(later.error, DeliveryTimeout) and "932 of 1000 bytes of buffer_memory" in str(later.error)
+
+
+# -- what brokers say beside errors ------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_that_comes_with_the_error_is_used_at_once() -> None:
+    world = World(broker := Answering({"t": 1}, 2))
+    versions = ModelBroker._answer
+
+    def newer(node: int, message: Any) -> Any:
+        answer = versions(broker, node, message)
+        if isinstance(message, ApiVersionsRequest):
+            keys = tuple(
+                ApiVersion(api_key=0, min_version=3, max_version=12) if each.api_key == 0 else each
+                for each in answer.api_keys
+            )
+            return ApiVersionsResponse(error_code=0, api_keys=keys)
+        return answer
+
+    broker._answer = newer  # type: ignore[method-assign]
+    producer = producer_in(world, linger=0)
+    world.run(ask(producer, world, b"0"))
+    broker.leader["t", 0] = 2
+    broker.alter = lambda result: PartitionProduceResponse(
+        index=0,
+        error_code=result.error_code,
+        base_offset=result.base_offset,
+        current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=7) if result.error_code else LeaderIdAndEpoch(),
+    )
+    broker.around = lambda answer: ProduceResponse(
+        responses=answer.responses, node_endpoints=(NodeEndpoint(node_id=2, host="sim", port=9002),)
+    )
+    gone(world, 3)  # nobody tells metadata any more
+    before = world.now
+    world.run(asked := ask(producer, world, b"1"))
+    assert asked.error is None and world.now - before < 0.05
+
+
+def test_a_node_that_throttles_is_left_alone_for_as_long() -> None:
+    world = World(broker := Answering({"t": 1}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    world.run(ask(producer, world, b"0"))
+    throttles = iter([2000])
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=next(throttles, 0))
+    world.run(ask(producer, world, b"1"))
+    before = world.now
+    asked = ask(producer, world, b"2")
+    assert any("throttles" in line for line in producer.explain(world.now))
+    world.run(asked)
+    assert world.now - before == pytest.approx(2.0, abs=0.05)
+
+
+class Old(ModelBroker):
+    """Kafka 0.10: no producer ids, no record batches."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        super().__init__(topics)
+        self.sets: list[Message] = []
+
+    def _answer(self, node: int, message: Any) -> Any:
+        if isinstance(message, ApiVersionsRequest):
+            keys = tuple(ApiVersion(api_key=k, min_version=0, max_version=v) for k, v in ((0, 2), (3, 1), (18, 0)))
+            return ApiVersionsResponse(error_code=0, api_keys=keys)
+        return super()._answer(node, message)
+
+    def _produce(self, node: int, message: ProduceRequest) -> ProduceResponse | None:
+        for topic in message.topic_data:
+            for data in topic.partition_data:
+                for each in read_record_set(data.records or b""):
+                    assert isinstance(each, Message) and each.magic == 1
+                    self.sets += each.unwrapped() if each.compression else [each]
+        results = (PartitionProduceResponse(index=0, error_code=0, base_offset=0),)
+        return ProduceResponse(responses=(TopicProduceResponse(name="t", partition_responses=results),))
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_an_old_broker_gets_message_sets_and_the_log_says_what_is_lost(
+    compression: Compression, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(broker := Old({"t": 1}))
+    producer = producer_in(world, compression=compression)
+    for value in (b"1", b"2", None):
+        asked = ask(producer, world, value)
+    world.run(asked)
+    assert asked.error is None
+    assert [each.value for each in broker.sets] == [b"1", b"2", None]
+    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert (
+        len(warnings) == 1 and "no idempotence" in warnings[0].getMessage() and "sim:9001" in warnings[0].getMessage()
+    )
+
+
+def test_an_old_broker_is_refused_by_name_where_idempotence_was_asked_for() -> None:
+    world = World(Old({"t": 1}))
+    producer = producer_in(world, idempotent=True)
+    world.run(asked := ask(producer, world, b"1"))
+    assert isinstance(asked.error, UnsupportedVersion)
+    assert "idempotence was asked for" in str(asked.error) and "sim:9001" in str(asked.error)
+
+
+def test_what_message_sets_cannot_hold_fails_alone() -> None:
+    world = World(broker := Old({"t": 1}))
+    producer = producer_in(world, batch_size=1)
+    outcome: Outcome[Receipt] = Outcome()
+    producer.append(Outgoing("t", b"", None, 0, (("name", b""),), 1000, outcome), world.now)
+    fine = ask(producer, world, b"1")
+    world.call(producer.flush)
+    assert isinstance(outcome.error, EncodeError) and "headers" in str(outcome.error)
+    assert fine.error is None and len(broker.sets) == 1
+
+
+# -- where keyless records go ------------------------------------------------------------------------------------------
+
+
+def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
+    world = World(ModelBroker({"t": 2}))
+    world.call(lambda now: world.core.topic("t", now))
+    slow = [0]
+    world.broker.refuse = lambda place, batch: NotLeaderOrFollower.code if place[1] in slow else 0
+    producer = producer_in(world, batch_size=150)
+    for _ in range(200):
+        ask(producer, world, bytes(10), None)
+        sleep(world, 0.02)
+    slow.clear()
+    world.call(producer.flush)
+    counts = [len(values(world, ("t", index))) for index in (0, 1)]
+    assert sum(counts) == 200 and counts[1] > 3 * counts[0]
+
+
+def test_keyless_records_avoid_partitions_without_a_leader() -> None:
+    world = World(ModelBroker({"t": 3}))
+    world.broker.leader["t", 1] = -1
+    world.call(lambda now: world.core.topic("t", now))
+    producer = producer_in(world, batch_size=50)
+    for _ in range(50):
+        ask(producer, world, b"", None)
+    world.call(producer.flush)
+    assert not values(world, ("t", 1)) and values(world, ("t", 0)) and values(world, ("t", 2))
+
+
+def test_a_partitioner_of_ones_own_sees_the_record_the_partitions_and_what_waits() -> None:
+    seen: list[Choice] = []
+
+    class Mine:
+        def choose(self, choice: Choice) -> int:
+            seen.append(choice)
+            return min(choice.partitions, key=choice.queued)
+
+    world = World(ModelBroker({"t": 3}))
+    world.call(lambda now: world.core.topic("t", now))
+    producer = producer_in(world, partitioner=Mine(), batch_size=10_000)
+    asked = [ask(producer, world, bytes(size), None) for size in (300, 10, 10, 10)]
+    world.call(producer.flush)
+    assert [each.result().partition for each in asked] == [0, 1, 2, 1]
+    assert (seen[0].topic, seen[0].value, list(seen[0].partitions), list(seen[0].led)) == (
+        "t",
+        bytes(300),
+        [0, 1, 2],
+        [0, 1, 2],
+    )
+
+
+def test_a_partitioner_that_raises_refuses_the_record_and_harms_nobody() -> None:
+    def broken(key: bytes, partitions: int) -> int:
+        raise ZeroDivisionError("mine")
+
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, partitioner=broken)
+    outcome: Outcome[Receipt] = Outcome()
+    producer.append(Outgoing("t", b"", b"k", None, (), 1000, outcome), world.now)
+    world.run(outcome)  # the topic was not known yet, so it is found out later
+    assert isinstance(outcome.error, EncodeError) and "ZeroDivisionError('mine')" in str(outcome.error)
+    with pytest.raises(EncodeError, match="the partitioner raised"):
+        producer.append(Outgoing("t", b"", b"k", None, (), 1000), world.now)
+    world.run(ask(producer, world, b"fine"))
+
+
+def test_keys_are_placed_anew_when_the_topic_grows() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, partitioner=lambda key, partitions: partitions - 1)
+    world.run(ask(producer, world, b"0"))
+    ask(producer, world, b"1")
+    assert producer.put("t", b"2", b"k", 1000)
+    world.call(producer.flush)
+    log = type(world.broker.logs["t", 0])
+    world.broker.logs["t", 1], world.broker.leader["t", 1] = log(), 1
+    world.call(lambda now: world.core.topic("t", now, fresh=True))
+    assert not producer.put("t", b"3", b"k", 1000)
+    producer.append(Outgoing("t", b"3", b"k", None, (), 1000), world.now)
+    world.call(producer.flush)
+    assert (values(world), values(world, ("t", 1))) == ([b"0", b"1", b"2"], [b"3"])
+
+
+def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader() -> None:
+    world = World(broker := ModelBroker({"t": 2}))
+    producer = producer_in(world, linger=0)
+    world.run(ask(producer, world, b"0"))
+    broker.leader["t", 0] = -1
+    world.core.refresh(world.now)
+    sleep(world, 0.1)
+    before, asked = len(broker.requests), ask(producer, world, b"1")
+    sleep(world, 30.0)
+    for _ in range(20):  # others that are sent meanwhile make it no more often
+        world.run(ask(producer, world, b"", 1))
+    count = sum(isinstance(message, MetadataRequest) for _, message in broker.requests[before:])
+    assert 25 <= count <= 45
+    broker.leader["t", 0] = 1
+    found = world.now
+    world.run(asked)
+    assert asked.error is None and world.now - found < 1.3
+    broker.leader["t", 0] = -1
+    world.core.refresh(world.now)
+    sleep(world, 0.1)
+    before, asked = len(broker.requests), ask(producer, world, b"2")
+    sleep(world, 0.15)
+    broker.leader["t", 0] = 1
+    found = world.now
+    world.run(asked)  # the first questions of another time come soon again
+    assert world.now - found < 0.3
+
+
+def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> None:
+    world = World(broker := ModelBroker({"t": 2, "u": 1}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    told: list[Any] = []
+
+    def one_for_u(value: bytes) -> None:
+        producer.append(Outgoing("u", value, None, 0, (), 1000, told=told.append), world.now)
+
+    one_for_u(b"0")
+    one_for_u(b"1")
+    world.run(ask(producer, world, b"0"))
+    for i in range(1, 80):
+        sleep(world, 10.0)
+        world.run(ask(producer, world, b"%d" % i))
+        world.core.refresh(world.now)
+        if i == 28:
+            assert ("u", 0) in producer._sender.queues
+    assert {place[0] for place in producer._sender.queues} == {"t"} == {*producer._holds} == {*producer._used}
+    told_of = [message.topics for _, message in broker.requests if isinstance(message, MetadataRequest)]
+    asked = [{each.name for each in topics or ()} for topics in told_of]
+    assert {"t", "u"} in asked and asked[-1] == {"t"}
+    one_for_u(b"2")  # with the span of sequences of the first, which the broker remembers
+    one_for_u(b"3")
+    world.call(producer.flush)
+    assert [each.offset for each in told] == [0, 1, 2, 3]
+    assert values(world, ("u", 0)) == [b"0", b"1", b"2", b"3"]
+    last = parse_batch(broker.logs["u", 0].batches[-1])
+    assert (last.producer_epoch, last.base_sequence) == (1, 1)
+    world.run(ask(producer, world, b"80"))
+    assert values(world) == [b"%d" % i for i in range(81)]
+    assert sum(isinstance(message, InitProducerIdRequest) for _, message in broker.requests) == 1
+
+
+def test_a_topic_whose_records_still_wait_is_not_forgotten() -> None:
+    world = World(broker := ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=0, delivery_timeout=2000.0)
+    world.run(ask(producer, world, b"0"))
+    broker.leader["t", 0] = -1
+    world.core.refresh(world.now)
+    sleep(world, 0.1)
+    asked = ask(producer, world, b"1")
+    for _ in range(4):
+        sleep(world, 250.0)
+    broker.leader["t", 0] = 1
+    world.run(asked)
+    assert asked.error is None and values(world) == [b"0", b"1"]
+
+
+# -- who is told -------------------------------------------------------------------------------------------------------
+
+
+def test_the_short_way_and_the_long_way_store_the_same() -> None:
+    world = World(ModelBroker({"t": 3}))
+    world.call(lambda now: world.core.topic("t", now))
+    producer = producer_in(world, batch_size=1000)
+    told: list[Any] = []
+    short = 0
+    for i in range(300):
+        key = (b"k%d" % (i % 7), None)[i % 3 == 0]
+        if producer.put("t", b"%d" % i, key, 1000 + i, told.append):
+            short += 1
+        else:
+            producer.append(Outgoing("t", b"%d" % i, key, None, (), 1000 + i, told=told.append), world.now)
+    world.call(producer.flush)
+    assert short > 200
+    assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(300))
+    for receipt in told:
+        record = world.broker.logs[receipt.topic, receipt.partition].records()[receipt.offset]
+        assert int(record.value or b"") == receipt.timestamp - 1000 == record.timestamp - 1000
+    assert producer._free == producer._options.buffer_memory
+
+
+@pytest.mark.parametrize(("value", "key"), [(None, b"k"), (b"v", b""), ("text", b"k"), (b"v", 5), (None, None)])
+def test_what_is_not_plain_takes_the_long_way(value: Any, key: Any) -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world)
+    world.run(ask(producer, world, b"0"))
+    ask(producer, world, b"1")  # opens a batch
+    try:
+        assert not producer.put("t", value, key, 1000)
+    except EncodeError as error:
+        assert "'text'.encode()" in str(error)
+    world.call(producer.flush)
+    assert values(world) == [b"0", b"1"]
+
+
+def test_a_callback_that_raises_is_logged_raised_by_the_next_call_and_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world)
+    told: list[Any] = []
+
+    def callback(result: Any) -> None:
+        told.append(result)
+        raise KeyError("mine")
+
+    for _ in range(3):
+        producer.append(Outgoing("t", b"", None, 0, (), 1000, told=callback), world.now)
+    world.call(producer.flush)
+    assert [each.offset for each in told] == [0, 1, 2]
+    with pytest.raises(KeyError, match="mine") as caught:
+        producer.raise_failures()
+    assert "raised by on_delivery" in caught.value.__notes__[0]
+    producer.raise_failures()
+    assert sum("on_delivery raised" in each.message for each in caplog.records) == 3
+    assert len(values(world)) == 3
+
+
+def test_receipts_say_what_the_broker_said_and_nothing_more() -> None:
+    world = World(broker := Answering({"t": 1}))
+    broker.alter = lambda result: PartitionProduceResponse(
+        index=0, error_code=DuplicateSequenceNumber.code, base_offset=-1, log_append_time_ms=77
+    )
+    producer = producer_in(world)
+    told: list[Any] = []
+    for timestamp in (1000, 1001, 1002):
+        asks = None if timestamp == 1000 else told.append
+        producer.append(Outgoing("t", b"", None, 0, (), timestamp, told=asks), world.now)
+    world.call(producer.flush)
+    assert told == [Receipt("t", 0, -1, 77)] * 2
+    broker.alter = lambda result: result
+    producer.append(Outgoing("t", b"", None, 0, (), 1003, told=told.append), world.now)
+    world.call(producer.flush)
+    assert told[2] == Receipt("t", 0, 3, 1003)
+
+
+def test_who_is_told_of_a_failure_is_not_told_twice() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: TopicAuthorizationFailed.code
+    producer = producer_in(world)
+    told: list[Any] = []
+    producer.append(Outgoing("t", b"", None, 0, (), 1000, told=told.append), world.now)
+    producer.append(Outgoing("t", b"", None, 0, (), 1000), world.now)
+    world.call(producer.flush)
+    assert [type(each) for each in told] == [TopicAuthorizationFailed]
+    with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
+        producer.raise_failures()
+
+
+def test_a_callback_may_send_the_next_record() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world)
+    left = [5]
+
+    def again(result: Any) -> None:
+        left[0] -= 1
+        if left[0]:
+            producer.append(Outgoing("t", b"", None, 0, (), 1000, told=again), world.now)
+
+    producer.append(Outgoing("t", b"", None, 0, (), 1000, told=again), world.now)
+    world.run(lambda: left[0] == 0)
+    assert len(values(world)) == 5
+
+
+# -- what happens is seen ----------------------------------------------------------------------------------------------
+
+
+def test_topics_are_compressed_each_in_its_own_way() -> None:
+    world = World(ModelBroker({"t": 1, "u": 1}))
+    producer = producer_in(world, compression=Compression.LZ4, topic_compression={"u": (Compression.GZIP, 9)})
+    for topic in ("t", "u"):
+        producer.append(Outgoing(topic, bytes(200), None, 0, (), 1000), world.now)
+    world.call(producer.flush)
+    kinds = {topic: parse_batch(world.broker.logs[topic, 0].batches[0]).compression for topic in ("t", "u")}
+    assert kinds == {"t": Compression.LZ4, "u": Compression.GZIP}
+    assert world.core.metrics.value("compression-rate-avg", world.now) < 0.6
+
+
+def test_metrics_have_kafkas_names_and_count_what_happened() -> None:
+    world = World(ModelBroker({"t": 1}))
+    codes = iter([NotLeaderOrFollower.code])
+    world.broker.refuse = lambda place, batch: (
+        TopicAuthorizationFailed.code if batch.records()[0].value == b"no" else next(codes, 0)
+    )
+    producer = producer_in(world, batch_size=1, buffer_memory=5000)
+    for value in (b"1", b"2", b"no"):
+        producer.append(Outgoing("t", value, None, 0, (), 1000), world.now)
+    assert world.core.metrics.value("buffer-available-bytes", world.now) < 5000
+    world.call(producer.flush)
+    got = {
+        name: world.core.metrics.value(name, world.now)
+        for name in ("record-send-total", "record-error-total", "record-retry-total", "buffer-available-bytes")
+    }
+    assert got["record-send-total"] == 2 and got["record-error-total"] == 1 and got["buffer-available-bytes"] == 5000
+    assert got["record-retry-total"] >= 1
+    assert world.core.metrics.value("record-queue-time-avg", world.now) >= 0
+    assert world.core.metrics.value("batch-size-avg", world.now) > 60
+    kind = "producer-metrics"  # fetchers have one of this name, too
+    assert world.core.metrics.value("records-per-request-max", world.now, type=kind) == 1
+
+
+def test_producers_of_one_client_are_told_of_together_until_the_last_is_closed() -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.call(lambda now: world.core.topic("t", now))
+    first, second = (producer_in(world, buffer_memory=memory) for memory in (1000, 10_000))
+    names = ("buffer-total-bytes", "buffer-available-bytes", "waiting-threads")
+
+    def told() -> list[float]:
+        return [world.core.metrics.value(name, world.now) for name in names]
+
+    assert told() == [11_000, 11_000, 0]
+    assert offer(first, world, 868).done and offer(second, world, 68).done
+    offer(first, world, 300)
+    assert told() == [11_000, 10_000, 1]
+    world.call(first.flush)
+    world.call(second.flush)
+    first.close(Closed("the producer is closed"))
+    assert told() == [10_000, 10_000, 0]
+    second.close(Closed("the producer is closed"))
+    assert all(math.isnan(each) for each in told())
+
+
+def test_a_meter_is_looked_up_once_and_not_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    world.run(ask(producer, world, b"0"))
+    monkeypatch.delattr(Metrics, "meter")
+    for _ in range(5):
+        world.run(ask(producer, world, b"1"))
+    assert world.core.metrics.value("record-send-total", world.now, topic="t") == 6
+
+
+def test_explain_says_which_partition_waits_for_whom_and_what_was_tried() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world)
+    assert not list(producer.explain(world.now))
+    world.broker.refuse = lambda place, batch: NotEnoughReplicas.code
+    ask(producer, world, b"1")
+    sleep(world, 3.0)
+    [line] = producer.explain(world.now)
+    assert "1 record(s) for t-0 wait" in line and "attempt(s) since 3.0 s" in line
+    assert "leader is node 1 at sim:9001" in line and "NOT_ENOUGH_REPLICAS" in line
+    assert any("t-0" in each for each in world.core.explain(world.now))

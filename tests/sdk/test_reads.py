@@ -1,0 +1,78 @@
+"""Reading without a consumer: a leader, one Fetch."""
+
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.message_sets import build_message_set
+from ottla.codec.records import Record
+from ottla.errors import OffsetOutOfRange, RecordTooLarge, UnknownTopicOrPartition
+from ottla.sdk.machines.calls import fetch, leader
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.positions import Fetched
+from tests.sdk.leaders import NEW, Leaders
+
+P = ("t", 0)
+
+
+def done(leaders: Leaders, outcome: Outcome[Any]) -> Any:
+    leaders.run(outcome)
+    return outcome.result()
+
+
+def one_fetch(leaders: Leaders, offset: int, max_bytes: int = 2**20, wait: float = 0.5) -> Fetched:
+    how = {"max_bytes": max_bytes, "wait": wait, "isolation": 0}
+    fetched = done(leaders, fetch(leaders.core, P, offset, leaders.now, **how))  # type: ignore[arg-type] # by name
+    assert isinstance(fetched, Fetched)
+    return fetched
+
+
+def test_a_leader_is_found_and_an_election_waited_for() -> None:
+    leaders = Leaders({"t": 2}, nodes=2)
+    assert done(leaders, leader(leaders.core, ("t", 1), leaders.now)).id == 2
+    leaders.logs["t", 1].leader, leaders.logs["t", 1].leader_epoch = -1, 1
+    found = leader(leaders.core, ("t", 1), leaders.now)
+    leaders.run(2.0)
+    assert not found.done
+    leaders.logs["t", 1].leader, leaders.logs["t", 1].leader_epoch = 1, 2
+    assert done(leaders, found).id == 1
+    with pytest.raises(UnknownTopicOrPartition, match="'t' has partitions 0 to 1, not 7"):
+        done(leaders, leader(leaders.core, ("t", 7), leaders.now))
+
+
+@pytest.mark.parametrize("versions", [(4, 18), (4, 12), (0, 2)])
+def test_one_fetch_returns_what_is_there_and_where_to_go_on(versions: tuple[int, int]) -> None:
+    leaders = Leaders({"t": 1}, versions=NEW | {1: versions})
+    leaders.logs[P].append(b"a", b"b", b"c")
+    leaders.logs[P].append(b"d")
+    fetched = one_fetch(leaders, 1)
+    assert [each.value for each in fetched] == [b"b", b"c", b"d"]
+    assert (fetched.next_offset, fetched.high_watermark) == (4, 4 if versions != (0, 2) else fetched.high_watermark)
+    before = leaders.now
+    nothing = one_fetch(leaders, 4, wait=3.0)
+    assert list(nothing) == [] and nothing.next_offset == 4 and 3.0 <= leaders.now - before < 3.1
+    assert leaders.sessions == {}
+    with pytest.raises(OffsetOutOfRange, match="t-0 at offset 9"):
+        one_fetch(leaders, 9)
+
+
+def test_a_fetch_follows_the_leader() -> None:
+    leaders = Leaders({"t": 1}, nodes=2)
+    leaders.logs[P].append(b"a")
+    one_fetch(leaders, 0)
+    leaders.logs[P].leader, leaders.logs[P].leader_epoch = 2, 1
+    assert [each.value for each in one_fetch(leaders, 0)] == [b"a"]
+
+
+def test_a_fetch_asks_for_as_much_as_a_cut_record_needs() -> None:
+    leaders = Leaders({"t": 1}, versions=NEW | {1: (0, 2)}, options=Options(fetch_max_bytes=10_000))
+    for value in (b"x" * 5000, b"y" * 20_000):
+        log = leaders.logs[P]
+        log.append_batch(build_message_set([Record(log.end, 5, None, value)], magic=1), 1)
+    assert [each.value for each in one_fetch(leaders, 0, max_bytes=100)] == [b"x" * 5000]
+    sizes = [m.topics[0].partitions[0].partition_max_bytes for m in leaders.asked(FetchRequest)]
+    assert sizes == [100, 5034]
+    with pytest.raises(RecordTooLarge, match="t-0 from offset 1: a batch of 20034 bytes"):
+        one_fetch(leaders, 1, max_bytes=100)

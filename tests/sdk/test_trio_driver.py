@@ -1,0 +1,184 @@
+"""The trio driver: nothing dies silently, nothing hangs, and a loop that does not turn is noticed."""
+
+import asyncio
+import errno
+import math
+import socket
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+import ottla
+from ottla.errors import LocalProtocolError, OttlaError
+from ottla.sdk import discovery
+from ottla.testing import Broker
+
+
+def broken(now: float) -> None:
+    raise ZeroDivisionError("a bug in a machine")
+
+
+async def test_a_bug_in_the_core_ends_the_users_block_and_is_raised_there(ottla_broker: Broker) -> None:
+    with trio.fail_after(5), pytest.raises(ZeroDivisionError, match="a bug in a machine"):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            client._driver.core.later(trio.current_time() + 0.01, broken)
+            client._driver.nudge()
+            await trio.sleep_forever()
+
+
+async def test_after_a_bug_that_a_user_caught_every_call_says_so(ottla_broker: Broker) -> None:
+    with trio.fail_after(5):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            client._driver.core.soon(broken)
+            with pytest.raises(ZeroDivisionError):
+                await client.list_topics()
+            with pytest.raises(OttlaError, match="stopped on a bug in ottla") as caught:
+                await client.list_topics()
+            assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_a_connection_that_is_reset_before_its_options_are_set_is_like_any_other_that_broke(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EINVAL, "what some systems say of a socket that the other side has closed")
+
+    monkeypatch.setattr(trio.SocketStream, "setsockopt", refused)
+    with trio.fail_after(5):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            assert await client.list_topics() == []
+
+
+async def test_a_bug_in_what_is_done_with_an_answer_is_raised_in_the_users_block(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with trio.fail_after(5), pytest.raises(ZeroDivisionError):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            core = client._driver.core
+            monkeypatch.setattr(core, "handle", lambda event, now: broken(now))
+            await client.list_topics()
+
+
+def test_under_asyncio_the_client_says_what_to_do() -> None:
+    async def main() -> None:
+        async with ottla.connect("localhost:1"):
+            pass
+
+    with pytest.raises(LocalProtocolError, match=r"runs on trio.*trio\.run\(main\)"):
+        asyncio.run(main())
+
+
+@asynccontextmanager
+async def listener(host: str, port: int, answer: Any) -> AsyncIterator[int]:
+    with socket.create_server((host, port)) as server:
+        server.setblocking(False)
+        async with trio.open_nursery() as nursery:
+            wrapped = trio.SocketListener(trio.socket.from_stdlib_socket(server))
+            nursery.start_soon(trio.serve_listeners, answer, [wrapped])
+            yield server.getsockname()[1]
+            nursery.cancel_scope.cancel()
+
+
+class Resolver(trio.abc.HostnameResolver):
+    """Every name has these addresses."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in self.addresses]
+
+    async def getnameinfo(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+async def test_an_address_of_a_name_that_takes_connections_and_breaks_them_is_not_the_only_one_tried(
+    ottla_broker: Broker,
+) -> None:
+    port = int(ottla_broker.bootstrap.rpartition(":")[2])
+    broke = []
+
+    async def breaks(stream: trio.SocketStream) -> None:
+        broke.append(stream)
+        await stream.aclose()
+
+    trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "127.0.0.1"))
+    with trio.fail_after(5):
+        async with listener("127.0.0.2", port, breaks), ottla.connect(f"broker.example:{port}") as client:
+            assert await client.list_topics() == []
+    assert len(broke) == 1
+
+
+async def test_leaving_is_bounded_though_nobody_answers() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    with trio.move_on_after(0.05) as scope:
+        async with listener("127.0.0.1", 0, silent) as port, ottla.connect(f"127.0.0.1:{port}"):
+            pass
+    assert scope.cancelled_caught
+
+
+async def test_a_client_finds_a_cluster_that_came_back_elsewhere(
+    ottla_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = [ottla_broker.bootstrap]
+
+    async def find(name: str | None, timeout: float) -> list[str]:
+        return list(announced)
+
+    monkeypatch.setattr(discovery, "find", find)
+    with trio.fail_after(10):
+        async with ottla.connect("zeroconf://here") as client:
+            await client.create_topic("t")
+            ottla_broker.stop()
+            elsewhere = Broker(replace(ottla_broker.config, port=0, data=tmp_path / "elsewhere"))
+            try:
+                elsewhere.create_topic("u")
+                announced[:] = [elsewhere.bootstrap]
+                assert await client.list_topics() == ["u"]
+            finally:
+                elsewhere.stop()
+
+
+async def test_a_loop_that_does_not_turn_is_reported_with_the_line_that_holds_it_up(ottla_broker: Broker) -> None:
+    reports: list[tuple[float, str]] = []
+    told = threading.Event()
+
+    def report(seconds: float, stack: str) -> None:
+        reports.append((seconds, stack))
+        told.set()
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        stop = client._driver.watch(0.02, report)
+        assert told.wait(5)  # this very line blocks the loop
+        stop()
+    [(seconds, stack)] = reports
+    assert seconds == 0.02 and "assert told.wait(5)  # this very line" in stack
+
+
+async def test_how_late_the_timekeeper_wakes_is_measured(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        woken = trio.Event()
+        client._driver.core.later(trio.current_time() + 0.01, lambda now: woken.set())
+        client._driver.nudge()
+        await woken.wait()
+        lag = {each.name: each.value for each in client.metrics() if each.name.startswith("io-loop-lag")}
+    assert not math.isnan(lag["io-loop-lag-max"]) and lag["io-loop-lag-avg"] >= 0
+    assert client is not None
+
+
+async def test_metrics_and_explanations_are_told_from_any_thread_and_by_node(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap, client_id="me") as client:
+        await client.list_topics()
+        metrics = await trio.to_thread.run_sync(client.metrics)
+        assert client.explain() == ""
+    requests = {each.tags["node-id"]: each for each in metrics if each.name == "request-total"}
+    assert requests["node--1"].value >= 2 and requests["node--1"].tags["client-id"] == "me"

@@ -1,0 +1,64 @@
+"""Play a seed again and print its history: ``python -m tests.sim SEED``.
+
+``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
+purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from itertools import islice
+
+from tests.sim.mutations import MUTATIONS
+from tests.sim.run import catches, play, play_many
+
+SEEDS = 150
+"""Within so many a mutation is to be caught."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seeds", help="a seed; FROM..TO for all of these; or mutations")
+    parser.add_argument("--broken", metavar="NAME", choices=MUTATIONS, help="the name of a mutation")
+    given = parser.parse_args(arguments)
+    logging.getLogger("ottla").setLevel(logging.CRITICAL)
+    if given.seeds == "mutations":
+        return mutations()
+    if ".." in given.seeds:
+        first, last = map(int, given.seeds.split(".."))
+        return many(first, last)
+    result = play(int(given.seeds), told=True, broken=given.broken)
+    print("\n".join(result.history))
+    print(f"\n{result.records} records, {result.requests} requests, {result.seconds:.3f} s of virtual time")
+    print(f"seed {result.seed}: {result.violation or 'every promise is kept'}")
+    return int(result.violation is not None)
+
+
+def many(first: int, last: int) -> int:
+    start, broken = time.monotonic(), 0
+    for result in play_many(range(first, last)):
+        if result.violation:
+            broken += 1
+            print(f"seed {result.seed}: {result.cause}", flush=True)
+    print(f"{last - first} seeds in {time.monotonic() - start:.1f} s, {broken} of them broken")
+    return int(bool(broken))
+
+
+def mutations() -> int:
+    """Say of each mutation which are the first seeds that catch it, and by what."""
+    missed = 0
+    for name in MUTATIONS:
+        start, caught = time.process_time(), list(islice(catches(name, range(SEEDS)), 3))
+        missed += not caught
+        seeds = ", ".join(str(each.seed) for each in caught) or "NONE"
+        print(f"{name}\n    seeds {seeds} of {SEEDS}, after {time.process_time() - start:.1f} s", flush=True)
+        for cause in dict.fromkeys(each.cause for each in caught):
+            print(f"    {cause[:140]}", flush=True)
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

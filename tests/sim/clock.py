@@ -1,0 +1,27 @@
+"""Virtual time, in seconds: calls in the order of their times, then of their making."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def at(self, when: float, call: Callable[[], None]) -> None:
+        """Call at ``when``, or next if that is past."""
+        heapq.heappush(self._heap, (max(when, self.now), next(self._numbers), call))
+
+    def later(self, delay: float, call: Callable[[], None]) -> None:
+        self.at(self.now + delay, call)
+
+    def step(self) -> bool:
+        """Let time pass to the next call and make it; ``False`` where nothing is ahead."""
+        if not self._heap:
+            return False
+        self.now, _, call = heapq.heappop(self._heap)
+        call()
+        return True

@@ -1,0 +1,341 @@
+"""A cluster that keeps Kafka's promises and is otherwise as unkind as they allow.
+
+Not brokerlite: written for these tests alone, so that a mistake in our broker cannot hide one in our client.
+
+Rules:
+- What lies below a high watermark is on every node and is never lost. What a leader has beyond that may be cut off, in
+  part or whole, with the next leader.
+- Who leads is known to the cluster at once and to its nodes one by one, after a while: each answers Metadata as it
+  knows things, and a deposed leader that has not heard goes on for a while.
+- A node that crashes, sleeps or is cut off from the others is found out after a while, and its partitions move.
+- Whoever leads the partition of `__consumer_offsets` that a group belongs to coordinates it.
+
+Source: KRaftMetadataCache.java, ReplicationControlManager.java, Partition.scala.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.list_offsets import ListOffsetsRequest
+from ottla.codec.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.wire import NO_UUID, Buffer
+from ottla.errors import CoordinatorNotAvailable, LeaderNotAvailable, UnknownTopicOrPartition, UnsupportedVersion
+from tests.sim.clock import Clock
+from tests.sim.data import Leaders, Place
+from tests.sim.groups import Coordinators
+from tests.sim.history import History
+from tests.sim.log import PartitionLog
+from tests.sim.network import PORT, Network, Reply
+
+OFFSETS = "__consumer_offsets"
+RELEASES: dict[str, dict[int, tuple[int, int]]] = {
+    "1.0": {0: (0, 5), 1: (0, 6), 2: (0, 2), 3: (0, 5), 8: (0, 3), 9: (0, 3), 10: (0, 1), 11: (0, 2)}
+    | {12: (0, 1), 13: (0, 1), 14: (0, 1), 18: (0, 1), 22: (0, 0), 23: (0, 0)},
+    "2.1": {0: (0, 7), 1: (0, 10), 2: (0, 4), 3: (0, 7), 8: (0, 6), 9: (0, 5), 10: (0, 2), 11: (0, 3)}
+    | {12: (0, 2), 13: (0, 2), 14: (0, 2), 18: (0, 2), 22: (0, 1), 23: (0, 2)},
+    "2.8": {0: (0, 9), 1: (0, 12), 2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7)}
+    | {12: (0, 4), 13: (0, 4), 14: (0, 5), 18: (0, 3), 22: (0, 4), 23: (0, 4)},
+    "4.3": {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9)}
+    | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 22: (0, 5), 23: (2, 4)},
+}
+"""Per release of Kafka, the versions of the APIs that are served here."""
+
+
+class Leadership(NamedTuple):
+    node: int
+    """-1: nobody."""
+    epoch: int
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker, with the cluster as it knows it."""
+
+    number: int
+    up: bool = True
+    asleep: bool = False
+    cut_off: bool = False
+    """The other nodes cannot reach it; clients can."""
+    leaders: dict[Place, Leadership] = field(default_factory=dict)
+    brokers: list[int] = field(default_factory=list)
+    frozen: dict[Place, int] = field(default_factory=dict)
+    """Where it was deposed and has not heard of it: the high watermark that it last knew."""
+
+    @property
+    def healthy(self) -> bool:
+        return self.up and not self.asleep and not self.cut_off
+
+
+class ModelCluster:
+    """Args: topics: names and numbers of partitions; release: one of `RELEASES`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Random,
+        network: Network,
+        history: History,
+        topics: dict[str, int],
+        nodes: int,
+        release: str,
+    ) -> None:
+        self.clock, self._chance, self._network, self._history = clock, chance, network, history
+        self.release = RELEASES[release]
+        self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
+        self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS])}
+        self._names = {topic_id: name for name, topic_id in self.ids.items()}
+        places: list[Place] = [(name, index) for name, count in topics.items() for index in range(count)]
+        places += [(OFFSETS, index) for index in range(2)]
+        self.leaders = {place: Leadership(1 + i % nodes, 0) for i, place in enumerate(places)}
+        self.logs = {place: PartitionLog() for place in places}
+        self.lagging: dict[Place, tuple[int, float]] = {}
+        """The high watermark that a new leader believes in, and until when."""
+        self._fenced: set[int] = set()
+        self._producer_ids = 1000
+        self.data = Leaders(self, chance)
+        self.groups = Coordinators(self, chance, history)
+        for node in self.nodes:
+            self._learn(node)
+
+    # -- what the network asks ---------------------------------------------------------------------------------------
+
+    def up(self, node: int) -> bool:
+        return node in self.nodes and self.nodes[node].up
+
+    def awake(self, node: int) -> bool:
+        return self.up(node) and not self.nodes[node].asleep
+
+    def name(self, topic: Any) -> str:
+        """The topic's name, however the request names it."""
+        by_id = getattr(topic, "topic_id", NO_UUID)
+        return topic_name(topic) if by_id == NO_UUID else self._names.get(by_id, "")
+
+    def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
+        match message:
+            case ApiVersionsRequest():
+                reply(self._versions(version))
+            case MetadataRequest():
+                reply(self._metadata(node, version, message))
+            case InitProducerIdRequest():
+                self._producer_ids += 1
+                reply(InitProducerIdResponse(error_code=0, producer_id=self._producer_ids, producer_epoch=0))
+            case FindCoordinatorRequest():
+                reply(self._coordinator(node, version, message))
+            case ProduceRequest():
+                self.data.produce(node, version, message, reply)
+            case FetchRequest():
+                self.data.fetch(node, version, message, reply)
+            case ListOffsetsRequest():
+                reply(self.data.offsets(node, version, message))
+            case OffsetForLeaderEpochRequest():
+                reply(self.data.epoch_ends(node, message))
+            case _:
+                self.groups.handle(node, client, version, message, reply)
+
+    def _versions(self, version: int) -> Any:
+        newest = self.release[18][1]
+        keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.release.items())
+        if version > newest:
+            return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=keys), 0
+        return ApiVersionsResponse(error_code=0, api_keys=keys)
+
+    def _metadata(self, node: int, version: int, message: MetadataRequest) -> MetadataResponse:
+        known = self.nodes[node]
+        topics: dict[str, list[int]] = {}
+        for name, index in known.leaders:
+            topics.setdefault(name, []).append(index)
+        asked = [name for name in topics if name != OFFSETS]
+        if message.topics is not None:
+            asked = [each.name or self._names.get(each.topic_id, "") for each in message.topics]
+        return MetadataResponse(
+            brokers=tuple(MetadataResponseBroker(node_id=n, host=f"n{n}", port=PORT + n) for n in known.brokers),
+            cluster_id="model",
+            controller_id=known.brokers[0] if known.brokers else -1,
+            topics=tuple(self._topic(known, name, topics.get(name, [])) for name in asked),
+        )
+
+    def _topic(self, known: Node, name: str, indexes: list[int]) -> MetadataResponseTopic:
+        if not indexes:
+            return MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=name, partitions=())
+        nodes = tuple(self.nodes)
+
+        def partition(index: int) -> MetadataResponsePartition:
+            leader = known.leaders[name, index]
+            there = leader.node in known.brokers
+            return MetadataResponsePartition(
+                error_code=0 if there else LeaderNotAvailable.code,
+                partition_index=index,
+                leader_id=leader.node if there else -1,
+                leader_epoch=leader.epoch,
+                replica_nodes=nodes,
+                isr_nodes=tuple(known.brokers),
+            )
+
+        return MetadataResponseTopic(
+            error_code=0,
+            name=name,
+            topic_id=self.ids[name],
+            is_internal=name == OFFSETS,
+            partitions=tuple(partition(index) for index in sorted(indexes)),
+        )
+
+    def _coordinator(self, node: int, version: int, message: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        known = self.nodes[node]
+
+        def find(key: str) -> Coordinator:
+            place = self.groups.place(key)
+            leader = known.leaders.get(place, Leadership(-1, -1)).node
+            there = leader in known.brokers
+            return Coordinator(
+                key=key,
+                node_id=leader if there else -1,
+                host=f"n{leader}" if there else "",
+                port=PORT + leader if there else -1,
+                error_code=0 if there else CoordinatorNotAvailable.code,
+                error_message=None,
+            )
+
+        if version >= 4:
+            return FindCoordinatorResponse(coordinators=tuple(find(key) for key in message.coordinator_keys))
+        found = find(message.key)
+        return FindCoordinatorResponse(
+            error_code=found.error_code, node_id=found.node_id, host=found.host, port=found.port
+        )
+
+    # -- logs --------------------------------------------------------------------------------------------------------
+
+    def append(self, place: Place, records: Buffer) -> tuple[int, int, int]:
+        """(error code, base offset, end offset) at the leader; the high watermark follows by itself."""
+        epoch = self.leaders[place].epoch
+        code, base, end = self.logs[place].append(records, epoch)
+        if not code and end > self.logs[place].high_watermark:
+            self.clock.later(self._chance.uniform(0.0005, 0.01), lambda: self._replicate(place, epoch, end))
+        return code, base, end
+
+    def _replicate(self, place: Place, epoch: int, end: int) -> None:
+        leader = self.leaders[place]
+        if leader.epoch != epoch:
+            return
+        if leader.node == -1 or not self.nodes[leader.node].healthy:
+            self.clock.later(0.1, lambda: self._replicate(place, epoch, end))
+            return
+        if end > self.logs[place].high_watermark:
+            self.logs[place].high_watermark = end
+            self.data.replicated(place)
+
+    # -- leaders -----------------------------------------------------------------------------------------------------
+
+    def move(self, place: Place, to: int | None = None) -> None:
+        """Give a partition another leader, if there is one."""
+        old, log = self.leaders[place], self.logs[place]
+        able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
+        others = [number for number in able if number != old.node] or able
+        new = to if to in able else self._chance.choice(others) if others else -1
+        if new == old.node == -1:
+            return
+        cuts = [log.high_watermark, *(each.end for each in log.batches if each.end > log.high_watermark)]
+        kept = self._chance.choice(cuts) if new != old.node else log.end
+        self._history.add("#", f"{place[0]}-{place[1]}", f"leader {old.node} → {new}, epoch {old.epoch + 1}, {kept=}")
+        if old.node in self.nodes and old.node != new:
+            self.nodes[old.node].frozen[place] = log.high_watermark
+        if kept < log.end:
+            log.truncate(kept)
+        self.leaders[place] = Leadership(new, old.epoch + 1)
+        lag = log.high_watermark - self._chance.choice((0, 0, 5, 20))
+        self.lagging[place] = (max(lag, 0), self.clock.now + self._chance.uniform(0.0, 0.3))
+        self.clock.at(self.lagging[place][1], lambda: self.data.replicated(place))
+        if kept > log.high_watermark:
+            self.clock.later(0.02, lambda: self._replicate(place, old.epoch + 1, kept))
+        if place[0] == OFFSETS:
+            self.groups.moved(place)
+
+    def announce(self) -> None:
+        """Nodes hear who leads, each when it does."""
+        for number in self.nodes:
+            self.clock.later(self._chance.uniform(0.001, 0.4), lambda number=number: self._learn(number))  # type: ignore[misc]
+
+    def _learn(self, number: int) -> None:
+        node = self.nodes[number]
+        if not node.healthy:
+            return
+        node.leaders = dict(self.leaders)
+        node.brokers = [n for n in self.nodes if n not in self._fenced]
+        node.frozen.clear()
+        self.data.learned(number)
+        self.groups.learned(number)
+
+    def move_some(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self.move(place)
+        self.announce()
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def crash(self, number: int) -> None:
+        self.nodes[number].up = False
+        self.data.crashed(number)
+        self.groups.crashed(number)
+        self._network.crash(number)
+        self._suspect(number, 0.05, 1.0)
+
+    def restart(self, number: int) -> None:
+        """Up again, perhaps before it knows of any topic."""
+        node = self.nodes[number]
+        node.up = True
+        if self._chance.random() < 0.3:
+            node.leaders = {}
+        self._recover(number)
+
+    def sleep(self, number: int) -> None:
+        self.nodes[number].asleep = True
+        self._suspect(number, 0.5, 2.0)
+
+    def wake(self, number: int) -> None:
+        self.nodes[number].asleep = False
+        self._network.wake(number)
+        self._recover(number)
+
+    def cut_off(self, number: int) -> None:
+        self.nodes[number].cut_off = True
+        self._suspect(number, 0.5, 2.0)
+
+    def rejoin(self, number: int) -> None:
+        self.nodes[number].cut_off = False
+        self._recover(number)
+
+    def _suspect(self, number: int, soon: float, late: float) -> None:
+        def found_out() -> None:
+            if not self.nodes[number].healthy:
+                self._fenced.add(number)
+                self.move_some([place for place, leader in self.leaders.items() if leader.node == number])
+
+        self.clock.later(self._chance.uniform(soon, late), found_out)
+
+    def _recover(self, number: int) -> None:
+        def back() -> None:
+            if not self.nodes[number].healthy:
+                return
+            self._fenced.discard(number)
+            self.move_some([place for place, leader in self.leaders.items() if leader.node == -1])
+
+        self.clock.later(self._chance.uniform(0.05, 0.5), back)
+
+
+def topic_name(topic: Any) -> str:
+    """Messages call it ``name`` or ``topic``."""
+    return str(getattr(topic, "name", "") or getattr(topic, "topic", ""))

@@ -1,0 +1,431 @@
+"""The leaders of partitions: Produce, Fetch with its sessions, ListOffsets, OffsetForLeaderEpoch.
+
+Rules:
+- acks=all is answered once the high watermark has passed the batch; if the leader changes first, with
+  NOT_LEADER_OR_FOLLOWER, whether the batch survives or not.
+- A deposed leader that has not heard of it goes on: it takes batches that nobody will ever see, and shows what it had.
+- A Fetch that finds nothing waits for `max_wait_ms`, for data, or for an error.
+
+Source: ReplicaManager.scala, DelayedProduce.scala, DelayedFetch.scala, FetchSession.scala.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, TypedDict
+from uuid import UUID
+
+from ottla.codec.apis import fetch as wire
+from ottla.codec.apis import produce as produced
+from ottla.codec.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.codec.apis.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.codec.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from ottla.codec.records import parse_batch
+from ottla.codec.wire import Buffer
+from ottla.errors import (
+    FencedLeaderEpoch,
+    FetchSessionIdNotFound,
+    InvalidFetchSessionEpoch,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from tests.sim.network import PORT, Reply
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import ModelCluster
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Acknowledgement:
+    """A batch that waits for its replicas."""
+
+    node: int
+    place: Place
+    leader_epoch: int
+    end: int
+    settle: Callable[[int], None]
+    """Called with an error code."""
+
+
+@dataclass(slots=True)
+class Session:
+    """What a Fetch session remembers: the partitions asked for, and the high watermarks told."""
+
+    epoch: int = 1
+    wanted: dict[Place, FetchPartition] = field(default_factory=dict)
+    told: dict[Place, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """A Fetch that waits."""
+
+    places: frozenset[Place]
+    attempt: Callable[[], bool]
+
+
+class Ordinary(TypedDict):
+    diverging_epoch: wire.EpochEndOffset
+    current_leader: wire.LeaderIdAndEpoch
+    snapshot_id: wire.SnapshotId
+
+
+_ORDINARY = Ordinary(
+    diverging_epoch=wire.EpochEndOffset(), current_leader=wire.LeaderIdAndEpoch(), snapshot_id=wire.SnapshotId()
+)
+"""Defaults of an answer to Fetch, which would be made anew for each; nobody changes these."""
+
+
+class Endpoint(TypedDict):
+    node_id: int
+    host: str
+    port: int
+
+
+def _endpoint(node: int) -> dict[int, Endpoint]:
+    """Where a leader that an answer names listens (KIP-951)."""
+    return {node: Endpoint(node_id=node, host=f"n{node}", port=PORT + node)} if node >= 0 else {}
+
+
+class Leaders:
+    def __init__(self, cluster: "ModelCluster", chance: Random) -> None:
+        self._cluster, self._clock, self._chance = cluster, cluster.clock, chance
+        self._unacknowledged: list[Acknowledgement] = []
+        self._polls: dict[int, list[Poll]] = {}
+        self.sessions: dict[int, dict[int, Session]] = {}
+        """Per node."""
+        self._session_ids = 0
+        self.max_message_bytes = 2**20
+        """Of a batch: the topics' `max.message.bytes`."""
+        self.refusals: dict[Place, tuple[int, bool, float]] = {}
+        """Error code with which batches are answered, whether they are stored all the same, and until when."""
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def replicated(self, place: Place) -> None:
+        """The high watermark has moved."""
+        leadership, log = self._cluster.leaders[place], self._cluster.logs[place]
+        for each in [each for each in self._unacknowledged if each.place == place]:
+            if each.leader_epoch == leadership.epoch and each.end <= log.high_watermark:
+                self._unacknowledged.remove(each)
+                each.settle(0)
+        if leadership.node != -1:
+            self._look(leadership.node, lambda poll: place in poll.places)
+
+    def learned(self, node: int) -> None:
+        """A node has heard who leads."""
+        view = self._cluster.nodes[node].leaders
+        for each in [each for each in self._unacknowledged if each.node == node]:
+            if each.place not in view or view[each.place].epoch != each.leader_epoch:
+                self._unacknowledged.remove(each)
+                each.settle(NotLeaderOrFollower.code)
+        self._look(node, lambda poll: True)
+
+    def crashed(self, node: int) -> None:
+        self._unacknowledged = [each for each in self._unacknowledged if each.node != node]
+        self._polls.pop(node, None)
+        self.sessions.pop(node, None)
+
+    def _look(self, node: int, concerns: Callable[[Poll], bool]) -> None:
+        for poll in list(self._polls.get(node, ())):
+            if concerns(poll) and poll.attempt():
+                self._polls[node].remove(poll)
+
+    # -- who leads ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, node: int, place: Place, client_epoch: int) -> int:
+        """The error code for a client that asks ``node`` and knows the leader epoch ``client_epoch`` (-1: none)."""
+        view = self._cluster.nodes[node].leaders.get(place)
+        if view is None:
+            return UnknownTopicOrPartition.code
+        if 0 <= client_epoch < view.epoch:
+            return FencedLeaderEpoch.code
+        if client_epoch > view.epoch:
+            return UnknownLeaderEpoch.code
+        return 0 if view.node == node else NotLeaderOrFollower.code
+
+    def _visible(self, node: int, place: Place) -> int:
+        """The high watermark as ``node`` knows it."""
+        known = self._cluster.nodes[node]
+        if self._cluster.leaders[place].node != node:
+            return known.frozen.get(place, 0)
+        lagging, until = self._cluster.lagging.get(place, (0, 0.0))
+        return lagging if self._clock.now < until else self._cluster.logs[place].high_watermark
+
+    # -- Produce -----------------------------------------------------------------------------------------------------
+
+    def produce(self, node: int, version: int, message: ProduceRequest, reply: Reply) -> None:
+        results: dict[Place, tuple[int, int]] = {}
+        names = {self._cluster.name(topic): topic.topic_id for topic in message.topic_data}
+        asked = [
+            ((self._cluster.name(topic), data.index), data.records)
+            for topic in message.topic_data
+            for data in topic.partition_data
+        ]
+
+        def settled(place: Place, code: int, base: int) -> None:
+            results[place] = (code, base if not code else -1)
+            if len(results) == len(asked) and message.acks:
+                reply(self._produced(node, version, results, names))
+
+        for place, records in asked:
+            self._append(node, place, records or b"", message, partial(settled, place))
+        if not message.acks or not asked:
+            reply(None if not message.acks else ProduceResponse(responses=()))
+
+    def _append(
+        self,
+        node: int,
+        place: Place,
+        records: Buffer,
+        message: ProduceRequest,
+        settle: Callable[[int, int], None],
+    ) -> None:
+        if code := self._judge(node, place, -1):
+            settle(code, -1)
+            return
+        if len(records) > self.max_message_bytes:
+            settle(MessageTooLarge.code, -1)
+            return
+        refusal, stored, until = self.refusals.get(place, (0, False, 0.0))
+        refusal = refusal if self._clock.now < until and self._chance.random() < 0.6 else 0
+        if refusal and not stored:
+            settle(refusal, -1)
+            return
+        epoch = self._cluster.nodes[node].leaders[place].epoch
+        if self._cluster.leaders[place].node == node:
+            code, base, end = self._cluster.append(place, records)
+        else:
+            code, base, end = 0, 10**9, 2 * 10**9  # a log that is cut off here: nobody else will ever see it
+        if code or refusal or message.acks != -1:
+            settle(code or refusal, base)
+            return
+        if end <= self._cluster.logs[place].high_watermark:
+            settle(0, base)
+            return
+        waiting = Acknowledgement(node, place, epoch, end, lambda code: settle(code, base))
+        self._unacknowledged.append(waiting)
+
+        def late() -> None:
+            if waiting in self._unacknowledged:
+                self._unacknowledged.remove(waiting)
+                waiting.settle(RequestTimedOut.code)
+
+        self._clock.later(message.timeout_ms / 1000, late)
+
+    def _produced(
+        self, node: int, version: int, results: dict[Place, tuple[int, int]], names: dict[str, UUID]
+    ) -> ProduceResponse:
+        answers: dict[str, list[PartitionProduceResponse]] = {}
+        hints: dict[int, Endpoint] = {}
+        for (topic, index), (code, base) in results.items():
+            each = PartitionProduceResponse(index=index, error_code=code, base_offset=base)
+            view = self._cluster.nodes[node].leaders.get((topic, index))
+            if view and version >= 10 and code == NotLeaderOrFollower.code:
+                each.current_leader = produced.LeaderIdAndEpoch(leader_id=view.node, leader_epoch=view.epoch)
+                hints |= _endpoint(view.node)
+            answers.setdefault(topic, []).append(each)
+        return ProduceResponse(
+            responses=tuple(
+                TopicProduceResponse(name=name, topic_id=names[name], partition_responses=tuple(each))
+                for name, each in answers.items()
+            ),
+            node_endpoints=tuple(produced.NodeEndpoint(**each) for each in hints.values()),
+        )
+
+    # -- Fetch -------------------------------------------------------------------------------------------------------
+
+    def fetch(self, node: int, version: int, message: FetchRequest, reply: Reply) -> None:
+        code, session_id, session, incremental = self._session(node, version, message)
+        if code:
+            reply(FetchResponse(error_code=code, session_id=0, responses=()))
+            return
+        wanted = session.wanted
+        deadline = self._clock.now + message.max_wait_ms / 1000
+
+        def attempt(final: bool = False) -> bool:
+            found, size, failed = self._read(node, version, wanted, message)
+            if size < message.min_bytes and not failed and not final:
+                return False
+            told = {
+                place: each
+                for place, each in found.items()
+                if not incremental or each.error_code or each.records or session.told.get(place) != each.high_watermark
+            }
+            session.told |= {place: each.high_watermark for place, each in told.items()}
+            reply(self._fetched(version, session_id, told))
+            return True
+
+        if attempt(final=message.max_wait_ms <= 0):
+            return
+        poll = Poll(frozenset(wanted), attempt)
+        polls = self._polls.setdefault(node, [])
+        polls.append(poll)
+
+        def late() -> None:
+            if poll in self._polls.get(node, ()):
+                self._polls[node].remove(poll)
+                attempt(final=True)
+
+        self._clock.at(deadline, late)
+
+    def _session(self, node: int, version: int, message: FetchRequest) -> tuple[int, int, Session, bool]:
+        """(error code, session id or 0, the session or what stands for one, whether it is incremental)."""
+        asked = {
+            (self._cluster.name(topic), each.partition): each for topic in message.topics for each in topic.partitions
+        }
+        sessions = self.sessions.setdefault(node, {})
+        if version < 7 or message.session_epoch <= 0:
+            if version >= 7:
+                sessions.pop(message.session_id, None)
+            if version < 7 or message.session_epoch < 0 or self._chance.random() < 0.1:
+                return 0, 0, Session(wanted=asked), False
+            self._session_ids += 1
+            session = sessions[self._session_ids] = Session(wanted=asked)
+            return 0, self._session_ids, session, False
+        known = sessions.get(message.session_id)
+        if known is None:
+            return FetchSessionIdNotFound.code, 0, Session(), False
+        if known.epoch != message.session_epoch:
+            return InvalidFetchSessionEpoch.code, 0, Session(), False
+        known.epoch = known.epoch % (2**31 - 1) + 1
+        for topic in message.forgotten_topics_data:
+            for partition in topic.partitions:
+                known.wanted.pop((self._cluster.name(topic), partition), None)
+                known.told.pop((self._cluster.name(topic), partition), None)
+        known.wanted |= asked
+        return 0, message.session_id, known, True
+
+    def _read(
+        self, node: int, version: int, wanted: dict[Place, FetchPartition], message: FetchRequest
+    ) -> tuple[dict[Place, PartitionData], int, bool]:
+        """(per partition what there is, bytes in all, whether any has an error)."""
+        found: dict[Place, PartitionData] = {}
+        size, failed = 0, False
+        for place, each in wanted.items():
+            code = self._judge(node, place, each.current_leader_epoch)
+            log = self._cluster.logs.get(place)
+            if not code and log is not None and not 0 <= each.fetch_offset <= log.end:
+                code = OffsetOutOfRange.code
+            if code or log is None:
+                failed = True
+                found[place] = self._failed(node, version, place, code or UnknownTopicOrPartition.code)
+                continue
+            visible = self._visible(node, place)
+            most = min(each.partition_max_bytes, max(message.max_bytes - size, 0))
+            data, more = log.read(each.fetch_offset, visible, most, first=not size)
+            size += more
+            found[place] = PartitionData(
+                partition_index=place[1],
+                error_code=0,
+                high_watermark=visible,
+                last_stable_offset=visible,
+                log_start_offset=0,
+                aborted_transactions=None,
+                records=data,
+                **_ORDINARY,
+            )
+        return found, size, failed
+
+    def _failed(self, node: int, version: int, place: Place, code: int) -> PartitionData:
+        failed = PartitionData(
+            partition_index=place[1], error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+        )
+        view = self._cluster.nodes[node].leaders.get(place)
+        if view and version >= 12 and code in (NotLeaderOrFollower.code, FencedLeaderEpoch.code):
+            failed.current_leader = wire.LeaderIdAndEpoch(leader_id=view.node, leader_epoch=view.epoch)
+        return failed
+
+    def _fetched(self, version: int, session_id: int, told: dict[Place, PartitionData]) -> FetchResponse:
+        topics: dict[str, list[PartitionData]] = {}
+        hints: dict[int, Endpoint] = {}
+        for (topic, _), each in told.items():
+            topics.setdefault(topic, []).append(each)
+            if version >= 16 and each.current_leader.leader_id >= 0:
+                hints |= _endpoint(each.current_leader.leader_id)
+        return FetchResponse(
+            session_id=session_id,
+            responses=tuple(
+                FetchableTopicResponse(topic=name, topic_id=self._cluster.ids[name], partitions=tuple(each))
+                for name, each in topics.items()
+            ),
+            node_endpoints=tuple(wire.NodeEndpoint(**each) for each in hints.values()),
+        )
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def offsets(self, node: int, version: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
+        def one(place: Place, client_epoch: int, timestamp: int) -> ListOffsetsPartitionResponse:
+            code, offset = self._judge(node, place, client_epoch), -1
+            if not code:
+                lagging = self._clock.now < self._cluster.lagging.get(place, (0, 0.0))[1]
+                if timestamp == LATEST and lagging:
+                    code = OffsetNotAvailable.code if version >= 5 else LeaderNotAvailable.code
+                else:
+                    offset = self._offset(place, timestamp, self._visible(node, place))
+            return ListOffsetsPartitionResponse(partition_index=place[1], error_code=code, offset=offset)
+
+        return ListOffsetsResponse(
+            topics=tuple(
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        one((topic.name, each.partition_index), each.current_leader_epoch, each.timestamp)
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in message.topics
+            )
+        )
+
+    def _offset(self, place: Place, timestamp: int, visible: int) -> int:
+        if timestamp in (EARLIEST, LATEST):
+            return 0 if timestamp == EARLIEST else visible
+        for stored in self._cluster.logs[place].batches:
+            for record in parse_batch(stored.data).records():
+                if record.timestamp >= timestamp and record.offset < visible:
+                    return record.offset
+        return -1
+
+    def epoch_ends(self, node: int, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        def one(place: Place, client_epoch: int, epoch: int) -> EpochEndOffset:
+            code = self._judge(node, place, client_epoch)
+            found, end = (-1, -1) if code else self._cluster.logs[place].end_of_epoch(epoch)
+            if not code and epoch == self._cluster.nodes[node].leaders[place].epoch:
+                found, end = epoch, self._cluster.logs[place].end
+            return EpochEndOffset(error_code=code, partition=place[1], leader_epoch=found, end_offset=end)
+
+        return OffsetForLeaderEpochResponse(
+            topics=tuple(
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=tuple(
+                        one((topic.topic, each.partition), each.current_leader_epoch, each.leader_epoch)
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in message.topics
+            )
+        )

@@ -1,0 +1,181 @@
+"""What goes wrong, and when: drawn from the seed before the run begins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from ottla.errors import (
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from tests.sim.cluster import OFFSETS
+
+if TYPE_CHECKING:
+    from tests.sim.run import Simulation
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at: float
+    kind: str
+    seconds: float
+    """How long it lasts, where it lasts."""
+
+
+def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
+    """At least three faults within ``seconds``, in their order; none lasts longer than ``most``."""
+    kinds = list(FAULTS)
+    weights = [2 if kind in ("cut", "move", "freeze", "slow", "swallow") else 1 for kind in kinds]
+    faults = [
+        Fault(
+            chance.uniform(0.0, seconds),
+            chance.choices(kinds, weights)[0],
+            min(chance.choice((0.1, 0.5, 1.0, 2.0, 4.0, 8.0)) * chance.uniform(0.5, 1.0), most),
+        )
+        for _ in range(chance.randint(3, 9))
+    ]
+    if chance.random() < 0.4:
+        # Beginnings are delicate: of producer ids, of leaders.
+        faults.append(Fault(0.0, "refuse", chance.uniform(0.05, 0.5)))
+    return sorted(faults, key=lambda each: each.at)
+
+
+def _cut(world: "Simulation", fault: Fault) -> None:
+    links = list(world.network.links.values())
+    for link in world.chance.sample(links, min(len(links), world.chance.choice((1, 2, 8)))):
+        world.network.cut(link, "the wire broke")
+
+
+def _move(world: "Simulation", fault: Fault) -> None:
+    places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
+    world.cluster.move_some(world.chance.sample(places, world.chance.randint(1, len(places))))
+
+
+def _crash(world: "Simulation", fault: Fault) -> None:
+    if node := world.spare(lambda each: each.up):
+        world.say("!", f"node {node}", f"crashes for {fault.seconds:.2f} s")
+        world.cluster.crash(node)
+        world.clock.later(fault.seconds, lambda: world.cluster.restart(node))
+
+
+def _sleep(world: "Simulation", fault: Fault) -> None:
+    if node := world.spare(lambda each: not each.asleep):
+        world.say("!", f"node {node}", f"sleeps for {fault.seconds:.2f} s")
+        world.cluster.sleep(node)
+        world.clock.later(fault.seconds, lambda: world.cluster.wake(node))
+
+
+def _cut_off(world: "Simulation", fault: Fault) -> None:
+    if node := world.spare(lambda each: not each.cut_off):
+        world.say("!", f"node {node}", f"is cut off from the others for {fault.seconds:.2f} s")
+        world.cluster.cut_off(node)
+        world.clock.later(fault.seconds, lambda: world.cluster.rejoin(node))
+
+
+def _silence(world: "Simulation", fault: Fault) -> None:
+    node = world.chance.choice(list(world.cluster.nodes))
+    names = [name for name, each in world.processes.items() if each.alive]
+    for name in world.chance.sample(names, world.chance.randint(1, len(names))) if names else ():
+        world.say("!", name, f"and node {node} do not hear each other for {fault.seconds:.2f} s")
+        world.network.silence(name, node, fault.seconds)
+
+
+def _swallow(world: "Simulation", fault: Fault) -> None:
+    links = list(world.network.links.values())
+    for link in world.chance.sample(links, min(len(links), world.chance.choice((1, 3)))):
+        world.network.swallow(link)
+
+
+def _slow(world: "Simulation", fault: Fault) -> None:
+    node = world.chance.choice(list(world.cluster.nodes))
+    there, back = world.chance.choice(((10, 10), (50, 50), (200, 200), (1, 50), (1, 200), (1, 200)))
+    world.say("!", f"node {node}", f"is {there} and {back} times slower for {fault.seconds:.2f} s")
+    world.network.slow[node] = (there, back)
+
+    def end() -> None:
+        world.network.slow.pop(node, None)
+        if world.chance.random() < 0.5:
+            for link in [each for each in world.network.links.values() if each.node == node]:
+                world.network.cut(link, "the way changed")
+
+    world.clock.later(fault.seconds, end)
+
+
+def _refuse(world: "Simulation", fault: Fault) -> None:
+    errors = (
+        (NotEnoughReplicas, False),
+        (NotEnoughReplicasAfterAppend, True),
+        (RequestTimedOut, True),
+        (KafkaStorageError, False),
+        (NotLeaderOrFollower, True),  # it led when it appended, and stepped down while it waited for its replicas
+        (UnknownTopicOrPartition, True),
+    )
+    error, stored = world.chance.choice(errors)
+    places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
+    for place in world.chance.sample(places, world.chance.randint(1, len(places))):
+        until = world.clock.now + fault.seconds / 2
+        world.say("!", f"{place[0]}-{place[1]}", f"refuses with {error.name}, {stored=}, for {fault.seconds / 2:.2f} s")
+        world.cluster.data.refusals[place] = (error.code, stored, until)
+
+
+def _freeze(world: "Simulation", fault: Fault) -> None:
+    alive = [each for each in world.processes.values() if each.alive]
+    members = [each.process for each in world.members.values()]
+    if alive:
+        world.chance.choice(members if members and world.chance.random() < 0.7 else alive).freeze(fault.seconds)
+
+
+def _forget_sessions(world: "Simulation", fault: Fault) -> None:
+    world.say("!", "all nodes", "forget their fetch sessions")
+    world.cluster.data.sessions.clear()
+
+
+def _kill_member(world: "Simulation", fault: Fault) -> None:
+    if world.members:
+        world.kill(world.chance.choice(list(world.members)))
+
+
+def _leave(world: "Simulation", fault: Fault) -> None:
+    if world.members:
+        world.members[world.chance.choice(list(world.members))].stop.succeed(None)
+        world.clock.later(fault.seconds, world.join)
+
+
+def _join(world: "Simulation", fault: Fault) -> None:
+    if len(world.members) < 6:
+        world.join()
+
+
+def _usurp(world: "Simulation", fault: Fault) -> None:
+    lone = [name for name, each in world.members.items() if each.instance and not each.rival]
+    if lone:
+        world.usurp(world.chance.choice(lone))
+
+
+def _move_coordinator(world: "Simulation", fault: Fault) -> None:
+    world.cluster.move_some([world.cluster.groups.place(world.group.group)])
+
+
+FAULTS: dict[str, Callable[["Simulation", Fault], None]] = {
+    "cut": _cut,
+    "move": _move,
+    "crash": _crash,
+    "sleep": _sleep,
+    "cut off": _cut_off,
+    "silence": _silence,
+    "slow": _slow,
+    "swallow": _swallow,
+    "refuse": _refuse,
+    "freeze": _freeze,
+    "forget sessions": _forget_sessions,
+    "kill a member": _kill_member,
+    "a member leaves": _leave,
+    "a member joins": _join,
+    "usurp": _usurp,
+    "move the coordinator": _move_coordinator,
+}

@@ -1,0 +1,120 @@
+"""What a group was promised: all is handled, commits stand and never go back, nobody handles what is another's.
+
+Rules:
+- Whoever is given a partition begins where the coordinator said the group stands. With the order within a partition
+  this bounds what is handled twice: what lies between the last commit and the end of a tenure, and nothing else.
+- No commit goes back, none is ahead of what has been handled, and none is of a partition that another member has.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.codec.consumer_protocol import parse_assignment
+from tests.sim.data import Place
+from tests.sim.groups import Group
+from tests.sim.ledger import Ledger
+from tests.sim.users import Violation
+
+BACKWARDS = "a commit goes backwards"
+AHEAD = "a commit is ahead of what was handled"
+FOREIGN = "a member commits what is another's"
+NOT_MINE = "a member reads what it does not have"
+BEGINNING = "a member begins elsewhere than the group stands"
+UNCOMMITTED = "an acknowledged commit is lost"
+
+
+@dataclass(slots=True)
+class GroupLedger:
+    ledger: Ledger
+    group: str
+    places: list[Place]
+    _handled: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _upto: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
+    """All offsets before it have been handled."""
+    _given: dict[tuple[str, int], set[Place]] = field(default_factory=dict)
+    """(member, generation) -> what SyncGroup gave."""
+    _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """(process, partition) -> where the coordinator said that the group stands, since it began there last."""
+    repeats: int = 0
+    """Records that were handled more than once."""
+
+    # -- what the wires tell -----------------------------------------------------------------------------------------
+
+    def delivered(self, process: str, request: Any, answer: Any) -> None:
+        """A client got an answer."""
+        match answer:
+            case SyncGroupResponse(error_code=0) if isinstance(request, SyncGroupRequest):
+                self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
+            case OffsetFetchResponse(error_code=0) if isinstance(request, OffsetFetchRequest):
+                topics: list[Any] = [*answer.topics, *(topic for group in answer.groups for topic in group.topics)]
+                for topic in topics:
+                    for each in topic.partitions:
+                        self._stands[process, (topic.name, each.partition_index)].append(each.committed_offset)
+
+    def committed(self, group: Group, member: str, place: Place, offset: int) -> None:
+        """The coordinator takes an offset."""
+        where = f"{member} commits {place[0]}-{place[1]} at {offset}"
+        before = group.offsets[place][0] if place in group.offsets else 0
+        if offset < before:
+            raise Violation(BACKWARDS, f"{where}, the group stands at {before}")
+        if offset > self._upto[place]:
+            raise Violation(AHEAD, f"{where}, handled is what lies before {self._upto[place]}")
+        for each in group.members.values():
+            if each.id != member and place in assigned(each.assignment):
+                raise Violation(FOREIGN, f"{where} in generation {group.generation}, in which {each.id} has it")
+
+    # -- what users tell ---------------------------------------------------------------------------------------------
+
+    def may_read(self, who: str, member: str, generation: int, place: Place) -> None:
+        given = self._given.get((member, generation))
+        if given is not None and place not in given:
+            raise Violation(NOT_MINE, f"{who} ({member}) gets {place[0]}-{place[1]} in generation {generation}")
+
+    def begins(self, who: str, place: Place, offset: int) -> int:
+        """The first record of a tenure; returns its offset."""
+        stands = {max(each, 0) for each in self._stands.pop((who, place), [])}
+        if offset not in stands:
+            where = f"{who} begins {place[0]}-{place[1]} at {offset}"
+            raise Violation(BEGINNING, f"{where}, was told {sorted(stands) or 'nothing'}")
+        return offset
+
+    def read(self, who: str, place: Place, expected: int, records: list[tuple[int, bytes]]) -> int:
+        return self.ledger.read(who, place, expected, records)
+
+    def handled(self, place: Place, records: list[tuple[int, bytes]]) -> None:
+        done = self._handled[place]
+        for offset, _ in records:
+            self.repeats += offset in done
+            done.add(offset)
+        while self._upto[place] in done:
+            self._upto[place] += 1
+
+    def acknowledged(self, who: str, offsets: Mapping[Place, int]) -> None:
+        """A commit that somebody waited for has succeeded."""
+        group = self.ledger.cluster.groups.groups.get(self.group)
+        for place, offset in offsets.items():
+            if group is None or place not in group.offsets or group.offsets[place][0] < offset:
+                raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
+
+    def behind(self) -> str:
+        """What is left to be handled or committed, for people; empty once nothing is."""
+        group = self.ledger.cluster.groups.groups.get(self.group)
+        left = []
+        for place in self.places:
+            end = self.ledger.cluster.logs[place].high_watermark
+            stands = group.offsets[place][0] if group and place in group.offsets else 0
+            if self._upto[place] < end or stands < end:
+                left.append(f"{place[0]}-{place[1]}: handled {self._upto[place]}, committed {stands} of {end}")
+        return f"group {self.group!r} is not done with {'; '.join(left)}" if left else ""
+
+
+def assigned(assignment: bytes) -> set[Place]:
+    """The partitions of an assignment as the protocol carries it."""
+    if not assignment:
+        return set()
+    found = parse_assignment(assignment)[1].assigned_partitions
+    return {(each.topic, index) for each in found for index in each.partitions}

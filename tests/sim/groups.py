@@ -1,0 +1,647 @@
+"""Coordinators of classic groups, with Kafka's rules.
+
+    EMPTY ── join ──► PREPARING ── all have joined, or time is up ──► COMPLETING ── the leader's SyncGroup ──► STABLE
+      ▲                 ▲  │ nobody is left                               │                                    │
+      └─────────────────│──┘                                              │                                    │
+                        └────── a member joins, leaves, dies ─────────────┴────────────────────────────────────┘
+
+Rules:
+- What survives a move of the coordinator is what was stored: the offsets, and the group as of its last SyncGroup.
+- Sessions and rebalances end by virtual time; a coordinator that sleeps lets nobody die until it wakes.
+- Offsets are taken from members of the current generation only; from strangers only while the group is empty.
+
+Source: GroupMetadataManager.java, ClassicGroup.java, OffsetMetadataManager.java.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.codec.apis import leave_group as leave
+from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.codec.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    FencedInstanceId,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from tests.sim.clock import Clock
+from tests.sim.data import Place
+from tests.sim.history import History
+from tests.sim.network import Reply
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import ModelCluster
+
+PARTITIONS = 2
+"""Of `__consumer_offsets`."""
+SESSIONS = (1.0, 1800.0)
+"""`group.min.session.timeout.ms` (here lower than Kafka's 6 s, so that runs are short) and the maximum."""
+INITIAL_DELAY = 0.2
+"""`group.initial.rebalance.delay.ms` in seconds."""
+
+
+class State(Enum):
+    EMPTY = auto()
+    PREPARING = auto()
+    COMPLETING = auto()
+    STABLE = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    id: str
+    instance: str | None
+    session: float
+    rebalance: float
+    protocols: dict[str, bytes]
+    assignment: bytes = b""
+    heard: float = 0.0
+    join: Reply | None = None
+    """Waits for the others to join."""
+    sync: Reply | None = None
+    """Waits for the leader."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    name: str
+    state: State = State.EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
+    """Ids that were given out (KIP-394), and with which nobody has joined yet."""
+    offsets: dict[Place, tuple[int, int, str | None]] = field(default_factory=dict)
+    """(offset, leader epoch, metadata)."""
+    stored: "Group | None" = None
+    """The group as of its last SyncGroup, or as it became empty."""
+    initial: bool = False
+    """It was empty, and waits a while for more members."""
+    phase: int = 0
+    """Counts rebalances, so that late timers are known as such."""
+    load_ends: float = 0.0
+
+    def store(self) -> None:
+        members = {each.id: replace(each, join=None, sync=None) for each in self.members.values()}
+        self.stored = replace(self, members=members, pending={}, stored=None)
+
+
+Commit = Callable[[Group, str, Place, int], None]
+
+
+class Coordinators:
+    def __init__(self, cluster: "ModelCluster", chance: Random, history: History) -> None:
+        self._cluster, self._chance, self._history = cluster, chance, history
+        self._clock: Clock = cluster.clock
+        self.groups: dict[str, Group] = {}
+        self._withheld: dict[int, list[tuple[Place, Callable[[], None]]]] = {}
+        """Per node that does not know that it coordinates no more, what it will answer once it does."""
+        self._ids = 0
+        self.expelled: Callable[[str], None] = lambda member: None
+        """Told of every member that was silent for its session."""
+        self.committed: Commit = lambda group, member, place, offset: None
+        """Told of every offset that is taken."""
+
+    def place(self, group: str) -> Place:
+        """The partition that keeps ``group``."""
+        return ("__consumer_offsets", sum(group.encode()) % PARTITIONS)
+
+    # -- who coordinates ---------------------------------------------------------------------------------------------
+
+    def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
+        group_id = _group_of(message)
+        place = self.place(group_id)
+        view = self._cluster.nodes[node].leaders.get(place)
+        if view is None or view.node != node:
+            reply(_refusal(message, version, NotCoordinator.code))
+        elif self._cluster.leaders[place].node != node:
+            refuse = lambda: reply(_refusal(message, version, NotCoordinator.code))  # noqa: E731
+            self._withheld.setdefault(node, []).append((place, refuse))
+        elif (group := self._group(group_id)).load_ends > self._clock.now:
+            code = 0 if isinstance(message, HeartbeatRequest) else CoordinatorLoadInProgress.code
+            reply(_refusal(message, version, code))
+        else:
+            self._act(group, client, version, message, reply)
+
+    def _group(self, name: str) -> Group:
+        return self.groups.setdefault(name, Group(name))
+
+    def _act(self, group: Group, client: str, version: int, message: Any, reply: Reply) -> None:
+        match message:
+            case JoinGroupRequest():
+                self._join(group, client, version, message, reply)
+            case SyncGroupRequest():
+                self._sync(group, version, message, reply)
+            case HeartbeatRequest():
+                reply(HeartbeatResponse(error_code=self._heartbeat(group, message)))
+            case LeaveGroupRequest():
+                reply(self._leave(group, version, message))
+            case OffsetCommitRequest():
+                reply(self._commit(group, version, message))
+            case OffsetFetchRequest():
+                reply(self._fetch(version, message))
+            case _:
+                raise AssertionError(f"the model does not serve {message}")
+
+    def moved(self, place: Place) -> None:
+        """Another node coordinates the groups of a partition, or the same one again: it knows what was stored."""
+        for name, group in self.groups.items():
+            if self.place(name) != place:
+                continue
+            for member in group.members.values():
+                for reply, answer in ((member.join, _NOT_JOINED), (member.sync, _NOT_SYNCED)):
+                    if reply:
+                        reply(replace(answer, error_code=NotCoordinator.code))
+            new = replace(group.stored) if group.stored else Group(name)
+            new.members = {each.id: replace(each, heard=self._clock.now) for each in new.members.values()}
+            new.stored, new.offsets, new.phase = group.stored, group.offsets, group.phase + 1
+            new.load_ends = self._clock.now + self._chance.uniform(0.0, 0.3)
+            group.phase = -1
+            self.groups[name] = new
+            self._watch(new, list(new.members.values()))
+
+    def learned(self, node: int) -> None:
+        for _, refuse in self._withheld.pop(node, []):
+            refuse()
+
+    def crashed(self, node: int) -> None:
+        self._withheld.pop(node, None)
+
+    # -- joining -----------------------------------------------------------------------------------------------------
+
+    def _join(self, group: Group, client: str, version: int, message: JoinGroupRequest, reply: Reply) -> None:
+        protocols = {each.name: each.metadata for each in message.protocols}
+        code = 0
+        if not message.group_id:
+            code = InvalidGroupId.code
+        elif not SESSIONS[0] <= message.session_timeout_ms / 1000 <= SESSIONS[1]:
+            code = InvalidSessionTimeout.code
+        elif group.members and not self._fits(group, message.protocol_type, protocols):
+            code = InconsistentGroupProtocol.code
+        if code:
+            reply(_refused_join(code, version, message.member_id))
+            return
+        known = self._member_for(group, client, version, message, protocols, reply)
+        if known is None:
+            return
+        member, fresh = known
+        changed = fresh or member.protocols != protocols
+        member.protocols = protocols
+        member.session = message.session_timeout_ms / 1000
+        member.rebalance = (
+            message.rebalance_timeout_ms if message.rebalance_timeout_ms > 0 else message.session_timeout_ms
+        ) / 1000
+        self._touch(member)
+        current = group.state in (State.COMPLETING, State.STABLE) and not changed
+        skips = version >= 9 and not message.member_id
+        if current and (group.state is State.COMPLETING or member.id != group.leader or skips):
+            reply(self._joined(group, member, version))
+            return
+        member.join = lambda answer: reply(answer if answer.error_code else self._joined(group, member, version))
+        if group.state is not State.PREPARING:
+            self._prepare(group)
+        self._try_complete(group)
+
+    def _fits(self, group: Group, protocol_type: str, protocols: Iterable[str]) -> bool:
+        common = set.intersection(*(set(each.protocols) for each in group.members.values()))
+        return group.protocol_type in (None, protocol_type) and bool(common & set(protocols))
+
+    def _member_for(
+        self,
+        group: Group,
+        client: str,
+        version: int,
+        message: JoinGroupRequest,
+        protocols: dict[str, bytes],
+        reply: Reply,
+    ) -> tuple[Member, bool] | None:
+        """The member that joins, and whether it is new; ``None`` where it has been answered."""
+        instance = message.group_instance_id
+        if message.member_id:
+            member = group.members.get(message.member_id)
+            if instance and any(
+                each.instance == instance and each.id != message.member_id for each in group.members.values()
+            ):
+                reply(_refused_join(FencedInstanceId.code, version, message.member_id))
+                return None
+            if member:
+                return member, False
+            if message.member_id not in group.pending:
+                reply(_refused_join(UnknownMemberId.code, version, message.member_id))
+                return None
+            del group.pending[message.member_id]
+            return self._add(group, message.member_id, message, protocols), True
+        self._ids += 1
+        new = f"{instance or client}-{self._ids}"
+        if instance:
+            old = next((each for each in group.members.values() if each.instance == instance), None)
+            return self._replaced(group, old, new) if old else (self._add(group, new, message, protocols), True)
+        if version >= 4:
+            group.pending[new] = None
+            self._later(group, message.session_timeout_ms / 1000, lambda: self._lapse(group, new))
+            reply(_refused_join(MemberIdRequired.code, version, new))
+            return None
+        return self._add(group, new, message, protocols), True
+
+    def _add(self, group: Group, member_id: str, message: JoinGroupRequest, protocols: dict[str, bytes]) -> Member:
+        group.protocol_type = message.protocol_type
+        member = Member(member_id, message.group_instance_id, 0.0, 0.0, protocols)
+        group.members[member_id] = member
+        self._watch(group, [member])
+        return member
+
+    def _replaced(self, group: Group, old: Member, new: str) -> tuple[Member, bool]:
+        """A static member has come back under another id; the old one is fenced."""
+        for reply, answer in ((old.join, _NOT_JOINED), (old.sync, _NOT_SYNCED)):
+            if reply:
+                reply(replace(answer, error_code=FencedInstanceId.code))
+        member = replace(old, id=new, join=None, sync=None)
+        group.members = {new if key == old.id else key: each for key, each in group.members.items()}
+        group.members[new] = member
+        if group.leader == old.id:
+            group.leader = new
+        group.store()
+        self._watch(group, [member])
+        # The leader may know the old id already, and would assign to that: so once more.
+        return member, group.state is State.COMPLETING
+
+    def _prepare(self, group: Group) -> None:
+        for member in group.members.values():
+            if member.sync:
+                sync, member.sync = member.sync, None
+                sync(replace(_NOT_SYNCED, error_code=RebalanceInProgress.code))
+        first = group.initial = group.state is State.EMPTY
+        group.state = State.PREPARING
+        group.phase += 1
+        phase = group.phase
+        self._history.add("#", group.name, f"rebalances after generation {group.generation}")
+        wait = INITIAL_DELAY if first else max((each.rebalance for each in group.members.values()), default=0.0)
+        self._later(group, wait, lambda: self._complete(group) if group.phase == phase else None)
+
+    def _try_complete(self, group: Group) -> None:
+        ready = group.state is State.PREPARING and not group.initial and not group.pending
+        if ready and all(each.join for each in group.members.values()):
+            self._complete(group)
+
+    def _complete(self, group: Group) -> None:
+        """The next generation begins with those who have joined."""
+        if group.state is not State.PREPARING:
+            return
+        for member in [each for each in group.members.values() if not each.join and not each.instance]:
+            self._history.add("#", group.name, f"{member.id} did not join in time")
+            del group.members[member.id]
+        group.phase += 1
+        group.generation += 1
+        group.initial = False
+        if not group.members:
+            group.state, group.protocol, group.leader = State.EMPTY, None, ""
+            group.store()
+            return
+        if group.leader not in group.members or not group.members[group.leader].join:
+            group.leader = next((each.id for each in group.members.values() if each.join), next(iter(group.members)))
+        common = set.intersection(*(set(each.protocols) for each in group.members.values()))
+        group.protocol = next(name for name in group.members[group.leader].protocols if name in common)
+        group.state = State.COMPLETING
+        phase = group.phase
+        self._history.add("#", group.name, f"generation {group.generation} of {', '.join(group.members)}")
+        for member in list(group.members.values()):
+            if member.join:
+                join, member.join = member.join, None
+                self._touch(member)
+                join(_NOT_JOINED)
+        wait = max(each.rebalance for each in group.members.values())
+        self._later(group, wait, lambda: self._unsynced(group) if group.phase == phase else None)
+
+    def _unsynced(self, group: Group) -> None:
+        """Who has not sent SyncGroup in time is removed."""
+        if group.state is State.COMPLETING:
+            for member in [each for each in group.members.values() if not each.sync]:
+                del group.members[member.id]
+            self._prepare(group)
+            self._try_complete(group)
+
+    def _joined(self, group: Group, member: Member, version: int) -> JoinGroupResponse:
+        leads = member.id == group.leader
+        return JoinGroupResponse(
+            error_code=0,
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader,
+            skip_assignment=version >= 9 and leads and group.state is State.STABLE,
+            member_id=member.id,
+            members=tuple(
+                JoinGroupResponseMember(
+                    member_id=each.id,
+                    group_instance_id=each.instance,
+                    metadata=each.protocols.get(group.protocol or "", b""),
+                )
+                for each in group.members.values()
+            )
+            if leads
+            else (),
+        )
+
+    # -- being a member ----------------------------------------------------------------------------------------------
+
+    def _known(self, group: Group, member_id: str, instance: str | None, generation: int) -> int:
+        """The error code for somebody who says that it is this member of this generation."""
+        if instance and any(each.instance == instance and each.id != member_id for each in group.members.values()):
+            return FencedInstanceId.code
+        if member_id not in group.members:
+            return UnknownMemberId.code
+        return 0 if generation == group.generation else IllegalGeneration.code
+
+    def _sync(self, group: Group, version: int, message: SyncGroupRequest, reply: Reply) -> None:
+        code = self._known(group, message.member_id, message.group_instance_id, message.generation_id)
+        if (
+            not code
+            and version >= 5
+            and (message.protocol_type, message.protocol_name)
+            != (
+                group.protocol_type,
+                group.protocol,
+            )
+        ):
+            code = InconsistentGroupProtocol.code
+        if not code and group.state is State.PREPARING:
+            code = RebalanceInProgress.code
+        if code:
+            reply(replace(_NOT_SYNCED, error_code=code))
+            return
+        member = group.members[message.member_id]
+        self._touch(member)
+        if group.state is State.STABLE:
+            reply(self._synced(group, member))
+            return
+        member.sync = reply
+        if member.id == group.leader:
+            given = {each.member_id: each.assignment for each in message.assignments}
+            for each in group.members.values():
+                each.assignment = given.get(each.id, b"")
+            group.state = State.STABLE
+            group.phase += 1
+            group.store()
+            for each in group.members.values():
+                if each.sync:
+                    sync, each.sync = each.sync, None
+                    self._touch(each)
+                    sync(self._synced(group, each))
+
+    def _synced(self, group: Group, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=0,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            assignment=member.assignment,
+        )
+
+    def _heartbeat(self, group: Group, message: HeartbeatRequest) -> int:
+        code = self._known(group, message.member_id, message.group_instance_id, message.generation_id)
+        if code:
+            return code
+        self._touch(group.members[message.member_id])
+        return RebalanceInProgress.code if group.state is State.PREPARING else 0
+
+    def _leave(self, group: Group, version: int, message: LeaveGroupRequest) -> LeaveGroupResponse:
+        leaving = [(each.member_id, each.group_instance_id) for each in message.members]
+        codes = [self._remove(group, *each) for each in (leaving if version >= 3 else [(message.member_id, None)])]
+        if version < 3:
+            return LeaveGroupResponse(error_code=codes[0])
+        return LeaveGroupResponse(
+            error_code=0,
+            members=tuple(
+                leave.MemberResponse(member_id=member_id, group_instance_id=instance, error_code=code)
+                for (member_id, instance), code in zip(leaving, codes, strict=True)
+            ),
+        )
+
+    def _remove(self, group: Group, member_id: str, instance: str | None) -> int:
+        if member_id in group.pending:
+            del group.pending[member_id]
+            self._try_complete(group)
+            return 0
+        found = next((each for each in group.members.values() if instance and each.instance == instance), None)
+        if found and member_id and found.id != member_id:
+            return FencedInstanceId.code
+        found = found or group.members.get(member_id)
+        if found is None:
+            return UnknownMemberId.code
+        self._gone(group, found, "left")
+        return 0
+
+    def _gone(self, group: Group, member: Member, how: str) -> None:
+        self._history.add("#", group.name, f"{member.id} {how}")
+        del group.members[member.id]
+        if member.join:
+            member.join(replace(_NOT_JOINED, error_code=UnknownMemberId.code))
+        if member.sync:
+            member.sync(replace(_NOT_SYNCED, error_code=UnknownMemberId.code))
+        if group.state in (State.STABLE, State.COMPLETING):
+            self._prepare(group)
+        self._try_complete(group)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _later(self, group: Group, delay: float, call: Callable[[], None]) -> None:
+        """As the coordinator's own timer: it does not run while that sleeps."""
+
+        def ring() -> None:
+            leader = self._cluster.leaders[self.place(group.name)].node
+            if self.groups.get(group.name) is not group:
+                return
+            if leader == -1 or not self._cluster.nodes[leader].healthy:
+                self._clock.later(0.1, ring)
+            else:
+                call()
+
+        self._clock.later(delay, ring)
+
+    def _touch(self, member: Member) -> None:
+        member.heard = self._clock.now
+
+    def _watch(self, group: Group, members: list[Member]) -> None:
+        """Remove members that are silent for their session."""
+
+        def look(member: Member) -> None:
+            if group.members.get(member.id) is not member:
+                return
+            left = member.heard + member.session - self._clock.now
+            if member.join or member.sync:
+                left = max(left, member.session)
+            if left <= 0:
+                self.expelled(member.id)
+                self._gone(group, member, "was silent for its session")
+            else:
+                self._later(group, left, lambda: look(member))
+
+        for each in members:
+            each.heard = self._clock.now
+            self._later(group, each.session or 0.1, lambda each=each: look(each))  # type: ignore[misc]
+
+    def _lapse(self, group: Group, member_id: str) -> None:
+        """An id that was given out is good for a session."""
+        if member_id in group.pending:
+            del group.pending[member_id]
+            self._try_complete(group)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def _commit(self, group: Group, version: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
+        code = self._may_commit(group, version, message)
+        topics = []
+        for topic in message.topics:
+            name = self._cluster.name(topic)
+            for each in topic.partitions:
+                if not code:
+                    place = (name, each.partition_index)
+                    held = (each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
+                    self.committed(group, message.member_id, place, each.committed_offset)
+                    group.offsets[place] = held
+            topics.append(
+                OffsetCommitResponseTopic(
+                    name=name,
+                    topic_id=topic.topic_id,
+                    partitions=tuple(
+                        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                        for each in topic.partitions
+                    ),
+                )
+            )
+        return OffsetCommitResponse(topics=tuple(topics))
+
+    def _may_commit(self, group: Group, version: int, message: OffsetCommitRequest) -> int:
+        generation = message.generation_id_or_member_epoch
+        if generation < 0 and not message.member_id:
+            return 0 if group.state is State.EMPTY else UnknownMemberId.code
+        if group.stored is None and not group.members:
+            return GroupIdNotFound.code if version >= 9 else IllegalGeneration.code
+        code = self._known(group, message.member_id, message.group_instance_id, generation)
+        if code:
+            return code
+        self._touch(group.members[message.member_id])
+        return RebalanceInProgress.code if group.state is State.COMPLETING else 0
+
+    def _fetch(self, version: int, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        if version >= 8:
+            return OffsetFetchResponse(
+                groups=tuple(
+                    OffsetFetchResponseGroup(
+                        group_id=asked.group_id,
+                        topics=tuple(
+                            OffsetFetchResponseTopics(
+                                name=name,
+                                topic_id=self._cluster.ids[name],
+                                partitions=tuple(OffsetFetchResponsePartitions(**each) for each in found),
+                            )
+                            for name, found in self._found(asked.group_id, asked.topics).items()
+                        ),
+                    )
+                    for asked in message.groups
+                )
+            )
+        return OffsetFetchResponse(
+            topics=tuple(
+                OffsetFetchResponseTopic(
+                    name=name, partitions=tuple(OffsetFetchResponsePartition(**each) for each in found)
+                )
+                for name, found in self._found(message.group_id, message.topics).items()
+            )
+        )
+
+    def _found(self, name: str, topics: Iterable[Any] | None) -> dict[str, list[dict[str, Any]]]:
+        """Topic -> fields of each partition's answer."""
+        offsets = self._group(name).offsets
+        wanted = (
+            list(offsets)
+            if topics is None
+            else [(self._cluster.name(topic), index) for topic in topics for index in topic.partition_indexes]
+        )
+        found: dict[str, list[dict[str, Any]]] = {}
+        for place in wanted:
+            offset, epoch, metadata = offsets.get(place, (-1, -1, ""))
+            found.setdefault(place[0], []).append(
+                {
+                    "partition_index": place[1],
+                    "committed_offset": offset,
+                    "committed_leader_epoch": epoch,
+                    "metadata": metadata,
+                    "error_code": 0,
+                }
+            )
+        return found
+
+
+_NOT_JOINED = JoinGroupResponse(error_code=0, protocol_name="", leader="", member_id="", members=())
+_NOT_SYNCED = SyncGroupResponse(error_code=0, assignment=b"")
+
+
+def _refused_join(code: int, version: int, member_id: str) -> JoinGroupResponse:
+    return replace(_NOT_JOINED, error_code=code, member_id=member_id)
+
+
+def _group_of(message: Any) -> str:
+    if isinstance(message, OffsetFetchRequest) and message.groups:
+        return message.groups[0].group_id
+    return str(message.group_id)
+
+
+def _refusal(message: Any, version: int, code: int) -> Any:
+    """An answer that is nothing but an error."""
+    match message:
+        case JoinGroupRequest():
+            return _refused_join(code, version, message.member_id)
+        case SyncGroupRequest():
+            return replace(_NOT_SYNCED, error_code=code)
+        case HeartbeatRequest():
+            return HeartbeatResponse(error_code=code)
+        case LeaveGroupRequest():
+            return LeaveGroupResponse(error_code=code)
+        case OffsetFetchRequest():
+            groups = tuple(
+                OffsetFetchResponseGroup(group_id=each.group_id, topics=(), error_code=code) for each in message.groups
+            )
+            return OffsetFetchResponse(error_code=code, groups=groups)
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ),
+            )
+            for topic in message.topics
+        )
+    )

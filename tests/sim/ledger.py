@@ -1,0 +1,171 @@
+"""What was promised to users, and whether it was kept.
+
+Each check names the invariant that it holds, and the record or the partition that breaks it.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.records import parse_batch
+from ottla.errors import DeliveryFailed, OttlaError
+from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.outcome import Outcome
+from tests.sim.cluster import ModelCluster
+from tests.sim.data import Place
+from tests.sim.log import PartitionLog
+from tests.sim.users import Violation
+
+LOST = "an acknowledged record is lost"
+TWICE = "a record is in the log twice"
+ORDER = "records of a producer are out of order"
+SILENT = "a record failed and nobody was told"
+RECEIPT = "a receipt names a place where the record is not"
+GAP = "a reader skips or repeats records"
+OLD_LEADER = "a client goes back to an older leader"
+FALSE = "a reader sees what is not in the log"
+
+
+def brief(value: bytes) -> str:
+    """A record's value without what makes it long."""
+    return value.rstrip(b".").decode()
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A record that a user handed to a producer."""
+
+    value: bytes
+    producer: str
+    number: int
+    topic: str
+    durable: bool
+    """Sent with acks=all."""
+    once: bool
+    """Sent with idempotence."""
+    outcome: Outcome[Receipt] | None
+
+    @property
+    def receipt(self) -> Receipt | None:
+        done = self.outcome is not None and self.outcome.done and self.outcome.error is None
+        return self.outcome.value if done and self.outcome else None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The log as it is in the end, against what users were told."""
+
+    cluster: ModelCluster
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """(producer, topic) -> unawaited records that were reported as failed."""
+    flushed: set[str] = field(default_factory=set)
+    """Producers that have closed in order, having told all their failures."""
+    _parsed: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    def reported(self, producer: str, error: DeliveryFailed) -> None:
+        for (topic, _), count in error.partitions.items():
+            self.failures[producer, topic] += count
+
+    def refused(self, sent: Sent, error: OttlaError) -> None:
+        """`append` raised: the record was never accepted."""
+        del self.sent[sent.value]
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def contents(self, place: Place) -> list[tuple[int, bytes]]:
+        """(offset, value) of all records below the high watermark."""
+        log: PartitionLog = self.cluster.logs[place]
+        return [
+            (record.offset, record.value or b"")
+            for stored in log.batches
+            if stored.end <= log.high_watermark
+            for record in parse_batch(stored.data).records()
+        ]
+
+    def read(self, who: str, place: Place, expected: int, records: list[tuple[int, bytes]]) -> int:
+        """A user got records where ``expected`` was the next offset; returns the offset that is next now."""
+        log = self.cluster.logs[place]
+        for offset, value in records:
+            where = f"{who} at {place[0]}-{place[1]}"
+            if offset != expected:
+                raise Violation(GAP, f"{where} gets offset {offset} where {expected} is next ({brief(value)})")
+            if offset >= log.high_watermark:
+                raise Violation(FALSE, f"{where} gets offset {offset}, the high watermark is {log.high_watermark}")
+            if value not in self.sent:
+                raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which nobody sent")
+            expected += 1
+        return expected
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        found: dict[bytes, tuple[Place, int]] = {}
+        places = [place for place in self.cluster.logs if place[0] in {each.topic for each in self.sent.values()}]
+        for place in places:
+            last: dict[str, int] = {}
+            for offset, value in self.contents(place):
+                sent = self.sent.get(value)
+                where = f"{place[0]}-{place[1]} at {offset}"
+                if sent is None:
+                    raise Violation(FALSE, f"{brief(value)} in {where} was never accepted by a producer")
+                if sent.once and value in found:
+                    (topic, partition), first = found[value]
+                    raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
+                if sent.once and last.get(sent.producer, -1) >= sent.number:
+                    raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
+                last[sent.producer] = sent.number
+                found.setdefault(value, (place, offset))
+        self._check_promises(found)
+
+    def _check_promises(self, found: dict[bytes, tuple[Place, int]]) -> None:
+        missing: dict[tuple[str, str], list[bytes]] = defaultdict(list)
+        for sent in self.sent.values():
+            if sent.durable and sent.outcome is None and sent.value not in found and sent.producer in self.flushed:
+                missing[sent.producer, sent.topic].append(sent.value)
+            receipt = sent.receipt
+            if receipt is None or not sent.durable:
+                continue
+            if sent.value not in found:
+                place = f"{receipt.topic}-{receipt.partition} at {receipt.offset}"
+                raise Violation(LOST, f"{brief(sent.value)} of {sent.producer}, acknowledged for {place}")
+            place_found, offset = found[sent.value]
+            if (sent.once and place_found != receipt[:2]) or (sent.once and receipt.offset not in (-1, offset)):
+                told = f"{receipt.topic}-{receipt.partition} at {receipt.offset}"
+                stored = f"{place_found[0]}-{place_found[1]} at {offset}"
+                raise Violation(RECEIPT, f"{brief(sent.value)} of {sent.producer}: told {told}, stored in {stored}")
+        for (producer, topic), values in missing.items():
+            if len(values) > self.failures[producer, topic]:
+                reported = self.failures[producer, topic]
+                lost = f"{len(values)} are missing, {reported} were told of; first {brief(values[0])}"
+                raise Violation(SILENT, f"{producer} to {topic!r}: {lost}")
+
+
+@dataclass(slots=True)
+class Epochs:
+    """Watches that no client goes back to an older leader epoch (KIP-320), as long as it keeps a topic in mind.
+
+    Look-ups of offsets and epochs are not watched: one may have waited for its connection, and its answer then counts
+    no more.
+    """
+
+    cluster: ModelCluster
+    _newest: dict[tuple[str, Place], int] = field(default_factory=dict)
+
+    def sent(self, process: str, message: Any) -> None:
+        match message:
+            case FetchRequest():
+                for topic in message.topics:
+                    for each in topic.partitions:
+                        self._look(process, (self.cluster.name(topic), each.partition), each.current_leader_epoch)
+
+    def forgot(self, process: str, topic: str) -> None:
+        for key in [key for key in self._newest if key[0] == process and key[1][0] == topic]:
+            del self._newest[key]
+
+    def _look(self, process: str, place: Place, epoch: int) -> None:
+        newest = self._newest.get((process, place), -1)
+        if 0 <= epoch < newest:
+            raise Violation(OLD_LEADER, f"{process} asks for {place[0]}-{place[1]} with epoch {epoch} after {newest}")
+        self._newest[process, place] = max(newest, epoch)

@@ -1,0 +1,242 @@
+"""The client, broken on purpose: a simulator that does not notice would prove nothing.
+
+Each mutation changes the real machines through the class or module that it names. If a name is gone, entering it is a
+`LookupError`: whoever renamed it says here how the mistake would be made now.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.records import BatchBuilder
+from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.machines import calls, sender
+from ottla.sdk.machines.accumulator import PartitionQueue
+from ottla.sdk.machines.cluster import Cluster
+from ottla.sdk.machines.commits import CommitMachine
+from ottla.sdk.machines.consumer import ConsumerMachine
+from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.fetching import Fetching
+from ottla.sdk.machines.membership import Membership
+from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.machines.positions import Time
+from ottla.sdk.machines.producer import ProducerMachine
+from ottla.sdk.machines.sender import Sender
+from ottla.sdk.machines.sessions import Asked
+
+Change = Callable[[Any], Any]
+"""Makes the broken thing of the good one."""
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+"""By their names, which say what the client does wrong."""
+
+
+@contextmanager
+def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
+    """(owner, name, change): replace these attributes of classes and modules for a while."""
+    originals = []
+    for owner, name, _ in changes:
+        if name not in vars(owner):
+            raise LookupError(f"{owner.__name__} has no {name!r} any more: say in tests/sim/mutations.py what is now")
+        originals.append((owner, name, vars(owner)[name]))
+    for (owner, name, change), (_, _, original) in zip(changes, originals, strict=True):
+        setattr(owner, name, change(original))
+    try:
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+
+
+def _mutation(name: str, *changes: tuple[Any, str, Change]) -> None:
+    MUTATIONS[name] = lambda: changed(*changes)
+
+
+# -- the producer ------------------------------------------------------------------------------------------------------
+
+
+def _first_epoch_for_ever(build: Any) -> Any:
+    def broken(self: Any, **given: Any) -> bytes:
+        if given.get("producer_id", -1) >= 0:
+            given["producer_epoch"] = 0
+        return bytes(build(self, **given))
+
+    return broken
+
+
+def _new_number_for_each_attempt(send: Any) -> Any:
+    def broken(self: PartitionQueue, batch: Any, node: int) -> None:
+        batch.sequence = None
+        send(self, batch, node)
+
+    return broken
+
+
+def _first_need_not_be_alone(sendable: Any) -> Any:
+    def broken(self: PartitionQueue, now: float) -> Any:
+        self.acknowledged = True
+        return sendable(self, now)
+
+    return broken
+
+
+def _silence_is_an_ack(judge: Any) -> Any:
+    def broken(self: Any, queue: Any, batch: Any, error: OttlaError, result: Any, now: float) -> None:
+        if isinstance(error, ConnectionLost):
+            self._stored(queue, batch, -1, -1, now)
+        else:
+            judge(self, queue, batch, error, result, now)
+
+    return broken
+
+
+def _refused_unless_it_says_otherwise(maybe_stored: Any) -> Any:
+    def broken(error: OttlaError) -> bool:
+        return maybe_stored(error) and not isinstance(error, (NotLeaderOrFollower, UnknownTopicOrPartition))
+
+    return broken
+
+
+def _the_oldest_is_acknowledged(stored: Any) -> Any:
+    def broken(self: Any, queue: Any, batch: Any, *given: Any) -> None:
+        stored(self, queue, queue.batches[0], *given)
+
+    return broken
+
+
+def _nothing(_: Any) -> Any:
+    return lambda *_: None
+
+
+_mutation("the producer forgets to raise its epoch", (BatchBuilder, "build", _first_epoch_for_ever))
+_mutation("a batch gets another sequence with each attempt", (PartitionQueue, "send", _new_number_for_each_attempt))
+_mutation("two batches go first under a new id", (PartitionQueue, "sendable", _first_need_not_be_alone))
+_mutation("a lost connection passes for an acknowledgement", (Sender, "_judge", _silence_is_an_ack))
+_mutation(
+    "a leader that steps down passes for one that never appended",
+    (sender, "_maybe_stored", _refused_unless_it_says_otherwise),
+)
+_mutation("acknowledgements go to the oldest batch", (Sender, "_stored", _the_oldest_is_acknowledged))
+_mutation("failed records are dropped without a word", (ProducerMachine, "_count_failure", _nothing))
+_mutation("delivery has no deadline", (Sender, "_expire", _nothing))
+
+
+# -- the fetcher and what it knows of leaders --------------------------------------------------------------------------
+
+
+def _from_the_next_batch_on(buffer: Any) -> Any:
+    def broken(self: Any, position: Any, batches: Any, result: Any) -> Any:
+        later = [each for each in batches if each.base_offset >= position.fetch_offset]
+        return buffer(self, position, later or batches, result)
+
+    return broken
+
+
+def _from_the_beginning(retry: Any) -> Any:
+    def broken(self: Any, positions: Any, error: OttlaError, now: float) -> None:
+        retry(self, positions, error, now)
+        for each in positions:
+            self._seek(each, Time(EARLIEST))
+
+    return broken
+
+
+def _the_first_leader_for_ever(merged: Any) -> Any:
+    def broken(self: Cluster, name: str, answer: Any) -> Any:
+        return self.topics.get(name) or merged(self, name, answer)
+
+    return broken
+
+
+def _whatever_comes(merged: Any) -> Any:
+    def broken(self: Cluster, name: str, answer: Any) -> Any:
+        self.topics.pop(name, None)
+        return merged(self, name, answer)
+
+    return broken
+
+
+_mutation("the batch that holds the offset is skipped", (Fetching, "_buffer", _from_the_next_batch_on))
+_mutation("an answer that a seek has overtaken is delivered", (Asked, "matters", lambda _: property(lambda self: True)))
+_mutation("any error resets to the beginning", (Fetching, "_retry", _from_the_beginning))
+_mutation(
+    "the old leader is asked for ever",
+    (Cluster, "_merged", _the_first_leader_for_ever),
+    (Cluster, "moved", lambda _: lambda *_: False),
+)
+_mutation("an older leader epoch is taken over", (Cluster, "_merged", _whatever_comes))
+
+
+# -- the group ---------------------------------------------------------------------------------------------------------
+
+
+def _once_more_later(judge: Any) -> Any:
+    def broken(self: Any, error: Any, wishes: Mapping[Any, Any], now: float) -> None:
+        judge(self, error, wishes, now)
+        old = dict(wishes)
+
+        def again(now: float) -> None:
+            self._wanted.update(old)
+            self.wake()
+
+        self._core.later(now + 0.5, again)
+
+    return broken
+
+
+def _wishes_stay(_: Any) -> Any:
+    return lambda self, place, why: None
+
+
+def _what_is_in_hand_is_done(take: Any) -> Any:
+    def broken(self: ConsumerMachine, now: float) -> Any:
+        taken = take(self, now)
+        self.finish()
+        return taken
+
+    return broken
+
+
+def _nobody_committed(_: Any) -> Any:
+    def broken(core: Any, groups: Mapping[str, Any], now: float, *, stable: bool = False) -> Outcome[Any]:
+        outcome: Outcome[Any] = Outcome()
+        outcome.succeed({group: {} for group in groups})
+        return outcome
+
+    return broken
+
+
+def _no_word_of_lost_commits(fail: Any) -> Any:
+    def broken(self: Any, wishes: Any, why: str, *, cause: Any = None, quiet: bool = False) -> None:
+        if not quiet:
+            fail(self, wishes, why, cause=cause)
+
+    return broken
+
+
+def _eager_ones_keep_all(begin: Any) -> Any:
+    def broken(self: Membership, why: str, now: float) -> None:
+        self._begin(now)
+
+    return broken
+
+
+_mutation("an old commit is repeated after a newer one", (CommitMachine, "_judge", _once_more_later))
+_mutation("commits outlive the ownership of their partition", (CommitMachine, "disown", _wishes_stay))
+_mutation("a refused commit passes for a success", (CommitMachine, "_fail", _no_word_of_lost_commits))
+_mutation("what is in hand is committed", (ConsumerMachine, "take", _what_is_in_hand_is_done))
+_mutation("a member begins without asking where the group stands", (calls, "committed", _nobody_committed))
+_mutation(
+    "revoked partitions are read on",
+    (Fetching, "unassign", _nothing),
+    (ConsumerMachine, "_readable", _nothing),
+)
+_mutation("a member joins again without giving anything up", (Membership, "rejoin", _eager_ones_keep_all))
+_mutation("a member sends no heartbeats", (Membership, "_beat", _nothing))
+
+
+# -- the core ----------------------------------------------------------------------------------------------------------
+
+_mutation("requests have no deadline", (ClientCore, "_watch", _nothing))
+_mutation("nobody pauses before trying again", (ClientCore, "backoff", lambda _: lambda self, failures: 0.0))

@@ -1,0 +1,255 @@
+"""Wires between clients and nodes: they delay, break, fall silent, and deliver late what was thought lost.
+
+Rules:
+- A connection keeps the order of its bytes; nothing keeps the order between connections.
+- A node answers a connection's requests one by one, in their order: what waits at the node holds up what is behind it.
+- When a connection breaks, what its client had sent before may still arrive: some of it, never a later part without an
+  earlier one. What a node says on it is lost.
+- A connection that is swallowed is open on both sides, and nothing passes.
+- A silent (partitioned) way loses nothing by itself: bytes are repeated until it is mended, and arrive then.
+- A commit that a later one of the same client has overtaken is never heard. Kafka could not tell that it is old, and no
+  client can call it back, so that there is nothing to test.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from ottla.codec import frames
+from ottla.codec.apis.offset_commit import OffsetCommitRequest
+from ottla.sdk.machines.actions import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from tests.sim.clock import Clock
+from tests.sim.history import History
+
+Reply = Callable[[Any], None]
+"""Called once with the response message, at once or later; with a pair of it and its version where that is not the
+request's; with ``None`` where there is no answer."""
+
+PORT = 9000
+"""Node ``n`` listens at ``PORT + n``."""
+
+
+class Client(Protocol):
+    """A process with a `ClientCore`."""
+
+    name: str
+    alive: bool
+
+    def hear(self, event: Event) -> None: ...
+
+
+class Cluster(Protocol):
+    """What answers."""
+
+    def up(self, node: int) -> bool: ...
+
+    def awake(self, node: int) -> bool: ...
+
+    def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None: ...
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A request on its way."""
+
+    number: int
+    request: frames.Request
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One connection, from the attempt to its end."""
+
+    client: Client
+    key: Key
+    node: int
+    label: str
+    open: bool = True
+    """As far as the client knows."""
+    reset: bool = False
+    """The node has heard that it ended."""
+    swallowed: bool = False
+    """Somebody between the two has forgotten it: nothing passes any more, and nobody says so."""
+    sent_clear: float = 0.0
+    """When the last bytes towards the node arrive."""
+    answer_clear: float = 0.0
+    on_its_way: deque[Incoming] = field(default_factory=deque)
+    queue: deque[Incoming] = field(default_factory=deque)
+    serving: bool = False
+    reader: frames.FrameReader = field(default_factory=frames.FrameReader)
+
+
+class Network:
+    """Args: chance: of ordinary delays and of what a broken connection still delivers."""
+
+    def __init__(self, clock: Clock, chance: Random, history: History) -> None:
+        self._clock, self._chance, self._history = clock, chance, history
+        self.cluster: Cluster
+        self.links: dict[tuple[str, Key], Link] = {}
+        self.slow: dict[int, tuple[float, float]] = {}
+        """Per node, how many times slower the ways to it and from it are."""
+        self._silent: dict[tuple[str, int], float] = {}
+        """Per (client, node), until when nothing passes."""
+        self._labels: dict[tuple[str, Key], str] = {}
+        self._left: deque[Link] = deque(maxlen=100)
+        """Connections that their clients have ended, and that may still bring something."""
+        self._held: dict[int, list[Callable[[], None]]] = {}
+        """Per node that sleeps, the answers that it could give already."""
+        self.requests = 0
+        self._committed: dict[str, int] = {}
+        """Per client, the number of the latest commit that was heard."""
+        self.sent: Callable[[Client, Any], None] = lambda client, message: None
+        """Told of every request when its client sends it."""
+        self.delivered: Callable[[Client, Any, Any], None] = lambda client, request, answer: None
+        """Told of every answer when its client gets it."""
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def silence(self, client: str, node: int, seconds: float) -> None:
+        until = self._clock.now + seconds
+        self._silent[client, node] = max(until, self._silent.get((client, node), 0.0))
+
+    def cut(self, link: Link, why: str) -> None:
+        """Break a connection; its client hears of it at once."""
+        if not link.open:
+            return
+        link.open = False
+        kept = self._chance.randint(0, len(link.on_its_way))
+        while len(link.on_its_way) > kept:
+            link.on_its_way.pop()
+        if self.links.get((link.client.name, link.key)) is link:
+            del self.links[link.client.name, link.key]
+        self._history.add("×", link.label, f"{why}; {kept} requests still arrive" if kept else why)
+        link.client.hear(Lost(link.key, why))
+
+    def swallow(self, link: Link) -> None:
+        """A firewall forgets a connection."""
+        self._history.add("×", link.label, "is swallowed")
+        link.swallowed = True
+
+    def crash(self, node: int) -> None:
+        """All connections of a node break, and what it had in hand is gone."""
+        self._held.pop(node, None)
+        for link in [each for each in [*self.links.values(), *self._left] if each.node == node]:
+            link.queue.clear()
+            link.on_its_way.clear()
+            link.reset = True
+            self.cut(link, "reset by the node")
+
+    def abandon(self, client: Client) -> None:
+        """A client's process is gone."""
+        for link in [each for each in self.links.values() if each.client is client]:
+            self._close(link)
+
+    def wake(self, node: int) -> None:
+        """A paused node runs again: serve what has piled up."""
+        held, self._held[node] = self._held.get(node, []), []
+        for say in held:
+            say()
+        for link in [*self.links.values(), *self._left]:
+            if link.node == node:
+                self._serve(link)
+
+    # -- what clients do ---------------------------------------------------------------------------------------------
+
+    def connect(self, client: Client, action: Connect) -> None:
+        node = action.port - PORT
+        label = self._labels.setdefault(
+            (client.name, action.key), f"{client.name}#{sum(name == client.name for name, _ in self._labels)}"
+        )
+        link = Link(client, action.key, node, f"{label}→{node}")
+        self.links[client.name, action.key] = link
+
+        def arrive() -> None:
+            if not link.open:
+                return
+            if self.cluster.up(node):
+                self._clock.later(self._delay(link), answered)
+            else:
+                self.cut(link, "connection refused")
+
+        def answered() -> None:
+            if link.open:
+                client.hear(Connected(link.key))
+
+        self._clock.later(self._delay(link), arrive)
+
+    def send(self, client: Client, action: Send) -> None:
+        link = self.links.get((client.name, action.key))
+        if link is None:
+            return
+        for frame in link.reader.feed(action.data):
+            self.requests += 1
+            incoming = Incoming(self.requests, frames.parse_request(frame))
+            self._history.request(link.label, incoming.number, incoming.request.message)
+            self.sent(client, incoming.request.message)
+            link.on_its_way.append(incoming)
+            link.sent_clear = max(link.sent_clear, self._clock.now + self._delay(link))
+            self._clock.at(link.sent_clear, partial(self._arrive, link, incoming))
+
+    def close(self, client: Client, action: Close) -> None:
+        if link := self.links.get((client.name, action.key)):
+            self._close(link)
+
+    def _close(self, link: Link) -> None:
+        """The client closes: what it sent arrives, and then the node sees the end."""
+        link.open = False
+        del self.links[link.client.name, link.key]
+        self._history.add("×", link.label, "closed by the client")
+
+    # -- what passes -------------------------------------------------------------------------------------------------
+
+    def _delay(self, link: Link, *, back: bool = False) -> float:
+        delay = self._chance.uniform(0.0002, 0.004) * self.slow.get(link.node, (1.0, 1.0))[back]
+        silent = self._silent.get((link.client.name, link.node), 0.0) - self._clock.now
+        return delay if silent <= 0 else silent + delay * 10
+
+    def _arrive(self, link: Link, incoming: Incoming) -> None:
+        if not link.on_its_way or link.on_its_way[0] is not incoming:
+            return  # it was lost with its connection
+        link.on_its_way.popleft()
+        if link.reset or link.swallowed or not self.cluster.up(link.node):
+            return
+        link.queue.append(incoming)
+        if not link.open and link not in self._left:
+            self._left.append(link)
+        self._serve(link)
+
+    def _serve(self, link: Link) -> None:
+        while link.queue and not link.serving and self.cluster.awake(link.node):
+            incoming = link.queue.popleft()
+            message = incoming.request.message
+            if isinstance(message, OffsetCommitRequest):
+                if incoming.number < self._committed.get(link.client.name, 0):
+                    continue
+                self._committed[link.client.name] = incoming.number
+            link.serving = True
+            header = incoming.request.header
+            self.cluster.handle(link.node, link.client.name, header.api_version, message, self._replier(link, incoming))
+
+    def _replier(self, link: Link, incoming: Incoming) -> Reply:
+        def reply(answer: Any) -> None:
+            if not self.cluster.awake(link.node):
+                self._held.setdefault(link.node, []).append(partial(reply, answer))
+                return
+            link.serving = False
+            if answer is not None and link.open:
+                header = incoming.request.header
+                said, version = answer if isinstance(answer, tuple) else (answer, header.api_version)
+                data = frames.build_response(said, version, header.correlation_id)
+                link.answer_clear = max(link.answer_clear, self._clock.now + self._delay(link, back=True))
+                self._clock.at(link.answer_clear, partial(self._deliver, link, incoming, said, data))
+            if link.queue:
+                self._clock.later(0.0, lambda: self._serve(link))
+
+        return reply
+
+    def _deliver(self, link: Link, incoming: Incoming, answer: Any, data: bytes) -> None:
+        if not link.open or link.swallowed:
+            return
+        self._history.answer(link.label, incoming.number, answer)
+        self.delivered(link.client, incoming.request.message, answer)
+        link.client.hear(Received(link.key, data))

@@ -1,0 +1,303 @@
+"""One run: a world drawn from a seed, played until every promise is kept or one is broken."""
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from random import Random
+
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.producer import ProducerOptions
+from tests.sim.clock import Clock
+from tests.sim.cluster import RELEASES, ModelCluster, Node
+from tests.sim.faults import FAULTS, Fault, drawn
+from tests.sim.group_ledger import GroupLedger
+from tests.sim.history import History
+from tests.sim.ledger import Epochs, Ledger
+from tests.sim.members import Consuming, Manner
+from tests.sim.mutations import MUTATIONS
+from tests.sim.network import Network
+from tests.sim.scripts import Producing, Reading
+from tests.sim.users import Process, Violation
+
+LIMIT = 200.0
+"""Seconds after the last fault in which everything has to be done."""
+LONGEST = 8.0
+"""Seconds that a fault lasts at most."""
+LOOK = 0.25
+"""Seconds between two looks at whether everything is done."""
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    violation: Violation | None
+    history: list[str]
+    seconds: float
+    """Of virtual time."""
+    records: int
+    requests: int
+
+    @property
+    def cause(self) -> str:
+        """The shortest cause: which invariant, of what."""
+        return str(self.violation).strip().splitlines()[-1] if self.violation else ""
+
+
+class Simulation:
+    def __init__(self, seed: int, *, told: bool = False) -> None:
+        self.seed, self.chance = seed, Random(seed)
+        self.clock = Clock()
+        self.history = History(self.clock, told)
+        chance = self.chance
+        self.seconds = chance.choice((3.0, 6.0, 10.0))
+        nodes = chance.choice((2, 2, 3, 4))
+        self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
+        self.release = release = chance.choice((*RELEASES, "4.3", "4.3"))
+        self.network = Network(self.clock, Random(seed + 1), self.history)
+        self.cluster = ModelCluster(
+            self.clock, Random(seed + 2), self.network, self.history, self.topics, nodes, release
+        )
+        self.network.cluster = self.cluster
+        self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
+        self.ledger = Ledger(self.cluster)
+        self.processes: dict[str, Process] = {}
+        self.readings: list[Reading] = []
+        places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
+        self.group = GroupLedger(self.ledger, "billing", places)
+        self.cluster.groups.committed = self.group.committed
+        self.network.delivered = lambda client, request, answer: self.group.delivered(client.name, request, answer)
+        self.epochs = Epochs(self.cluster)
+        self.network.sent = lambda client, message: self.epochs.sent(client.name, message)
+        self.manner = Manner.drawn(chance)
+        self.cluster.groups.expelled = self._expelled
+        calm = chance.random() < 0.2
+        self._quiet_until = self.seconds + LONGEST + 4 * self.manner.session if calm else 0.0
+        """Some worlds go on for a while when nothing happens any more."""
+        self.members: dict[str, Consuming] = {}
+        self._members = 0
+        self.producing = 0
+        self.over = False
+        """Nothing is left to be done."""
+        self.ended = False
+        """Everybody has gone home, too."""
+        short = chance.random() < 0.3
+        self.options = Options(
+            connect_timeout=chance.choice((1.0, 10.0)),
+            request_timeout=chance.choice((1.0, 5.0)) if short else chance.choice((5.0, 30.0)),
+            api_timeout=chance.choice((10.0, 60.0)),
+            delivery_timeout=chance.choice((1.5, 3.0)) if short else chance.choice((10.0, 120.0)),
+            max_request_size=chance.choice((4000, 2**20)),
+            fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
+            partition_max_bytes=chance.choice((200, 2000, 2**20)),
+            fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
+        )
+        self.faults = drawn(chance, self.seconds, LONGEST)
+        self.say("#", f"seed {seed}", f"{nodes} nodes of Kafka {release}, {self.topics}, {self.options}, {self.manner}")
+
+    def say(self, mark: str, who: str, text: str) -> None:
+        self.history.add(mark, who, text)
+
+    def process(self, who: str) -> Process:
+        process = Process(
+            who,
+            self.clock,
+            self.network,
+            self.history,
+            self.options,
+            len(self.cluster.nodes),
+            Random(f"{self.seed} {who}"),
+        )
+        self.processes[who] = process
+        core, forget = process.core, process.core.forget
+
+        def forgotten(name: str) -> None:
+            self.epochs.forgot(who, name)
+            forget(name)
+
+        def learned(now: float) -> None:
+            for topic in self.topics:
+                if topic not in core.cluster.topics:
+                    self.epochs.forgot(who, topic)
+
+        core.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
+        core.observers.append(learned)
+        return process
+
+    def spare(self, fit: Callable[[Node], bool]) -> int | None:
+        """A node that may fail: sometimes the last healthy one."""
+        healthy = [each.number for each in self.cluster.nodes.values() if each.healthy and fit(each)]
+        if not healthy or (len(healthy) == 1 and self.chance.random() < 0.7):
+            return None
+        return self.chance.choice(healthy)
+
+    # -- people ------------------------------------------------------------------------------------------------------
+
+    def _people(self) -> None:
+        chance = self.chance
+        producers = chance.choice((2, 2, 3))
+        for index in range(producers):
+            idempotent = index == 0 or chance.random() < 0.8
+            options = ProducerOptions(
+                acks=-1 if idempotent else chance.choice((-1, 1, 0)),
+                idempotent=idempotent,
+                linger=chance.choice((0.0, 0.005, 0.05)),
+                batch_size=chance.choice((150, 400, 2000)),
+                partitioner="murmur2",
+                buffer_memory=chance.choice((1500, 10_000, 2**20)),
+            )
+            name = f"p{index}"
+            count = 1 + 220 // producers
+            producing = Producing(
+                self.process(name),
+                self.ledger,
+                options,
+                Random(f"{self.seed} {name}"),
+                self.topics,
+                count,
+                self.seconds,
+                chance.choice((1, 5, 5)),
+            )
+            self.say("·", name, f"produces {count} records with {options}")
+            self.producing += 1
+            self.processes[name].run(producing.script(), self._produced)
+        if chance.random() < 0.5:
+            name = "r0"
+            reading = Reading(self.process(name), self.ledger, Random(f"{self.seed} {name}"), self.group.places)
+            self.readings.append(reading)
+            self.processes[name].run(reading.script())
+        for _ in range(chance.choice((1, 2, 2, 3))):
+            self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
+
+    def join(self, instance: str | None = None, *, rival: bool = False) -> None:
+        """One more member of the group: mostly in a process of its own."""
+        if self.over:
+            return
+        self._members += 1
+        name = f"c{self._members}"
+        chance = Random(f"{self.seed} {name}")
+        instance = instance or (f"i{self._members}" if self.manner.static and self.release >= "2.8" else None)
+        shared = [each.process for each in self.members.values()] if chance.random() < 0.2 else []
+        process = chance.choice(shared) if shared else self.process(name)
+        member = Consuming(name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival)
+        self.members[name] = member
+        process.run(member.script(), lambda: self._gone(name))
+
+    def _gone(self, name: str) -> None:
+        """A member has left, and goes home if it was the last in its process."""
+        process = self.members.pop(name).process
+        if all(each.process is not process for each in self.members.values()):
+            process.close()
+        if not self.members:
+            self.join()  # which is nothing if it is over
+
+    def kill(self, name: str) -> None:
+        """A process with members dies, and somebody takes the place of each after a while."""
+        process = self.members[name].process
+        process.kill()
+        for each in [each for each in self.members.values() if each.process is process]:
+            del self.members[each.name]
+            if not each.rival:
+                self.clock.later(self.chance.uniform(0.0, 3.0), partial(self.join, each.instance))
+
+    def usurp(self, name: str) -> None:
+        """Somebody takes the place of a static member that lives; or is fenced, if that one is just joining, too."""
+        member = self.members[name]
+        member.rival = True
+        self.join(member.instance, rival=True)
+
+    def _produced(self) -> None:
+        self.producing -= 1
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        violation = None
+        try:
+            self._people()
+            for fault in self.faults:
+                self.clock.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+            self.clock.later(LOOK, self._look)
+            while not self.ended:
+                if not self.clock.step():
+                    raise Violation("nothing will ever happen again", self._left())
+            self.ledger.check()
+        except Violation as broken:
+            violation = broken
+        except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
+            violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
+            violation.__cause__ = error
+        requests = self.network.requests
+        return Result(self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests)
+
+    def _strike(self, fault: Fault) -> None:
+        self.say("!", fault.kind, "")
+        FAULTS[fault.kind](self, fault)
+
+    def _left(self) -> str:
+        """What is still to be done, for people; empty once nothing is."""
+        left = [f"{self.producing} producers are not done"] if self.producing else []
+        left += filter(None, (*(each.behind() for each in self.readings), self.group.behind()))
+        return "; ".join(left)
+
+    def _expelled(self, member: str) -> None:
+        """Nobody who lives may be, once nothing has gone wrong for a while."""
+        swallowed = {link.client.name for link in self.network.links.values() if link.swallowed}
+        known = [
+            each.member_id
+            for each in self.members.values()
+            if each.process.alive and not each.process.frozen and each.process.name not in swallowed
+        ]
+        if member in known and self.clock.now > self.seconds + LONGEST + 2 * self.manner.session:
+            raise Violation("a member that lives is thrown out", f"{member} was silent for {self.manner.session:g} s")
+
+    def _look(self) -> None:
+        left = self._left()
+        if self.clock.now < self._quiet_until:
+            self.clock.later(LOOK, self._look)
+            return
+        if not left and not self.over:
+            self.over = True
+            self.say("·", "all", "is done")
+            for each in list(self.members.values()):
+                each.stop.succeed(None)
+        if self.over and not self.members:
+            self.ended = True
+        elif self.clock.now > self.seconds + LIMIT:
+            raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
+        else:
+            self.clock.later(LOOK, self._look)
+
+
+def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Play one seed.
+
+    Args:
+        told: with its history.
+        broken: the name of a mutation of the client.
+    """
+    with MUTATIONS[broken]() if broken else nullcontext():
+        return Simulation(seed, told=told).run()
+
+
+def play_many(seeds: Iterable[int], *, processes: int | None = None) -> Iterator[Result]:
+    """Play many, over processes; in the order of the seeds."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_hush) as pool:
+        yield from pool.map(play, seeds, chunksize=8)
+
+
+def _hush() -> None:
+    """What the client logs of troubles is no news here."""
+    logging.getLogger("ottla").setLevel(logging.CRITICAL)
+
+
+def catches(mutation: str, seeds: Iterable[int]) -> Iterator[Result]:
+    """Those of ``seeds`` that notice the mutation."""
+    for seed in seeds:
+        result = play(seed, broken=mutation)
+        if result.violation:
+            yield result

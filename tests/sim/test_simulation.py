@@ -1,0 +1,66 @@
+"""Seeds: every promise is kept in all of them, each replays exactly, and a broken client is found out."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.mutations import MUTATIONS, changed
+from tests.sim.run import Result, catches, play, play_many
+
+QUICK = 12
+SLOW = 900
+WITHIN = 150
+"""Seeds, within which each mutation is caught."""
+
+
+def broken(results: list[Result]) -> list[str]:
+    return [f"python -m tests.sim {each.seed}   # {each.cause}" for each in results if each.violation]
+
+
+def test_every_promise_is_kept() -> None:
+    results = [play(seed) for seed in range(QUICK)]
+    assert not broken(results)
+    assert min(each.records for each in results) >= 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_every_promise_is_kept_in_hundreds_of_worlds() -> None:
+    assert not broken(list(play_many(range(QUICK, SLOW))))
+
+
+def test_a_seed_replays_exactly_wherever_it_is_played() -> None:
+    here = play(4, told=True)
+    assert here.history == play(4, told=True).history
+    there = subprocess.run(
+        [sys.executable, "-m", "tests.sim", "4"],
+        env=os.environ | {"PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+    )
+    assert there.stdout.splitlines()[: len(here.history)] == here.history
+    assert there.returncode == 0 and there.stdout.endswith("seed 4: every promise is kept\n")
+
+
+def test_a_failing_seed_tells_which_promise_is_broken_and_what_led_there() -> None:
+    mutation = "a batch gets another sequence with each attempt"
+    found = next(catches(mutation, range(WITHIN)))
+    told = play(found.seed, told=True, broken=mutation)
+    assert found.cause == told.cause and told.cause.startswith("a record is in the log twice: p")
+    record = told.cause.split()[8]
+    story = "\n".join(told.history)
+    for each in (f"seed {found.seed}", "nodes of Kafka", " ! ", "Produce", record):
+        assert each in story
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_broken_client_is_found_out(mutation: str) -> None:
+    assert next(catches(mutation, range(WITHIN)), None) is not None
+
+
+def test_a_mutation_of_what_is_gone_fails_loudly() -> None:
+    with pytest.raises(LookupError, match="Result has no 'colour' any more"), changed((Result, "colour", lambda _: _)):
+        pass

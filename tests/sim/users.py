@@ -1,0 +1,193 @@
+"""Who uses the machines: processes with a `ClientCore` each, and in them users, who play the part of the trio faces.
+
+A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from ottla.errors import OttlaError
+from ottla.sdk.machines.actions import Close, Connect, Event, Send
+from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.options import Options
+from ottla.sdk.machines.outcome import Outcome
+from tests.sim.clock import Clock
+from tests.sim.history import History
+from tests.sim.network import PORT, Network
+
+SLACK = 0.05
+"""Seconds that a call may be late."""
+TOO_BUSY = 20_000
+"""Timers that a core may set within one moment."""
+
+
+class Violation(Exception):
+    """A promise was broken. Args: invariant: which, in a few words; detail: of whom, when, what."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(invariant, detail)
+        self.invariant, self.detail = invariant, detail
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.detail}"
+
+
+@dataclass(slots=True)
+class Wait:
+    """For an outcome, which has to be settled ``within`` seconds (``None``: whenever)."""
+
+    outcome: Outcome[Any]
+    what: str
+    within: float | None = None
+
+
+Script = Generator[float | Wait, None, None]
+
+
+class Process:
+    """A client's process: it can freeze and it can die.
+
+    Args:
+        chance: the client's own.
+    """
+
+    def __init__(
+        self, name: str, clock: Clock, network: Network, history: History, options: Options, nodes: int, chance: Random
+    ) -> None:
+        self.name, self.clock, self.history = name, clock, history
+        self.alive = True
+        self._network = network
+        self._frozen_until = 0.0
+        self._wake_at = float("inf")
+        self._moment, self._timers = -1.0, 0
+        self.core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
+        self._set_timer = self.core.later
+        self.core.later = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
+
+    def _counted(self, when: float, call: Callable[[float], None]) -> Any:
+        if self.clock.now != self._moment:
+            self._moment, self._timers = self.clock.now, 0
+        self._timers += 1
+        if self._timers > TOO_BUSY:
+            raise Violation("a core never comes to rest", f"{self.name} sets timer after timer")
+        return self._set_timer(when, call)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def hear(self, event: Event) -> None:
+        if not self.alive:
+            return
+        if self.frozen:
+            self.clock.at(self._frozen_until, partial(self.hear, event))
+            return
+        self.core.handle(event, self.clock.now)
+        self.step()
+
+    def step(self) -> None:
+        """Carry out what the core wants, and see to it that it is polled in time."""
+        if not self.alive:
+            return
+        for action in self.core.poll(self.clock.now):
+            match action:
+                case Connect():
+                    self._network.connect(self, action)
+                case Send():
+                    self._network.send(self, action)
+                case Close():
+                    self._network.close(self, action)
+        due = self.core.deadline
+        if due is not None and due < self._wake_at:
+            self._wake_at = due
+            self.clock.at(due, partial(self._wake, due))
+
+    def _wake(self, due: float) -> None:
+        if self.frozen and self.alive:
+            self.clock.at(self._frozen_until, partial(self._wake, due))
+        elif due == self._wake_at:
+            self._wake_at = float("inf")
+            self.step()
+
+    @property
+    def frozen(self) -> bool:
+        return self.clock.now < self._frozen_until
+
+    def freeze(self, seconds: float) -> None:
+        """The process does nothing for a while, and does not know it."""
+        self.history.add("!", self.name, f"freezes for {seconds:.2f} s")
+        self._frozen_until = max(self._frozen_until, self.clock.now + seconds)
+
+    def kill(self) -> None:
+        self.history.add("!", self.name, "is killed")
+        self.alive = False
+        self._network.abandon(self)
+
+    def close(self) -> None:
+        """The program ends in order."""
+        self.core.close(self.clock.now)
+        self.alive = False
+        self._network.abandon(self)
+
+    # -- users -------------------------------------------------------------------------------------------------------
+
+    def run(self, script: Script, done: Callable[[], None] = lambda: None) -> None:
+        """Have a user act; ``done`` is called once they are through."""
+
+        def advance() -> None:
+            if not self.alive:
+                return
+            if self.frozen:
+                self.clock.at(self._frozen_until, advance)
+                return
+            try:
+                what = next(script)
+            except StopIteration:
+                done()
+            else:
+                self._await(what, advance)
+            self.step()
+
+        self.clock.later(0.0, advance)
+
+    def _await(self, what: float | Wait, advance: Callable[[], None]) -> None:
+        if isinstance(what, Wait):
+            what.outcome.when_done(lambda: self.clock.later(0.0, advance))
+            self.bounded(what)
+        else:
+            self.clock.later(what, advance)
+
+    def bounded(self, wait: Wait) -> None:
+        """See to it that a call ends in time."""
+        if wait.within is not None:
+            self.clock.later(wait.within + SLACK, partial(self._check, wait, self.clock.now, self._frozen_until))
+
+    def _check(self, wait: Wait, since: float, frozen: float) -> None:
+        """A call that is bounded must have ended, unless the process was frozen meanwhile."""
+        if wait.outcome.done or not self.alive:
+            return
+        if self._frozen_until > since and self._frozen_until != frozen:
+            self.clock.at(self._frozen_until + SLACK, partial(self._check, wait, since, self._frozen_until))
+            return
+        raise Violation(
+            "a call does not end by its deadline",
+            f"{self.name}: {wait.what}, since {since:.3f}, was to end within {wait.within:g} s",
+        )
+
+    def connect(self) -> Script:
+        """Connect, again and again until somebody answers."""
+        while True:
+            connected = self.core.connect(self.clock.now)
+            yield Wait(connected, "connect", self.core.options.connect_timeout)
+            if connected.error is None:
+                return
+            self.history.add("·", self.name, f"cannot connect: {connected.error}")
+            yield 0.5
+
+    def asked(self, start: Callable[[float], Outcome[Any]], what: str, within: float) -> Generator[Wait, None, Any]:
+        """Call something that ends; returns its value, or the error that a user would catch."""
+        outcome = start(self.clock.now)
+        yield Wait(outcome, what, within)
+        error: OttlaError | None = outcome.error
+        return error if error is not None else outcome.result()
