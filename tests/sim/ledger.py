@@ -3,18 +3,23 @@
 Each check names the invariant that it holds, and the record or the partition that breaks it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.apis.list_offsets import ListOffsetsRequest
+from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.records import parse_batch
 from ottla.errors import DeliveryFailed, OttlaError
 from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.outcome import Outcome
 from tests.sim.cluster import ModelCluster
 from tests.sim.data import Place
 from tests.sim.log import PartitionLog
+from tests.sim.network import Link
 from tests.sim.users import Violation
 
 LOST = "an acknowledged record is lost"
@@ -24,7 +29,12 @@ SILENT = "a record failed and nobody was told"
 RECEIPT = "a receipt names a place where the record is not"
 GAP = "a reader skips or repeats records"
 OLD_LEADER = "a client goes back to an older leader"
+CROWD = "more than five Produce requests are under way on a connection"
 FALSE = "a reader sees what is not in the log"
+
+
+WITH_EPOCHS = 4
+"""The first version of ListOffsets with leader epochs."""
 
 
 def brief(value: bytes) -> str:
@@ -146,19 +156,28 @@ class Ledger:
 class Epochs:
     """Watches that no client goes back to an older leader epoch (KIP-320), as long as it keeps a topic in mind.
 
-    Look-ups of offsets and epochs are not watched: one may have waited for its connection, and its answer then counts
-    no more.
+    Fetches are watched when they are sent. What looks up offsets and epochs is watched when it is asked for: it may
+    wait for its connection, and where a newer leader is found meanwhile, its answer counts no more.
     """
 
     cluster: ModelCluster
     _newest: dict[tuple[str, Place], int] = field(default_factory=dict)
 
     def sent(self, process: str, message: Any) -> None:
-        match message:
-            case FetchRequest():
-                for topic in message.topics:
-                    for each in topic.partitions:
-                        self._look(process, (self.cluster.name(topic), each.partition), each.current_leader_epoch)
+        if isinstance(message, FetchRequest):
+            for topic in message.topics:
+                for each in topic.partitions:
+                    self._look(process, (self.cluster.name(topic), each.partition), each.current_leader_epoch)
+
+    def submitted(self, process: str, exchange: Exchange) -> None:
+        if exchange.kind is OffsetForLeaderEpochRequest:
+            for topic in exchange.message.topics:
+                for each in topic.partitions:
+                    self._look(process, (topic.topic, each.partition), each.current_leader_epoch)
+        elif exchange.kind is ListOffsetsRequest and exchange.build:
+            for topic in exchange.build(WITH_EPOCHS).topics:
+                for each in topic.partitions:
+                    self._look(process, (topic.name, each.partition_index), each.current_leader_epoch)
 
     def forgot(self, process: str, topic: str) -> None:
         for key in [key for key in self._newest if key[0] == process and key[1][0] == topic]:
@@ -169,3 +188,20 @@ class Epochs:
         if 0 <= epoch < newest:
             raise Violation(OLD_LEADER, f"{process} asks for {place[0]}-{place[1]} with epoch {epoch} after {newest}")
         self._newest[process, place] = max(newest, epoch)
+
+
+@dataclass(slots=True)
+class Window:
+    """Watches that at most five Produce requests of a connection are unanswered: a broker knows five batches again."""
+
+    _unanswered: Counter[Link] = field(default_factory=Counter)
+
+    def sent(self, link: Link, message: Any) -> None:
+        if isinstance(message, ProduceRequest) and message.acks:
+            self._unanswered[link] += 1
+            if self._unanswered[link] > 5:
+                raise Violation(CROWD, f"{link.label} has {self._unanswered[link]}")
+
+    def delivered(self, link: Link, request: Any) -> None:
+        if isinstance(request, ProduceRequest):
+            self._unanswered[link] -= 1

@@ -11,7 +11,7 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BatchBuilder
 from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
-from ottla.sdk.machines import calls, sender
+from ottla.sdk.machines import accumulator, calls, sender
 from ottla.sdk.machines.accumulator import PartitionQueue
 from ottla.sdk.machines.cluster import Cluster
 from ottla.sdk.machines.commits import CommitMachine
@@ -113,6 +113,11 @@ _mutation("the producer forgets to raise its epoch", (BatchBuilder, "build", _fi
 _mutation("a batch gets another sequence with each attempt", (PartitionQueue, "send", _new_number_for_each_attempt))
 _mutation("two batches go first under a new id", (PartitionQueue, "sendable", _first_need_not_be_alone))
 _mutation("a lost connection passes for an acknowledgement", (Sender, "_judge", _silence_is_an_ack))
+_mutation(
+    "more than five batches are in flight",
+    (accumulator, "MAX_IN_FLIGHT", lambda _: 50),
+    (sender, "MAX_IN_FLIGHT", lambda _: 50),
+)
 _mutation(
     "a leader that steps down passes for one that never appended",
     (sender, "_maybe_stored", _refused_unless_it_says_otherwise),

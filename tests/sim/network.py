@@ -101,9 +101,9 @@ class Network:
         self.requests = 0
         self._committed: dict[str, int] = {}
         """Per client, the number of the latest commit that was heard."""
-        self.sent: Callable[[Client, Any], None] = lambda client, message: None
+        self.sent: Callable[[Link, Any], None] = lambda link, message: None
         """Told of every request when its client sends it."""
-        self.delivered: Callable[[Client, Any, Any], None] = lambda client, request, answer: None
+        self.delivered: Callable[[Link, Any, Any], None] = lambda link, request, answer: None
         """Told of every answer when its client gets it."""
 
     # -- faults ------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Network:
             self.requests += 1
             incoming = Incoming(self.requests, frames.parse_request(frame))
             self._history.request(link.label, incoming.number, incoming.request.message)
-            self.sent(client, incoming.request.message)
+            self.sent(link, incoming.request.message)
             link.on_its_way.append(incoming)
             link.sent_clear = max(link.sent_clear, self._clock.now + self._delay(link))
             self._clock.at(link.sent_clear, partial(self._arrive, link, incoming))
@@ -251,5 +251,5 @@ class Network:
         if not link.open or link.swallowed:
             return
         self._history.answer(link.label, incoming.number, answer)
-        self.delivered(link.client, incoming.request.message, answer)
+        self.delivered(link, incoming.request.message, answer)
         link.client.hear(Received(link.key, data))

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from random import Random
+from typing import Any
 
+from ottla.sdk.machines.actions import Node as ClientNode
+from ottla.sdk.machines.connection import Exchange
+from ottla.sdk.machines.core import DATA
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.producer import ProducerOptions
 from tests.sim.clock import Clock
@@ -17,10 +21,10 @@ from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.faults import FAULTS, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
-from tests.sim.ledger import Epochs, Ledger
+from tests.sim.ledger import Epochs, Ledger, Window
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS
-from tests.sim.network import Network
+from tests.sim.network import Link, Network
 from tests.sim.scripts import Producing, Reading
 from tests.sim.users import Process, Violation
 
@@ -70,9 +74,8 @@ class Simulation:
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
-        self.network.delivered = lambda client, request, answer: self.group.delivered(client.name, request, answer)
-        self.epochs = Epochs(self.cluster)
-        self.network.sent = lambda client, message: self.epochs.sent(client.name, message)
+        self.epochs, self.window = Epochs(self.cluster), Window()
+        self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance)
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
@@ -102,6 +105,14 @@ class Simulation:
     def say(self, mark: str, who: str, text: str) -> None:
         self.history.add(mark, who, text)
 
+    def _sent(self, link: Link, message: Any) -> None:
+        self.epochs.sent(link.client.name, message)
+        self.window.sent(link, message)
+
+    def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        self.window.delivered(link, request)
+        self.group.delivered(link.client.name, request, answer)
+
     def process(self, who: str) -> Process:
         process = Process(
             who,
@@ -113,7 +124,11 @@ class Simulation:
             Random(f"{self.seed} {who}"),
         )
         self.processes[who] = process
-        core, forget = process.core, process.core.forget
+        core, forget, submit = process.core, process.core.forget, process.core.submit
+
+        def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
+            self.epochs.submitted(who, exchange)
+            submit(node, exchange, now, channel)
 
         def forgotten(name: str) -> None:
             self.epochs.forgot(who, name)
@@ -124,6 +139,7 @@ class Simulation:
                 if topic not in core.cluster.topics:
                     self.epochs.forgot(who, topic)
 
+        core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
         core.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
         core.observers.append(learned)
         return process
@@ -201,7 +217,7 @@ class Simulation:
         process.kill()
         for each in [each for each in self.members.values() if each.process is process]:
             del self.members[each.name]
-            if not each.rival:
+            if not each.rival or not self.members:
                 self.clock.later(self.chance.uniform(0.0, 3.0), partial(self.join, each.instance))
 
     def usurp(self, name: str) -> None:
