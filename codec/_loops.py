@@ -17,7 +17,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import gt
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
@@ -593,6 +593,142 @@ class Appender:
         check_columns(timestamps, keys, values, headers)
         stamps = memoryview(timestamps).cast("B").cast("q")
         return self.extend(zip(stamps, keys, values, repeat(()) if headers is None else headers, strict=False))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Letting records in; see `ottla.codec.intake`.
+
+RECORD_OVERHEAD = 32
+"""Bytes that a record takes beside its key, value and headers, at the most."""
+
+
+class OpenBatch:
+    """A batch that takes records, up to some bytes.
+
+    Attributes:
+        builder: makes the batch's bytes of them.
+        room: bytes that it may take.
+        left: those of them that are not taken; negative where it takes no more.
+        told: whom to tell of each record; ends with the last that somebody asks about.
+        stamps: the timestamps of those.
+    """
+
+    __slots__ = ("builder", "left", "room", "stamps", "told")
+
+    def __init__(self, builder: Appender, room: int) -> None:
+        self.builder = builder
+        self.room = self.left = room
+        self.told: list[Any] = []
+        self.stamps: list[int] = []
+
+    def add(
+        self, size: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = (), told: Any = None
+    ) -> None:
+        """Add a record that takes ``size`` bytes, whether there are so many or not.
+
+        Raises:
+            EncodeError: as `Appender.append`.
+        """
+        index = self.builder.append(timestamp, key, value, headers)
+        self.left -= size
+        if told is not None:
+            gap = index - len(self.told)
+            self.told += [None] * gap
+            self.stamps += [0] * gap
+            self.told.append(told)
+            self.stamps.append(timestamp)
+
+
+class Slot:
+    """A partition, as far as records go in: ``open`` takes them."""
+
+    __slots__ = ("open",)
+
+    def __init__(self, open: OpenBatch) -> None:
+        self.open = open
+
+
+class Lane:
+    """A topic, as far as records go in.
+
+    Attributes:
+        slots: of all partitions; ``None`` where nothing was sent to.
+        sticky: the slot for records without a key; ``None`` where they have to be looked at.
+    """
+
+    __slots__ = ("slots", "sticky")
+
+    def __init__(self, partitions: int) -> None:
+        self.slots: list[Slot | None] = [None] * partitions
+        self.sticky: Slot | None = None
+
+
+class Intake:
+    """Puts records into the open batches of their partitions.
+
+    Args:
+        hash: says the partition of a key; ``None``: no record can be put.
+
+    Attributes:
+        lanes: by topic, those that may be used.
+        free: bytes that all batches together may take yet.
+    """
+
+    __slots__ = ("_hash", "free", "lanes")
+
+    def __init__(self, hash: Callable[[bytes, int], int] | None, free: int) -> None:
+        self._hash = hash
+        self.lanes: dict[str, Lane] = {}
+        self.free = free
+
+    def put(self, topic: str, value: object, key: object, timestamp: int, told: Any = None) -> bool:
+        """Put a record into its batch. ``False``: nothing was done, and somebody has to look at it.
+
+        Raises:
+            EncodeError: the timestamp is none, or too far from those of its batch.
+        """
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
+            return False
+        try:
+            lane = self.lanes[topic]
+            if key is None:
+                slot = lane.sticky
+            elif key and (partition := self._hash(key, len(lane.slots))) >= 0:  # type: ignore[misc] # found out by failing
+                slot = lane.slots[partition]
+            else:
+                return False
+            batch = slot.open  # type: ignore[union-attr] # as above
+        except Exception:  # a partition that nothing was sent to, a partitioner's mistake
+            return False
+        size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        if batch.left < size or self.free < size:
+            return False
+        batch.add(size, timestamp, key, value, (), told)
+        self.free -= size
+        return True
+
+    def put_many(
+        self,
+        topic: str,
+        pairs: Iterator[tuple[Any, Any]],
+        timestamp: int,
+        told: Any = None,
+        most: int = _INT32_MAX,
+    ) -> tuple[Any, Any] | tuple[()] | None:
+        """Put records of ``(value, key)``, as long as `put` can.
+
+        Returns:
+            The pair that could not be put; ``()`` once ``most`` are put, and ``None`` where there are no more.
+
+        Raises:
+            EncodeError: as `put`.
+            Exception: what ``pairs`` raises.
+        """
+        for value, key in islice(pairs, most):
+            if not self.put(topic, value, key, timestamp, told):
+                return value, key
+            most -= 1
+        return () if most == 0 else None
 
 
 def check_bytes(key: object, value: object, headers: object) -> None:

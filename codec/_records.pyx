@@ -17,6 +17,7 @@ from cpython.buffer cimport (
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
+from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
@@ -29,7 +30,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from ottla.codec._loops import (
-    DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
+    RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
     no_records, positive, refuse, refuse_pickling, refuse_record,
 )
 from ottla.errors import DecodeError, EncodeError
@@ -1561,3 +1562,159 @@ def partition_column(partitioner, keys, partitions):
         check_offsets("keys", keys, column.count)
         raise changed_columns()
     return exported(memory, places, column.count, 4)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Letting records in; see `ottla.codec.intake`.
+
+cdef Py_ssize_t overhead = RECORD_OVERHEAD
+
+
+cdef Hash in_c(object partitioner):
+    """The same in C; NULL where there is none."""
+    if partitioner is murmur2_partition:
+        return place_murmur2
+    if partitioner is crc32_partition:
+        return hash_crc32
+    if partitioner is fnv1a_partition:
+        return place_fnv1a
+    if partitioner is fnv1a_reference_partition:
+        return place_fnv1a_reference
+    return NULL
+
+
+cdef class OpenBatch:
+    """See `ottla.codec._loops.OpenBatch`."""
+    cdef readonly Appender builder
+    cdef public Py_ssize_t room, left
+    cdef public list told, stamps
+
+    def __init__(self, Appender builder not None, Py_ssize_t room):
+        self.builder = builder
+        self.room = self.left = room
+        self.told, self.stamps = [], []
+
+    def add(self, Py_ssize_t size, timestamp, key, value, headers=(), told=None):
+        """Add a record that takes ``size`` bytes, whether there are so many or not.
+
+        See `ottla.codec._loops.OpenBatch.add`.
+        """
+        if self.builder is None:
+            raise TypeError("the batch was not initialized")
+        self.builder.add(timestamp, key, value, headers)
+        self.left -= size
+        if told is not None:
+            self.ask(timestamp, told)
+
+    cdef int ask(self, object timestamp, object told) except -1:
+        cdef Py_ssize_t gap = self.builder.count - 1 - len(self.told)
+        if gap:
+            self.told.extend([None] * gap)
+            self.stamps.extend([0] * gap)
+        self.told.append(told)
+        self.stamps.append(timestamp)
+        return 0
+
+
+cdef class Slot:
+    """See `ottla.codec._loops.Slot`."""
+    cdef public OpenBatch open
+
+    def __init__(self, OpenBatch open not None):
+        self.open = open
+
+
+cdef class Lane:
+    """See `ottla.codec._loops.Lane`."""
+    cdef public list slots
+    cdef public Slot sticky
+
+    def __init__(self, Py_ssize_t partitions):
+        self.slots = [None] * partitions
+
+
+@cython.final
+cdef class Intake:
+    """See `ottla.codec._loops.Intake`."""
+    cdef object hash
+    cdef Hash place
+    cdef public dict lanes
+    cdef public Py_ssize_t free
+
+    def __init__(self, hash, Py_ssize_t free):
+        self.hash, self.place = hash, in_c(hash)
+        self.lanes = {}
+        self.free = free
+
+    def put(self, topic, value, key, timestamp, told=None):
+        """Put a record into its batch. ``False``: nothing was done, and somebody has to look at it.
+
+        See `ottla.codec._loops.Intake.put`.
+        """
+        return self.take_in(topic, value, key, timestamp, told)
+
+    def put_many(self, topic, pairs, timestamp, told=None, Py_ssize_t most=INT32_MAX):
+        """Put records of ``(value, key)``, as long as `put` can.
+
+        See `ottla.codec._loops.Intake.put_many`.
+        """
+        if most <= 0:
+            return ()
+        for value, key in pairs:
+            if not self.take_in(topic, value, key, timestamp, told):
+                return value, key
+            most -= 1
+            if most == 0:
+                return ()
+        return None
+
+    cdef bint take_in(self, object topic, object value, object key, object timestamp, object told) except -1:
+        cdef Slot slot = self.find(topic, key)
+        cdef OpenBatch batch
+        cdef Py_ssize_t size = overhead
+        if slot is None:
+            return False
+        batch = slot.open
+        if batch is None or batch.builder is None:
+            return False
+        if key is not None:
+            size += PyBytes_GET_SIZE(key)
+        if value is not None:
+            if not PyBytes_Check(value):
+                return False
+            size += PyBytes_GET_SIZE(value)
+        if batch.left < size or self.free < size:
+            return False
+        batch.builder.add(timestamp, key, value, ())
+        batch.left -= size
+        self.free -= size
+        if told is not None:
+            batch.ask(timestamp, told)
+        return True
+
+    cdef Slot find(self, object topic, object key):
+        """Where the record goes; ``None`` where that has to be found out."""
+        cdef PyObject* found = PyDict_GetItem(self.lanes, topic) if self.lanes is not None else NULL
+        cdef Lane lane
+        cdef Py_ssize_t count, partition
+        if found == NULL or not isinstance(<object>found, Lane):
+            return None
+        lane = <Lane>found
+        if key is None:
+            return lane.sticky
+        if not PyBytes_Check(key) or PyBytes_GET_SIZE(key) == 0 or lane.slots is None:
+            return None
+        count = len(lane.slots)
+        if self.place != NULL:
+            if count == 0:
+                return None
+            partition = self.place(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) % <uint32_t>count
+        else:
+            try:
+                partition = self.hash(key, count)
+            except Exception:  # the user's own; who looks at the record finds out
+                return None
+            if not 0 <= partition < len(lane.slots):
+                return None
+        slot = lane.slots[partition]
+        return <Slot>slot if isinstance(slot, Slot) else None

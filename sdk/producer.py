@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 import trio
 
+from ottla.codec.intake import Intake
 from ottla.codec.records import Headers
 from ottla.errors import Closed, DeliveryFailed, EncodeError, OttlaError
 from ottla.sdk.drivers.trio import TrioDriver
@@ -139,13 +140,13 @@ class Producer(Generic[K, V]):
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._interceptors = tuple(interceptors)
         self._plain = not (key_serializer or value_serializer or interceptors)
-        self._put: Callable[..., bool] = lambda *record: self._machine.put(*record)  # which says that it is not opened
+        self._intake: Intake = cast(Intake, Unopened())
         self._breath = 0
         """The millisecond of the last checkpoint."""
 
     async def __aenter__(self) -> Self:
         self._machine = self._made
-        self._put = self._machine.put
+        self._intake = self._machine.intake
         return self
 
     async def __aexit__(
@@ -246,7 +247,7 @@ class Producer(Generic[K, V]):
         """
         if self._plain and partition is None and timestamp is None and not headers:
             stamp = time.time_ns() // 1_000_000
-            if self._put(topic, value, key, stamp, on_delivery):
+            if self._intake.put(topic, value, key, stamp, on_delivery):
                 if not 0 <= stamp - self._breath < _BREATH:
                     self._breath = stamp
                     await trio.lowlevel.checkpoint()
@@ -275,16 +276,13 @@ class Producer(Generic[K, V]):
             ValueError: there are not as many keys as values; the records up to there are accepted.
             DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
         """
-        put, stamp, left = self._put, _stamp(timestamp), _MANY
-        pairs = zip(values, keys, strict=True) if keys is not None else zip(values, repeat(None))
-        for value, key in pairs:
-            if not (self._plain and put(topic, value, key, stamp, on_delivery)):
+        stamp = _stamp(timestamp)
+        pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
+        put_many = self._intake.put_many if self._plain else lambda topic, pairs, *_: next(pairs, None)
+        while (refused := put_many(topic, pairs, stamp, on_delivery, _MANY)) is not None:
+            if refused:
+                value, key = refused
                 await self._accept(self._record(topic, value, key, None, (), stamp, on_delivery))
-                left = 0
-            if left:
-                left -= 1
-                continue
-            left = _MANY
             await self._breathe()
             if timestamp is None:
                 stamp = _stamp(None)
@@ -306,7 +304,7 @@ class Producer(Generic[K, V]):
             BufferFull: there is no room; nothing is sent while your task does not await something.
         """
         plain = self._plain and partition is None and timestamp is None and not headers
-        if plain and self._put(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
+        if plain and self._intake.put(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
             return
         self._machine.raise_failures()
         record = self._record(topic, value, key, partition, headers, timestamp, on_delivery)

@@ -30,6 +30,7 @@ from itertools import islice, repeat
 from typing import NamedTuple
 
 from ottla.codec.compression import Compression
+from ottla.codec.intake import OpenBatch, Slot
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
 from ottla.errors import OttlaError
@@ -79,51 +80,38 @@ _receipt: Callable[[tuple[str, int, int, int]], Receipt] = partial(tuple.__new__
 """Makes a receipt of its fields, in half the time."""
 
 
-class Batch:
+class Batch(OpenBatch):
     """Records of one partition that are sent together."""
 
     __slots__ = (
         "abandoned",
         "again",
-        "append",
         "attempts",
-        "builder",
         "charged",
         "deadline",
         "doubtful",
         "due",
         "expiry",
         "in_flight",
-        "left",
         "node",
         "number",
         "opened",
         "place",
         "retry_at",
-        "room",
         "sequence",
-        "stamps",
-        "told",
         "trouble",
     )
 
+    builder: BatchBuilder
+
     def __init__(self, number: int, place: TopicPartition, opened: float, deadline: float, room: int) -> None:
+        super().__init__(BatchBuilder(), room)
         self.number = number
         """Counts up over all batches of a producer; the halves of a batch keep its number."""
         self.place = place
         self.opened = opened
         self.deadline = deadline
         """When delivery is given up."""
-        self.builder = BatchBuilder()
-        self.append = self.builder.append
-        self.room = room
-        """Bytes that it may take."""
-        self.left = room
-        """Those of them that are not taken; negative once it is closed: full, or sent."""
-        self.told: list[Told | None] = []
-        """Whom to tell of each record; ends with the last that somebody asks about."""
-        self.stamps: list[int] = []
-        """The timestamps of those."""
         self.charged = 0
         """Bytes of the producer's memory; known once it is closed."""
         self.due = False
@@ -152,15 +140,6 @@ class Batch:
     def size(self) -> int:
         """Bytes of the batch before compression."""
         return self.builder.size
-
-    def ask(self, index: int, timestamp: int, told: Told) -> None:
-        """Have ``told`` called with what becomes of the record just appended."""
-        gap = index - len(self.told)
-        if gap:
-            self.told += [None] * gap
-            self.stamps += [0] * gap
-        self.told.append(told)
-        self.stamps.append(timestamp)
 
     def receipts(self, base_offset: int, append_time: int) -> Iterator[tuple[Told | None, Receipt]]:
         """Whom to tell what, now that the batch is stored."""
@@ -195,7 +174,7 @@ SHUT = Batch(0, ("", -1), 0.0, 0.0, -1)
 """Stands where no batch is open: there is never room in it."""
 
 
-class PartitionQueue:
+class PartitionQueue(Slot):
     """The batches of one partition, oldest first; the last one may be open."""
 
     __slots__ = (
@@ -206,18 +185,21 @@ class PartitionQueue:
         "idempotent",
         "identity",
         "next_sequence",
-        "open",
         "place",
         "restart",
+        "sticky_until",
     )
 
+    open: Batch
+
     def __init__(self, place: TopicPartition, idempotent: bool) -> None:
+        super().__init__(SHUT)
         self.place = place
         self.idempotent = idempotent
         self.batches: deque[Batch] = deque()
-        self.open = SHUT
-        """The batch that takes records."""
         self._taken = 0
+        self.sticky_until = 0
+        """Keyless records move on when it was given so many bytes."""
         self.identity: Identity | None = None
         self.next_sequence = 0
         self.acknowledged = False

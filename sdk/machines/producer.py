@@ -1,6 +1,6 @@
 """The accepting half of a producer: places records, keeps its memory, tells everybody what became of theirs.
 
-    put ───────► the open batch of the partition       nearly every record: one function, no object made
+    intake ────► the open batch of the partition       nearly every record: `ottla.codec.intake`, no object made
       │ no
     append ────► places it, waits for its topic         `BufferFull` where there is no room
       │ full
@@ -17,7 +17,7 @@ Rules:
   error is logged, and the first is raised by the next call.
 - Memory is counted by what records take at the most, uncompressed. Who waits for room is served in the order of asking;
   nobody overtakes, and who gives up lets the next one pass.
-- `put` is cut short, by hiding the lanes from it, while anything out of the ordinary is the matter.
+- The intake is cut short, by hiding the lanes from it, while anything out of the ordinary is the matter.
 - A key's partition is its hash over the partitions known when it is appended; keyless records stay with one partition
   for about a batch, then move on, away from partitions that are slow (KIP-794).
 
@@ -27,9 +27,10 @@ Source: KafkaProducer.java (doSend), RecordAccumulator.java, BufferPool.java, Bu
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ottla.codec.compression import Compression, checked_level
+from ottla.codec.intake import RECORD_OVERHEAD, Intake, Lane
 from ottla.codec.records import HEADER_SIZE, Headers, check_bytes
 from ottla.errors import (
     BufferFull,
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 log = logger("ottla.sdk.producer")
 
-_RECORD_OVERHEAD = 32
-"""Bytes that a record takes beside its key, value and headers, at the most."""
 _EARLY = 1.0
 """Seconds, beside the linger, that a record may fail before its own deadline; less where that is near."""
 _IDLE = 300.0
@@ -140,25 +139,6 @@ class Outgoing:
         return self.told if self.outcome is None else self.outcome.settle
 
 
-class Lane:
-    """Where the records of one topic go."""
-
-    __slots__ = ("count", "queues", "sticky", "sticky_until")
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        """Partitions of the topic."""
-        self.queues: dict[int, PartitionQueue] = {}
-        """Those that were sent to."""
-        self.sticky: PartitionQueue = _NOWHERE
-        """Where keyless records go at present."""
-        self.sticky_until = 0
-        """They move on when it has taken so many bytes."""
-
-
-_NOWHERE = PartitionQueue(("", -1), idempotent=False)
-
-
 @dataclass(slots=True, eq=False)
 class Unplaced:
     """Records whose topic is not known yet; ``number`` is among the unsettled."""
@@ -182,10 +162,9 @@ class ProducerMachine:
         self._core, self._options, self._rng = core, options, rng
         self._partitioner = named(options.partitioner, rng)
         keyed = self._partitioner if isinstance(self._partitioner, Keyed) else None
-        self._hash: Hash | None = keyed.hash if keyed else None
+        self.intake = Intake(keyed.hash if keyed else None, options.buffer_memory)
+        """Takes a record at once, as nearly all can be; `append` and `offer` have to look at the others."""
         self._lanes: dict[str, Lane] = {}
-        self._fast: dict[str, Lane] = {}
-        """The lanes, while `put` may use them."""
         self._unplaced: dict[str, Unplaced] = {}
         self._holds: dict[str, Callable[[], None]] = {}
         """Topics whose metadata are kept fresh for this producer, and what ends that."""
@@ -194,7 +173,6 @@ class ProducerMachine:
         self._unsettled: OrderedDict[int, int] = OrderedDict()
         """Numbers of batches, and of unplaced topics' records, oldest first; and how many parts each has."""
         self._numbers = 0
-        self._free = options.buffer_memory
         self._waiters: deque[Waiter] = deque()
         self._flushes: list[tuple[int, Outcome[None]]] = []
         self._failed: dict[TopicPartition, int] = {}
@@ -212,45 +190,13 @@ class ProducerMachine:
         self._forget = core.on_close(self.close)
         self._gauges = (
             core.metrics.share("buffer-total-bytes", lambda now: options.buffer_memory),
-            core.metrics.share("buffer-available-bytes", lambda now: self._free),
+            core.metrics.share("buffer-available-bytes", lambda now: self.intake.free),
             core.metrics.share("waiting-threads", lambda now: len(self._waiters)),
         )
         """What this producer adds to the client's, and what ends that."""
         self._look_out()
 
     # -- the user's side ---------------------------------------------------------------------------------------------
-
-    def put(self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, told: Told | None = None) -> bool:
-        """Accept a record as nearly all are; ``False``: nothing was done, `append` has to look at it.
-
-        Raises:
-            EncodeError: key or value is not bytes.
-        """
-        try:
-            lane = self._fast[topic]
-            if key:
-                queue = lane.queues[self._hash(key, lane.count)]  # type: ignore[misc] # no lanes are shown without
-                size = _RECORD_OVERHEAD + len(key) + len(value)  # type: ignore[arg-type] # a tombstone has no length
-            elif key is None:
-                queue = lane.sticky
-                size = _RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]
-            else:
-                return False
-            if type(value) is not bytes:
-                return False
-        except Exception:  # a new partition, a tombstone, no bytes, a partitioner's mistake: `append` tells which
-            return False
-        batch = queue.open
-        left = batch.left - size
-        free = self._free - size
-        if left < 0 or free < 0:
-            return False
-        index = batch.append(timestamp, key, value)
-        batch.left = left
-        self._free = free
-        if told is not None:
-            batch.ask(index, timestamp, told)
-        return True
 
     def append(self, record: Outgoing, now: float) -> None:
         """Accept a record.
@@ -263,7 +209,7 @@ class ProducerMachine:
         """
         self._check(record, now)
         if self._waiters or not self._fits(record):
-            used = self._options.buffer_memory - self._free
+            used = self._options.buffer_memory - self.intake.free
             others = f", and {len(self._waiters)} others wait for room" if self._waiters else ""
             raise BufferFull(f"{used} of {self._options.buffer_memory} bytes wait for the brokers{others}")
         self._accept(record, now)
@@ -367,7 +313,7 @@ class ProducerMachine:
             raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
         if record.headers or type(value) is not bytes or type(key) is not bytes:
             check_bytes(key, value, record.headers)
-        size = _RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
+        size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
         for name, content in record.headers:
             size += 10 + 4 * len(name) + (len(content) if content else 0)
         if HEADER_SIZE + size > self._core.options.max_request_size:
@@ -376,7 +322,7 @@ class ProducerMachine:
         record.size, record.deadline = size, now + self._sender.delivery_timeout
 
     def _fits(self, record: Outgoing) -> bool:
-        return record.size <= self._free or self._free >= self._options.buffer_memory
+        return record.size <= self.intake.free or self.intake.free >= self._options.buffer_memory
 
     def _accept(self, record: Outgoing, now: float) -> None:
         known = self._core.cluster.topics.get(record.topic)
@@ -389,7 +335,7 @@ class ProducerMachine:
             self._unplaced[record.topic] = Unplaced(self._number(), deque([record]))
             self._find(record.topic, now)
             self._core.later(record.deadline, lambda now: self._expire_unplaced(record.topic, now))
-        self._free -= record.size
+        self.intake.free -= record.size
 
     def _wait_for_room(self, waiter: Waiter) -> None:
         self._waiters.append(waiter)
@@ -415,14 +361,14 @@ class ProducerMachine:
         record, memory = waiter.record, self._options.buffer_memory
         self._waiters.remove(waiter)
         self._core.soon(self._let_in)
-        why = f"{memory - self._free} of {memory} bytes of buffer_memory wait for the brokers"
+        why = f"{memory - self.intake.free} of {memory} bytes of buffer_memory wait for the brokers"
         waited = f"there was no room within {self._sender.delivery_timeout:g} s"
         waiter.accepted.fail(DeliveryTimeout(f"a record for {record.topic!r} was not accepted: {waited}, {why}"))
 
     def _look_out(self) -> None:
-        """Show the lanes to `put` if all is well."""
+        """Show the lanes to the intake if all is well."""
         ordinary = not (self._waiters or self._first_failure or self._callback_error or self.fatal)
-        self._fast = self._lanes if ordinary and self._hash is not None else {}
+        self.intake.lanes = self._lanes if ordinary and isinstance(self._partitioner, Keyed) else {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -475,7 +421,7 @@ class ProducerMachine:
         """A topic that has more partitions now, or is gone, has its keys placed anew."""
         for name, lane in list(self._lanes.items()):
             known = self._core.cluster.topics.get(name)
-            if known is None or len(known.partitions) != lane.count:
+            if known is None or len(known.partitions) != len(lane.slots):
                 del self._lanes[name]
         self._forget_idle(now)
 
@@ -506,16 +452,13 @@ class ProducerMachine:
             if topic.name not in self._holds:
                 self._holds[topic.name] = self._core.hold(topic.name)
         partition = self._partition(record, topic, lane)
-        queue = lane.queues.get(partition)
-        if queue is None:
-            queue = lane.queues[partition] = self._sender.queue((topic.name, partition))
+        queue = self._sender.queue((topic.name, partition))
+        if partition < len(lane.slots):  # metadata may leave partitions out
+            lane.slots[partition] = queue
         if queue.open.left < record.size or record.deadline - queue.open.deadline > self._span:
             self._open(queue, record, now)
         batch = queue.open
-        index = batch.append(record.timestamp, record.key, record.value, record.headers)
-        batch.left -= record.size
-        if record.tell is not None:
-            batch.ask(index, record.timestamp, record.tell)
+        batch.add(record.size, record.timestamp, record.key, record.value, record.headers, record.tell)
         if batch.left <= 0:
             self._sender.due(queue, batch)
 
@@ -530,7 +473,7 @@ class ProducerMachine:
             if not isinstance(partitioner, Keyed):
                 partition = partitioner.choose(self._choice(record, topic))
             elif key or (partitioner.hash_null if key is None else partitioner.hash_empty):
-                partition = partitioner.hash(key or b"", lane.count)
+                partition = partitioner.hash(key or b"", len(lane.slots))
             else:
                 return self._stick(topic, lane, record.size)
             known = partition in topic.partitions
@@ -553,9 +496,9 @@ class ProducerMachine:
 
     def _stick(self, topic: Topic, lane: Lane, size: int) -> int:
         """The partition of keyless records; once a batch went to it another one, likelier one with a short queue."""
-        partition = lane.sticky.place[1]
-        if lane.sticky.taken + size <= lane.sticky_until and partition in topic.partitions:
-            return partition
+        sticky = cast("PartitionQueue | None", lane.sticky)
+        if sticky and sticky.taken + size <= sticky.sticky_until and sticky.place[1] in topic.partitions:
+            return sticky.place[1]
         nodes = self._core.cluster.nodes
         well = {each.id for each in nodes.values() if not self._core.trouble(each)}
         led = [each.partition for each in topic.partitions.values() if each.leader in nodes]
@@ -565,8 +508,8 @@ class ProducerMachine:
         waiting = [len(queue.batches) if queue else 0 for queue in queues]
         most = max(waiting)
         partition = self._rng.choices(among, [most + 1 - each for each in waiting])[0]
-        lane.sticky = lane.queues[partition] = self._sender.queue((topic.name, partition))
-        lane.sticky_until = lane.sticky.taken + self._options.batch_size
+        lane.sticky = sticky = self._sender.queue((topic.name, partition))
+        sticky.sticky_until = sticky.taken + self._options.batch_size
         return partition
 
     def _open(self, queue: PartitionQueue, record: Outgoing, now: float) -> None:
@@ -675,7 +618,7 @@ class ProducerMachine:
         self._look_out()
 
     def _give_back(self, size: int) -> None:
-        self._free += size
+        self.intake.free += size
         if self._waiters:
             self._core.soon(self._let_in)
 

@@ -260,7 +260,7 @@ def test_memory_is_bounded_and_given_back() -> None:
         send(producer, world, bytes(100))
     world.run(producer.offer(Outgoing("t", bytes(100), None, None, (), 1000), world.now))
     world.call(producer.flush)
-    assert producer._free == 1000
+    assert producer.intake.free == 1000
 
 
 def test_a_record_that_can_never_be_sent_is_refused_at_once() -> None:
