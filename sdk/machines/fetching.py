@@ -438,14 +438,15 @@ class Fetching:
         elif follower:
             self._stir(position)  # the leader has the last word
         else:
-            self._out_of_range(position, result)
+            self._unless_anew(position, lambda: self._out_of_range(position, result))
 
     def _read(self, position: Position, session: Session, result: PartitionData, max_bytes: int, now: float) -> int:
         """Take in what was answered; how many records of it the user can have."""
         position.high_watermark = result.high_watermark
         position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
         if result.diverging_epoch.end_offset >= 0:
-            self._truncated(position, result.diverging_epoch.end_offset, result.diverging_epoch.epoch)
+            end = result.diverging_epoch
+            self._unless_anew(position, lambda: self._truncated(position, end.end_offset, end.epoch))
         elif result.preferred_read_replica not in (NOWHERE, session.node.id):
             position.replica = result.preferred_read_replica
             position.replica_until = now + self._core.options.metadata_max_age
@@ -573,9 +574,9 @@ class Fetching:
 
     def _validated(self, position: Position, result: EpochEndOffset) -> None:
         if result.end_offset < 0 or result.leader_epoch < 0:
-            self._truncated(position, -1, -1)
+            self._unless_anew(position, lambda: self._truncated(position, -1, -1))
         elif result.end_offset < position.fetch_offset:
-            self._truncated(position, result.end_offset, result.leader_epoch)
+            self._unless_anew(position, lambda: self._truncated(position, result.end_offset, result.leader_epoch))
         else:
             self._valid(position)
 
@@ -594,6 +595,33 @@ class Fetching:
         """Go on elsewhere by policy."""
         self._seek(position, start)
         self.on_reset(position.place)
+
+    def _unless_anew(self, position: Position, what: Callable[[], None]) -> None:
+        """Do ``what`` an answer means, if it is about the topic that was read and not a later one of the same name.
+
+        Epochs are asked about by name, and so is what Fetch brings before version 13: only new metadata tell.
+        """
+        if position.topic_id == NO_UUID:
+            what()
+            return
+        name, seeks = position.place[0], position.seeks
+        self._leave_node(position)
+        position.asking = True
+        found = self._core.topic(name, self._now, fresh=True)
+
+        def arrived() -> None:
+            if position.seeks != seeks or self.closed or self._core.closed:
+                return
+            position.asking = False
+            if found.error is not None:
+                self._retry([position], found.error, self._now)
+            elif self._core.cluster.topic_id(name) not in (position.topic_id, NO_UUID):
+                self._made_anew(position)
+            else:
+                what()
+            self._notify()
+
+        found.when_done(arrived)
 
     def _truncated(self, position: Position, end: int, epoch: int) -> None:
         """The log is as it was read up to ``end`` only, the last record there being of ``epoch``; -1: unknown."""

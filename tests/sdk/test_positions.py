@@ -12,6 +12,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.records import BatchBuilder
 from ottla.errors import (
+    DataLoss,
     LogTruncated,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -22,7 +23,7 @@ from ottla.errors import (
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.positions import Ago, Offset, Start, Time
 from ottla.sdk.machines.record_sets import READ_COMMITTED
-from tests.sdk.leaders import NEW, Leaders
+from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader
 
 P = ("t", 0)
@@ -267,6 +268,30 @@ def test_what_a_new_leader_does_not_have_is_an_error_or_read_again_by_the_policy
         strict.take()
     assert (caught.value.offset, caught.value.diverging) == (3, 1)
     assert read(leaders, lenient, 3) == {P: [b"x", b"y", b"z"]}
+
+
+@pytest.mark.parametrize("fetch", [(4, 11), (4, 12), (4, 18)])
+def test_a_topic_made_anew_is_not_taken_for_a_truncated_log(fetch: tuple[int, int]) -> None:
+    """By name the new log answers, and only its id tells it from the old: to a Fetch, or when epochs are asked for."""
+    leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {1: fetch})
+    fill(leaders, "a", "b", "c")
+    strict, lenient = reader(leaders, {P: Offset(0)}), reader(leaders, {P: Offset(0)}, reset=Time(LATEST))
+    for each in (strict, lenient):
+        assert read(leaders, each, 3) == {P: [b"a", b"b", b"c"]}
+    log, leaders.hide = leaders.logs[P], lambda node: node == 2
+    log.leader, log.leader_epoch = 2, 1
+    leaders.run(1.0)  # who leads it newly is to be asked, and cannot be reached
+    leaders.logs[P], leaders.ids["t"] = Log(leader=2, leader_epoch=1), uuid.UUID(int=999)
+    fill(leaders, "x")
+    leaders.sessions.clear()
+    leaders.hide = lambda node: False
+    leaders.run(lambda: bool(strict._broken))
+    with pytest.raises(DataLoss, match="t-0 from offset 3: the topic was deleted and made anew") as caught:
+        strict.take()
+    assert not isinstance(caught.value, LogTruncated)
+    leaders.run(lambda: lenient.resolved and lenient.position(P) == 1)
+    fill(leaders, "y")
+    assert read(leaders, lenient, 1) == {P: [b"y"]}
 
 
 def test_what_was_only_fetched_ahead_and_is_gone_is_fetched_again_silently() -> None:
