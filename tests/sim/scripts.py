@@ -62,18 +62,20 @@ class Producing:
         awaited: Outcome[Receipt] | None = Outcome() if chance.random() < 0.7 else None
         key = b"k%d" % chance.randrange(self.keys) if chance.random() < 0.8 else None
         partition = chance.randrange(self.topics[topic]) if chance.random() < 0.1 else None
-        record = Outgoing(topic, value, key, partition, (), 1000 + number, awaited)
         idempotent = bool(self.options.idempotent)
         sent = Sent(value, process.name, number, topic, self.options.acks == -1, idempotent, awaited)
         self.ledger.sent[value] = sent
-        accepted = machine.offer(record, process.clock.now)
-        if not accepted.done:
-            yield Wait(accepted, "room in the buffer", process.core.options.delivery_timeout)
-        if isinstance(accepted.error, DeliveryTimeout):
-            del self.ledger.sent[value]  # there was no room in time, so it was never sent
-            return
-        if accepted.error:
-            raise Violation("a record is refused without reason", f"{brief(value)}: {accepted.error!r}")
+        told = awaited.settle if awaited else None
+        if partition is not None or not machine.intake.put(topic, value, key, 1000 + number, told):
+            record = Outgoing(topic, value, key, partition, (), 1000 + number, awaited)
+            accepted = machine.offer(record, process.clock.now)
+            if not accepted.done:
+                yield Wait(accepted, "room in the buffer", process.core.options.delivery_timeout)
+            if isinstance(accepted.error, DeliveryTimeout):
+                del self.ledger.sent[value]  # there was no room in time, so it was never sent
+                return
+            if accepted.error:
+                raise Violation("a record is refused without reason", f"{brief(value)}: {accepted.error!r}")
         if awaited is not None:
             within = process.core.options.delivery_timeout
             process.bounded(Wait(awaited, f"the receipt of {brief(value)}", within))
