@@ -9,12 +9,14 @@ Rules:
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
 import trio
 
-from ottla.codec.records import Record
+from ottla.codec.columns import Columns
+from ottla.codec.records import Record, Records
 from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired, UnknownTopicOrPartition
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.drivers.trio import TrioDriver
@@ -66,7 +68,7 @@ class ConsumerInterceptor:
 
 
 class Batch:
-    """Records of one partition, in order; iterate over it, or take `records`.
+    """Records of one partition, in order; iterate over it, or take `records` or `columns`.
 
     Attributes:
         topic, partition: where they come from.
@@ -78,6 +80,7 @@ class Batch:
     __slots__ = (
         "_consumer",
         "_fetched",
+        "_opened",
         "_records",
         "_seeks",
         "_tenure",
@@ -93,7 +96,8 @@ class Batch:
         self.high_watermark = fetched.high_watermark
         self.next_offset, self.leader_epoch = fetched.next_offset, fetched.leader_epoch
         self._fetched: Fetched | None = fetched
-        self._records: list[Record] = []
+        self._opened: list[Records] = []
+        self._records: list[Record] | None = None
         self._tenure, self._consumer = tenure, consumer
         self._seeks = tenure.seeks if tenure else 0
 
@@ -104,10 +108,28 @@ class Batch:
         Raises:
             DecodeError: a batch is damaged; says which.
         """
-        if self._fetched is not None:
-            self._records = self._fetched.records()
-            self._fetched = None
+        if self._records is None:
+            self._records = list(chain.from_iterable(self._parts))
         return self._records
+
+    def columns(self) -> Columns:
+        """The same records field by field, in the layout of Arrow, without making an object of any: many times faster.
+
+        A row for each record, offsets among the columns. Keys and values are the bytes that were sent, whatever
+        serializer made them. The buffers are new ones at each call, and stay whole for as long as anybody has them.
+
+        Raises:
+            DecodeError: a batch is damaged; says which.
+            LocalProtocolError: a column would take more than 2 GiB: lower ``partition_max_bytes`` of `connect`.
+        """
+        return Columns.of(self._parts)
+
+    @property
+    def _parts(self) -> list[Records]:
+        """What was fetched, opened at the first use; the bytes are let go of with what is made of them."""
+        if self._fetched is not None:
+            self._opened, self._fetched = self._fetched.parts(), None
+        return self._opened
 
     def commit_soon(self, metadata: str = "") -> None:
         """Have the group go on behind this batch. Returns at once.
@@ -154,7 +176,7 @@ class Batch:
         return iter(self.records)
 
     def __len__(self) -> int:
-        return len(self.records)
+        return sum(map(len, self._parts))
 
     def __repr__(self) -> str:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"

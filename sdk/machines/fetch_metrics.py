@@ -57,8 +57,9 @@ class FetchMetrics:
         if topic not in self._topics:
             meter = self._metrics.meter
             self._topics[topic] = (meter("records-consumed", topic=topic), meter("bytes-consumed", topic=topic))
+        count = fetched.count
         for records, size in (self._all, self._topics[topic]):
-            records.add(fetched.count, now)
+            records.add(count, now)
             size.add(fetched.size, now)
 
     def watch(self, position: Position) -> None:

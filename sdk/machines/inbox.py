@@ -4,19 +4,27 @@ Rules:
 - Whatever arrives may be fed, in any pieces.
 - Once a frame of 64 kB or more has begun, `room` is where the rest of it belongs: a driver that can, reads into it and
   says how much it `filled`. Nothing of it is copied then.
+- The memory of a large frame is used again once nobody looks at the frame any more: to touch a page for the first time
+  costs as much as to decode what is in it. A small frame says that there is no hurry, and frees it.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 from ottla.codec.frames import FrameReader
 from ottla.codec.wire import Buffer
 
 LARGE = 64 * 2**10
+_KEPT = 4
+"""Large frames whose memory is remembered: one that arrives, one that is read, and what lies between."""
+_KEPT_BYTES = 32 * 2**20
 
 
 class Inbox:
     def __init__(self) -> None:
         self._reader = FrameReader()
+        self._kept: deque[bytearray] = deque(maxlen=_KEPT)
+        """What the last large frames lay in, or lie in still."""
         self._frame: memoryview | None = None
         """The large frame under way."""
         self._have = 0
@@ -32,10 +40,12 @@ class Inbox:
             self._frame[self._have : self._have + len(first)] = first
             data = memoryview(data)[len(first) :]
             yield from self.filled(len(first))
-        yield from self._reader.feed(data)
+        for frame in self._reader.feed(data):
+            self._kept.clear()
+            yield frame
         if begun := self._reader.take_begun(LARGE):
             size, start = begun
-            self._frame, self._have = memoryview(bytearray(size)), len(start)
+            self._frame, self._have = self._memory(size), len(start)
             self._frame[: len(start)] = start
 
     @property
@@ -49,3 +59,24 @@ class Inbox:
         if self._frame is not None and self._have == len(self._frame):
             whole, self._frame = self._frame, None
             yield whole.toreadonly()
+
+    def _memory(self, size: int) -> memoryview:
+        """A place for a frame of this size."""
+        for kept in self._kept:
+            if size <= len(kept) <= 2 * size and _is_free(kept):
+                break
+        else:
+            step = 1 << max(size.bit_length() - 4, 0)  # so that it fits those that are a little larger, too
+            kept = bytearray((size // step + 1) * step)
+            if len(kept) <= _KEPT_BYTES // _KEPT:
+                self._kept.append(kept)
+        return memoryview(kept)[:size]
+
+
+def _is_free(memory: bytearray) -> bool:
+    """Nobody has a view of it: only then does Python let its size be changed."""
+    try:
+        memory.append(memory.pop())
+    except BufferError:
+        return False
+    return True

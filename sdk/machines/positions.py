@@ -22,9 +22,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from ottla.codec.records import Record, RecordBatch
+from ottla.codec.columns import Columns
+from ottla.codec.records import Record, RecordBatch, Records
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, OttlaError
 from ottla.sdk.machines.cluster import TopicPartition
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 NOWHERE = -1
 """In place of a node's id."""
+_BEYOND = 2**63
+"""Behind every offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +91,30 @@ class Fetched:
     size: int = 0
     """Bytes, as they came."""
 
-    def records(self) -> list[Record]:
-        """The records that were asked for, decoded.
+    def parts(self) -> list[Records]:
+        """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
 
         Raises:
             DecodeError: a batch is damaged; says which.
         """
-        records: list[Record] = []
+        parts: list[Records] = []
         for batch in self.batches:
             try:
-                records += batch.records()
+                parts.append(batch.records())
             except DecodeError as error:
                 error.within = f"{self.topic}-{self.partition}, {error.within}"
                 raise
-        # Only the first batch can begin before what was asked for.
-        if not records or records[0].offset >= self.first_offset:
-            return records
-        return [each for each in records if each.offset >= self.first_offset]
+        if parts:  # only the first batch can begin before what was asked for
+            parts[0] = parts[0].between(self.first_offset, _BEYOND)
+        return parts
+
+    def records(self) -> list[Record]:
+        """The records that were asked for, decoded; errors as `parts`."""
+        return list(chain.from_iterable(self.parts()))
+
+    def columns(self) -> Columns:
+        """The records that were asked for, field by field, without making an object of any; errors as `parts`."""
+        return Columns.of(self.parts())
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())

@@ -53,3 +53,42 @@ def test_nothing_is_allocated_for_what_cannot_be_a_length(start: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         list(inbox.feed(start))
     assert inbox.room is None
+
+
+def frame_of(inbox: Inbox, size: int, fill: int) -> Buffer:
+    """A frame of so many bytes of this value, read into its place."""
+    assert list(inbox.feed(framed(bytes([fill]) * size)[:100])) == []
+    room = inbox.room
+    assert room is not None
+    room[:] = bytes([fill]) * len(room)
+    [whole] = inbox.filled(len(room))
+    return whole
+
+
+def home(frame: Buffer) -> object:
+    """What it lies in."""
+    return memoryview(frame).obj
+
+
+def test_the_memory_of_a_frame_is_used_again_once_nobody_looks_at_it() -> None:
+    inbox = Inbox()
+    first = frame_of(inbox, 4 * LARGE, 1)
+    home_of_first, part = home(first), first[10:20]
+    second = frame_of(inbox, 4 * LARGE - 1, 2)
+    assert home(second) is not home_of_first and bytes(part) == b"\x01" * 10, "somebody looks at a part of it"
+    del first, part
+    third = frame_of(inbox, 4 * LARGE + 1, 3)
+    assert home(third) is home_of_first and bytes(third) == b"\x03" * (4 * LARGE + 1)
+    assert bytes(second) == b"\x02" * (4 * LARGE - 1)
+
+
+def test_memory_is_given_back_when_there_is_no_hurry_or_it_is_too_much() -> None:
+    inbox = Inbox()
+    kept = home(frame_of(inbox, LARGE, 1))
+    assert home(frame_of(inbox, LARGE, 2)) is kept
+    assert list(inbox.feed(framed(b"nothing new"))) == [b"nothing new"] and not inbox._kept
+    frame_of(inbox, 16 * 2**20, 3)
+    assert not inbox._kept
+    for size in (LARGE, 4 * LARGE, 16 * LARGE, 64 * LARGE, LARGE // 2 * 3):
+        frame_of(inbox, size, 4)
+    assert len(inbox._kept) == 4

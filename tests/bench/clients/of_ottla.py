@@ -7,15 +7,10 @@ from functools import partial
 import trio
 
 import ottla
-from ottla.codec.columns import Columns
 from ottla.errors import OttlaError
-from ottla.sdk.client import Client
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.producer import Producer
 from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
-
-FETCH_BYTES = 2**20
-"""For one partition, as the consumer asks for by itself."""
 
 
 def consume(task: Task) -> Figures:
@@ -36,25 +31,14 @@ def consume(task: Task) -> Figures:
 
 
 def consume_columns(task: Task) -> Figures:
-    """A task for each partition that fetches: a consumer's batch does not give columns by itself."""
-
-    async def read(client: Client, topic: str, partition: int, meter: Meter) -> None:
-        offset = 0
-        while not meter.over:
-            fetched = await client.fetch(topic, partition, offset, max_bytes=FETCH_BYTES)
-            meter.count(len(Columns.of(batch.records() for batch in fetched.batches)))
-            offset = fetched.next_offset
-
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with ottla.connect(task.bootstrap) as client, trio.open_nursery() as nursery:
-            for place in task.places:
-                nursery.start_soon(read, client, *place, meter)
-            while not meter.over:
-                await trio.sleep(0.01)
-            figures = meter.figures()
-            nursery.cancel_scope.cancel()
-        return figures
+        async with ottla.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+            async for batch in consumer:
+                meter.count(len(batch.columns()))
+                if meter.over:
+                    break
+            return meter.figures()
 
     return trio.run(run)
 
