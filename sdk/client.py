@@ -30,6 +30,7 @@ from ottla.sdk.admin import (
     ResetPlan,
     TopicDescription,
 )
+from ottla.sdk.arguments import all_async, checked, none_async
 from ottla.sdk.assignors import Assignor
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.drivers.trio import TrioDriver, require_trio
@@ -50,6 +51,7 @@ from ottla.sdk.places import Where, place_at, start_at
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 
 
+@checked
 def connect(
     bootstrap: str | list[str],
     *,
@@ -189,6 +191,7 @@ class Client:
 
     # -- producing and consuming -------------------------------------------------------------------------------------
 
+    @checked
     def producer(
         self,
         *,
@@ -226,7 +229,7 @@ class Client:
             interceptors: see and may replace each record, and hear what became of it.
 
         Raises:
-            ConfigurationError: the options contradict each other.
+            ConfigurationError: an option makes no sense, or they contradict each other.
         """
         number = -1 if acks == "all" else acks
         if number not in (-1, 0, 1):
@@ -237,6 +240,8 @@ class Client:
             raise ConfigurationError("linger cannot be negative; batch_size and buffer_memory must be positive")
         if delivery_timeout is not None and delivery_timeout <= 0:
             raise ConfigurationError(f"delivery_timeout must be a positive number of seconds, not {delivery_timeout!r}")
+        for each in interceptors:
+            none_async(each, "on_send", "on_acknowledgement")
         default, by_topic = compressors(compression, compression_level)
         options = ProducerOptions(
             acks=number,
@@ -259,6 +264,7 @@ class Client:
             interceptors=interceptors,
         )
 
+    @checked
     def consumer(
         self,
         *topics: str,
@@ -272,7 +278,7 @@ class Client:
         auto_commit: float | None = None,
         listener: RebalanceListener | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
-        assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky"),
+        assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
         instance_id: str | None = None,
         session_timeout: float = 45.0,
         heartbeat_interval: float = 3.0,
@@ -307,13 +313,15 @@ class Client:
 
         Raises:
             LocalProtocolError: what to read is not said, or said twice.
-            ConfigurationError: the options contradict each other.
+            ConfigurationError: an option makes no sense, or they contradict each other.
         """
         _check_what_to_read(topics, pattern, assign or {})
         if group is None and (listener is not None or instance_id is not None):
             raise ConfigurationError("listener and instance_id need a group, as in group='billing'")
-        if listener is not None and not isinstance(listener, RebalanceListener):
-            raise ConfigurationError(f"a listener is of a subclass of ottla.RebalanceListener, not {listener!r}")
+        if listener is not None:
+            all_async(listener, "assigned", "revoked", "lost")
+        for each in interceptors:
+            none_async(each, "on_consume", "on_commit")
         member = None
         if group is not None and not assign:
             member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
@@ -338,6 +346,7 @@ class Client:
 
     # -- administration ----------------------------------------------------------------------------------------------
 
+    @checked
     async def leader(self, topic: str, partition: int) -> Node:
         """The node that leads the partition at this moment: its id, host, port and rack. Waits for an election.
 
@@ -346,6 +355,7 @@ class Client:
         """
         return await self._driver.call(lambda now: calls.leader(self._driver.core, (topic, partition), now))
 
+    @checked
     async def fetch(
         self,
         topic: str,
@@ -378,6 +388,7 @@ class Client:
             )
         )
 
+    @checked
     async def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
         """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
 
@@ -389,6 +400,7 @@ class Client:
         found = await self._driver.call(lambda now: calls.offsets(self._driver.core, times, now))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
 
+    @checked
     async def list_offsets(
         self,
         wanted: Mapping[TopicPartition, Literal["beginning", "end", "max_timestamp"] | datetime],
@@ -414,6 +426,7 @@ class Client:
             times[place] = start.timestamp
         return await self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
 
+    @checked
     async def create_topic(
         self,
         name: str,
@@ -433,6 +446,7 @@ class Client:
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )
 
+    @checked
     async def create_partitions(self, topic: str, total: int) -> TopicDescription:
         """Give a topic more partitions, ``total`` in all, and wait until they can be used.
 
@@ -446,6 +460,7 @@ class Client:
         """
         return await self._driver.call(lambda now: calls.create_partitions(self._driver.core, topic, total, now))
 
+    @checked
     async def delete_topic(self, name: str) -> None:
         """Remove a topic and all its records.
 
@@ -458,6 +473,7 @@ class Client:
         """The names of all topics but Kafka's internal ones, sorted."""
         return await self._driver.call(lambda now: calls.list_topics(self._driver.core, now))
 
+    @checked
     async def describe_topic(self, name: str) -> TopicDescription:
         """A topic, its partitions, and the configuration that was set for it.
 
@@ -468,6 +484,7 @@ class Client:
 
     # -- administration of groups ------------------------------------------------------------------------------------
 
+    @checked
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
         """All groups, of every broker, sorted by name; or those in one of ``states`` and of one of ``types``.
 
@@ -482,6 +499,7 @@ class Client:
         kept = tuple(states), tuple(types)
         return await self._driver.call(lambda now: calls.list_groups(self._driver.core, *kept, now))
 
+    @checked
     async def describe_group(self, group: str) -> GroupDescription:
         """State, protocol, coordinator and members of a classic group.
 
@@ -490,6 +508,7 @@ class Client:
         """
         return (await self.describe_groups([group]))[group]
 
+    @checked
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
         """As `describe_group`, with one request to each coordinator.
 
@@ -499,6 +518,7 @@ class Client:
         names = list(groups)
         return await self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
 
+    @checked
     async def group_lag(self, group: str) -> GroupLag:
         """A group, and how far it is behind in each partition that it has committed or that a member has.
 
@@ -507,6 +527,7 @@ class Client:
         """
         return (await self.group_lags([group]))[group]
 
+    @checked
     async def group_lags(self, groups: Iterable[str]) -> dict[str, GroupLag]:
         """As `group_lag`, for many groups.
 
@@ -516,6 +537,7 @@ class Client:
         names = list(groups)
         return await self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now))
 
+    @checked
     async def committed(
         self, group: str, places: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
@@ -529,6 +551,7 @@ class Client:
         asked = {group: None if places is None else list(places)}
         return (await self._driver.call(lambda now: calls.committed(self._driver.core, asked, now)))[group]
 
+    @checked
     async def delete_group(self, group: str) -> None:
         """Remove a group without members, with its offsets.
 
@@ -539,6 +562,7 @@ class Client:
         """
         await self.delete_groups([group])
 
+    @checked
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """As `delete_group`, with one request to each coordinator.
 
@@ -548,6 +572,7 @@ class Client:
         names = list(groups)
         await self._driver.call(lambda now: calls.delete_groups(self._driver.core, names, now))
 
+    @checked
     async def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
         """Forget what a group has committed of partitions that no member subscribes to.
 
@@ -560,6 +585,7 @@ class Client:
         asked = list(places)
         await self._driver.call(lambda now: calls.delete_offsets(self._driver.core, group, asked, now))
 
+    @checked
     async def reset_offsets(
         self,
         group: str,
@@ -603,12 +629,9 @@ def _check_what_to_read(
 ) -> None:
     if sum(map(bool, (topics, pattern, assign))) != 1:
         raise LocalProtocolError("a consumer reads topics, a pattern, or an assignment: give one of them")
-    for place in assign:
-        if not isinstance(place, tuple):
-            raise LocalProtocolError("an assignment is {(topic, partition): where}, as in {('events', 0): 'beginning'}")
-    for name in (*topics, *(place[0] for place in assign)):
+    for name in topics:
         if not isinstance(name, str):
-            raise LocalProtocolError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
+            raise ConfigurationError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
 
 
 def isolation_level(name: str) -> int:

@@ -19,6 +19,7 @@ from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired, UnknownTopicOrPartition
 from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.arguments import checked
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.logs import logger
 from ottla.sdk.machines import calls
@@ -415,6 +416,7 @@ class Consumer:
         """The partitions that are read, sorted."""
         return self._machine.fetcher.assignment
 
+    @checked
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that the loop gets from the partition.
 
@@ -433,6 +435,7 @@ class Consumer:
         fetcher = self._machine.fetcher
         return {place: fetcher.lag(place) for place in fetcher.assignment}
 
+    @checked
     async def seek(self, places: Mapping[TopicPartition, Where]) -> None:
         """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
 
@@ -445,6 +448,7 @@ class Consumer:
         self._machine.seek(starts, trio.current_time())
         await self._driver.call(lambda now: self._machine.fetcher.resolve(now, starts))
 
+    @checked
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these partitions until `resume`; they stay this consumer's.
 
@@ -454,6 +458,7 @@ class Consumer:
         self._machine.fetcher.pause(self._must_own(places))
         self._driver.step()
 
+    @checked
     def resume(self, places: Iterable[TopicPartition]) -> None:
         """Go on with paused partitions; errors as `pause`."""
         self._machine.fetcher.resume(self._must_own(places))
@@ -474,6 +479,7 @@ class Consumer:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
+    @checked
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Have the group go on behind every batch handed out so far, the one in hand included; or at ``offsets``.
 
@@ -494,6 +500,7 @@ class Consumer:
             self._machine.commit(given, now, exactly=True)
         self._driver.nudge()
 
+    @checked
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
 
@@ -504,6 +511,7 @@ class Consumer:
         self.commit_soon(offsets)
         await self._settled()
 
+    @checked
     async def committed(
         self, places: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:

@@ -32,7 +32,8 @@ import trio
 
 from ottla.codec.intake import Intake
 from ottla.codec.records import Headers
-from ottla.errors import Closed, DeliveryFailed, EncodeError, OttlaError
+from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError, OttlaError
+from ottla.sdk.arguments import is_async
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.logs import logger
 from ottla.sdk.machines.accumulator import Receipt, Told
@@ -141,6 +142,8 @@ class Producer(Generic[K, V]):
         self._interceptors = tuple(interceptors)
         self._plain = not (key_serializer or value_serializer or interceptors)
         self._intake: Intake = cast(Intake, Unopened())
+        self._told: Told | None = None
+        """The last ``on_delivery``, found to be one."""
         self._breath = 0
         """The millisecond of the last checkpoint."""
 
@@ -244,7 +247,10 @@ class Producer(Generic[K, V]):
             DeliveryFailed: records accepted earlier have failed.
             DeliveryTimeout: there was no room within `delivery_timeout`.
             RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
+            ConfigurationError: ``on_delivery`` cannot be called, or would have to be awaited.
         """
+        if on_delivery is not None and on_delivery != self._told:
+            self._hear(on_delivery)
         if self._plain and partition is None and timestamp is None and not headers:
             stamp = time.time_ns() // 1_000_000
             if self._intake.put(topic, value, key, stamp, on_delivery):
@@ -276,6 +282,8 @@ class Producer(Generic[K, V]):
             ValueError: there are not as many keys as values; the records up to there are accepted.
             DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
         """
+        if on_delivery is not None and on_delivery != self._told:
+            self._hear(on_delivery)
         stamp = _stamp(timestamp)
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         put_many = self._intake.put_many if self._plain else lambda topic, pairs, *_: next(pairs, None)
@@ -303,6 +311,8 @@ class Producer(Generic[K, V]):
         Raises:
             BufferFull: there is no room; nothing is sent while your task does not await something.
         """
+        if on_delivery is not None and on_delivery != self._told:
+            self._hear(on_delivery)
         plain = self._plain and partition is None and timestamp is None and not headers
         if plain and self._intake.put(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
             return
@@ -320,6 +330,13 @@ class Producer(Generic[K, V]):
         """
         await self._driver.call(self._machine.flush)
         self._machine.raise_failures()
+
+    def _hear(self, told: Told) -> None:
+        """Refuse whom nobody could tell anything; whoever is asked about once is remembered."""
+        if not callable(told) or is_async(told):
+            sort = "written with `async def`" if callable(told) else "no function"
+            raise ConfigurationError(f"on_delivery is called, and not awaited: {told!r} is {sort}")
+        self._told = told
 
     async def _accept(self, record: Outgoing) -> None:
         self._machine.raise_failures()

@@ -1,0 +1,157 @@
+"""Whoever gives what does not fit hears which argument it is, what he gave, and what would do."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial, wraps
+from typing import Any, Literal
+
+import pytest
+
+import ottla
+from ottla.errors import ConfigurationError
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.arguments import all_async, checked, described, fits, none_async
+from ottla.sdk.assignors import Assignor
+from ottla.testing import Broker
+
+Where = Literal["beginning", "end"] | datetime | int
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"),
+    [
+        (float, [1, 0.5], ["45", None, True]),
+        (int, [1, -1], [1.5, False, b"1"]),
+        (str | None, ["", None], [b"g", 1]),
+        (Literal["all"] | int, ["all", 1], ["1", True, None]),
+        (Where, ["end", 3, datetime.min], ["latest", timedelta(1), [3]]),
+        (Mapping[tuple[str, int], int], [{}, {("t", 0): 1}], [{"t": 0}, {("t", "0"): 1}, {("t",): 1}, [("t", 0)]]),
+        (Sequence[str], [(), ["a"]], ["a", {"a"}, [b"a"], None]),
+        (Iterable[tuple[str, int]], [{("t", 0): 1}.keys(), iter("t"), [("t", 0)]], ["t", ["t"], [["t", 0]], 0]),
+        (Callable[[bytes], int] | None, [len, None], [5]),
+        (str | Sequence[str | Assignor], ["range", ["range"]], [5, [5]]),
+        (CommittedOffset, [CommittedOffset(1)], [1]),
+    ],
+)
+def test_what_fits_is_what_the_annotation_says(hint: Any, good: list[Any], bad: list[Any]) -> None:
+    assert [each for each in good if not fits(each, hint)] == []
+    assert [each for each in bad if fits(each, hint)] == []
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        (float, "a number"),
+        (str | None, "a string or None"),
+        (Mapping[tuple[str, int], Where], "{(a string, an integer): 'beginning', 'end', a datetime or an integer}"),
+        (str | Sequence[str], "a string or several, each a string"),
+        (Callable[[bytes], int], "a function"),
+        (Assignor, "an object with name, cooperative, user_data, assign"),
+    ],
+)
+def test_what_would_fit_is_said_in_words(hint: Any, words: str) -> None:
+    assert described(hint) == words
+
+
+def test_what_is_checked_stays_what_it_was() -> None:
+    @checked
+    def f(self: object, *names: str, wait: float = 1.0) -> tuple[str, ...]:
+        """Doc."""
+        return names
+
+    assert f(1, "a", wait=2) == ("a",) and f.__doc__ == "Doc."
+    with pytest.raises(ConfigurationError, match="wait must be a number, not 'long'"):
+        f(1, wait="long")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        f(1, weit=2)  # type: ignore[call-arg]
+
+
+class Listener(ottla.RebalanceListener):
+    def assigned(self, places: Any) -> None:  # type: ignore[override]
+        pass
+
+
+class Interceptor(ottla.ConsumerInterceptor):
+    async def on_consume(self, batch: Any) -> None:  # type: ignore[override]
+        pass
+
+
+def test_methods_are_async_where_they_are_awaited_and_nowhere_else() -> None:
+    def decorated(function: Any) -> Any:
+        return wraps(function)(lambda *args: function(*args))
+
+    class Decorated(ottla.RebalanceListener):
+        lost = decorated(ottla.RebalanceListener.lost)
+
+    all_async(Decorated(), "assigned", "revoked", "lost")
+    none_async(ottla.ConsumerInterceptor(), "on_consume", "on_commit")
+    with pytest.raises(ConfigurationError, match=r"Listener\.assigned is awaited: write it with `async def`"):
+        all_async(Listener(), "assigned")
+    with pytest.raises(ConfigurationError, match=r"Interceptor\.on_consume is called and not awaited"):
+        none_async(Interceptor(), "on_consume")
+
+
+def test_options_of_the_wrong_type_are_refused_by_name() -> None:
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("request_timeout must be a number, not '30'", {"request_timeout": "30"}),
+        ("client_id must be a string, not b'me'", {"client_id": b"me"}),
+        ("max_request_size must be an integer, not None", {"max_request_size": None}),
+    ]
+    for message, options in wrong:
+        with pytest.raises(ConfigurationError, match=message):
+            ottla.connect("b:1", **options)
+
+
+async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.consumer("t", group="g") as consumer:
+        made: Any = client
+        reads: Any = consumer
+        wrong: list[tuple[str, Callable[[], Any]]] = [
+            (
+                "session_timeout must be a number, not '45'",
+                partial(made.consumer, "t", group="g", session_timeout="45"),
+            ),
+            ("group must be a string or None, not b'g'", partial(made.consumer, "t", group=b"g")),
+            ("topics are named by strings", partial(made.consumer, ["t", "u"])),
+            (r"assign must be .*, not \{'t': 0\}", partial(made.consumer, assign={"t": 0})),
+            ("listener must be a RebalanceListener or None", partial(made.consumer, "t", group="g", listener=print)),
+            ("assigned is awaited", partial(made.consumer, "t", group="g", listener=Listener())),
+            ("on_consume is called", partial(made.consumer, "t", interceptors=[Interceptor()])),
+            ("compression must be a string or .*, not None", partial(made.producer, compression=None)),
+            ("linger must be a number, not '5'", partial(made.producer, linger="5")),
+            ("partitioner must be a string, .*, not 5", partial(made.producer, partitioner=5)),
+            ("partitions must be an integer, not '3'", partial(made.create_topic, "u", partitions="3")),
+            ("groups must be several, each a string, not 'billing'", partial(made.describe_groups, "billing")),
+            (r"places must be \{.*, not \{'t': 0\}", partial(reads.seek, {"t": 0})),
+            ("places must be several, each .*, not 't'", partial(reads.pause, "t")),
+            (r"offsets must be .*, not \{'t': 0\}", partial(reads.commit, {"t": 0})),
+        ]
+        for message, call in wrong:
+            with pytest.raises(ConfigurationError, match=message):
+                call()
+        assert await client.list_topics() == ["t"]
+
+
+async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(ottla_broker: Broker) -> None:
+    async def later(result: object) -> None:
+        raise AssertionError("nobody awaits it")
+
+    class Told:
+        async def __call__(self, result: object) -> None:
+            raise AssertionError("nobody awaits it")
+
+    heard: list[object] = []
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for told in (later, partial(later), Told(), "told"):
+            wrong: Any = told
+            with pytest.raises(ConfigurationError, match="on_delivery is called, and not awaited"):
+                producer.send_nowait("t", b"", on_delivery=wrong)
+            with pytest.raises(ConfigurationError, match="on_delivery is called, and not awaited"):
+                await producer.send_soon("t", b"", on_delivery=wrong)
+            with pytest.raises(ConfigurationError, match="on_delivery is called, and not awaited"):
+                await producer.send_many("t", [b""], on_delivery=wrong)
+        await producer.send_many("t", [b"a", b"b"], on_delivery=heard.append)
+        await producer.flush()
+        assert len(heard) == 2
