@@ -3,6 +3,7 @@
 Slow tests run last, so that a small mistake is seen early.
 """
 
+import gc
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -30,6 +31,12 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+def pytest_collection_finish() -> None:
+    # What is there now stays, so that the collections which tests ask for need not look at it, again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
