@@ -71,7 +71,7 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, kind) and not isinstance(value, bool)
     if names := _asked_of(hint):
         return all(hasattr(value, each) for each in names)
-    return not isinstance(hint, type) or isinstance(value, hint)
+    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
 def described(hint: Any) -> str:

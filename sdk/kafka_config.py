@@ -10,6 +10,9 @@ Rules:
   that too. Values may be strings, as in a properties file. Milliseconds become seconds.
 - Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
   anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
+- A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
+  warning in the log. What a program may rely on (`security.protocol`, `transactional.id`), and what nobody knows, is
+  refused all the same.
 - What is left out has ottla's default, not Java's: nothing is committed automatically, and a position outside the log
   is an error, unless you say otherwise.
 
@@ -25,25 +28,39 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from ottla.errors import ConfigurationError
+from ottla.sdk.arguments import checked
+from ottla.sdk.logs import logger
+
+log = logger("ottla.sdk")
 
 Part = Literal["client", "producer", "consumer"]
 
 
 class KafkaConfig(dict[str, Any]):
-    """Arguments: itself those of `ottla.connect`, and `producer` and `consumer` those of the client's methods."""
+    """Arguments: itself those of `ottla.connect`, and `producer` and `consumer` those of the client's methods.
+
+    Attributes:
+        left_out: the names that ``lenient`` left out, each with the reason why it means nothing here.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.producer: dict[str, Any] = {}
         self.consumer: dict[str, Any] = {}
+        self.left_out: dict[str, str] = {}
 
     def part(self, name: Part) -> dict[str, Any]:
         """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``."""
         return {"client": self, "producer": self.producer, "consumer": self.consumer}[name]
 
 
-def from_kafka_config(config: Mapping[str, Any]) -> KafkaConfig:
+@checked
+def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False) -> KafkaConfig:
     """Kafka's names as arguments of `ottla.connect`, and of `Client.producer` and `Client.consumer`.
+
+    Args:
+        lenient: leave out what means nothing here and would change nothing, such as ``metric.reporters``: for a
+            configuration that programs in Java use as well. A warning in the log names it, and so does ``left_out``.
 
     Raises:
         ConfigurationError: names that are unknown or mean nothing here, values that are not possible; all of them.
@@ -51,12 +68,14 @@ def from_kafka_config(config: Mapping[str, Any]) -> KafkaConfig:
     made, wrong = KafkaConfig(), []
     for name, value in config.items():
         try:
-            _apply(made, name, value)
+            _apply(made, name, value, lenient)
         except ConfigurationError as error:
             wrong.append(str(error))
     wrong += _combine(made, config)
     if wrong:
         raise ConfigurationError("; ".join(wrong))
+    if made.left_out:
+        log.warning("names that mean nothing here are left out of the configuration", extra={"names": made.left_out})
     return made
 
 
@@ -171,17 +190,19 @@ class To:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """It can have these values, which is what ottla does anyway; others fail, because of ``why``."""
+    """It can have these values, which is what ottla does anyway; others fail, because of ``why``, or are ``idle``."""
 
     values: tuple[str, ...]
     why: str
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """It means nothing here, because of ``why``."""
+    """It means nothing here, because of ``why``; if it is ``idle``, no program would notice that it is left out."""
 
     why: str
+    idle: bool = False
 
 
 _LATER = "not yet"
@@ -215,19 +236,19 @@ CLIENT: dict[str, Meaning] = {
     "retry.backoff.ms": To("client", "retry_backoff", _seconds),
     "retry.backoff.max.ms": To("client", "retry_backoff_max", _seconds),
     "socket.connection.setup.timeout.ms": To("client", "connect_timeout", _seconds),
-    "socket.connection.setup.timeout.max.ms": No("it is three times socket.connection.setup.timeout.ms"),
+    "socket.connection.setup.timeout.max.ms": No("it is three times socket.connection.setup.timeout.ms", idle=True),
     "bootstrap.controllers": No("ottla speaks to brokers, not to controllers"),
-    "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried"),
+    "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried", idle=True),
     "config.providers": No(_JVM),
-    "enable.metrics.push": Only(("false",), f"pushing metrics to brokers (KIP-714) is {_LATER} possible"),
-    "metadata.recovery.strategy": Only(("rebootstrap",), "the bootstrap addresses always stay in turn"),
-    "metadata.recovery.rebootstrap.trigger.ms": No("the bootstrap addresses always stay in turn"),
-    "metric.reporters": No(f"{_METRICS}, or by ottla.sdk.prometheus"),
-    "metrics.num.samples": No(_METRICS),
-    "metrics.recording.level": No(_METRICS),
-    "metrics.sample.window.ms": No(_METRICS),
-    "receive.buffer.bytes": No(_SOCKETS),
-    "send.buffer.bytes": No(_SOCKETS),
+    "enable.metrics.push": Only(("false",), f"pushing metrics to brokers (KIP-714) is {_LATER} possible", idle=True),
+    "metadata.recovery.strategy": Only(("rebootstrap",), "the bootstrap addresses always stay in turn", idle=True),
+    "metadata.recovery.rebootstrap.trigger.ms": No("the bootstrap addresses always stay in turn", idle=True),
+    "metric.reporters": No(f"{_METRICS}, or by ottla.sdk.prometheus", idle=True),
+    "metrics.num.samples": No(_METRICS, idle=True),
+    "metrics.recording.level": No(_METRICS, idle=True),
+    "metrics.sample.window.ms": No(_METRICS, idle=True),
+    "receive.buffer.bytes": No(_SOCKETS, idle=True),
+    "send.buffer.bytes": No(_SOCKETS, idle=True),
     "retries": Only(("2147483647",), _RETRIES),
     "security.protocol": Only(("PLAINTEXT",), _SECURITY),
     "security.providers": No(_JVM),
@@ -246,20 +267,24 @@ PRODUCER: dict[str, Meaning] = {
     "linger.ms": To("producer", "linger", _seconds),
     "max.request.size": To("client", "max_request_size", _number),
     "interceptor.classes": No(f"{_JVM}; say client.producer(interceptors=…) with objects"),
-    "key.serializer": No(f"{_JVM}; {_WRITES}"),
-    "value.serializer": No(f"{_JVM}; {_WRITES}"),
+    "key.serializer": No(f"{_JVM}; {_WRITES}", idle=True),
+    "value.serializer": No(f"{_JVM}; {_WRITES}", idle=True),
     "max.block.ms": No(
-        "bound what waits where you call it: with trio.fail_after(seconds): await producer.send_soon(…)"
+        "bound what waits where you call it: with trio.fail_after(seconds): await producer.send_soon(…)", idle=True
     ),
     "max.in.flight.requests.per.connection": Only(
-        ("5",), "up to five batches of a partition are on their way, in exact order even when they are repeated"
+        ("5",),
+        "up to five batches of a partition are on their way, in exact order even when they are repeated",
+        idle=True,
     ),
-    "metadata.max.idle.ms": No("a topic's metadata are kept fresh for as long as it is used"),
+    "metadata.max.idle.ms": No("a topic's metadata are kept fresh for as long as it is used", idle=True),
     "partitioner.class": To("producer", "partitioner", _one_of({"roundrobinpartitioner": "round_robin"})),
-    "partitioner.adaptive.partitioning.enable": Only(("true",), "keyless records go to partitions with short queues"),
-    "partitioner.availability.timeout.ms": No("keyless records go to partitions with short queues"),
+    "partitioner.adaptive.partitioning.enable": Only(
+        ("true",), "keyless records go to partitions with short queues", idle=True
+    ),
+    "partitioner.availability.timeout.ms": No("keyless records go to partitions with short queues", idle=True),
     "partitioner.ignore.keys": Only(("false",), f"keys decide the partition; {_PARTITIONER}"),
-    "transaction.timeout.ms": No(_TRANSACTIONS),
+    "transaction.timeout.ms": No(_TRANSACTIONS, idle=True),
     "transaction.two.phase.commit.enable": No(_TRANSACTIONS),
     "transactional.id": No(_TRANSACTIONS),
 }
@@ -279,27 +304,27 @@ CONSUMER: dict[str, Meaning] = {
     "partition.assignment.strategy": To("consumer", "assignors", _assignors),
     "session.timeout.ms": To("consumer", "session_timeout", _seconds),
     "allow.auto.create.topics": Only(("false",), "reading a topic does not make it"),
-    "check.crcs": Only(("true",), "checksums are always checked"),
+    "check.crcs": Only(("true",), "checksums are always checked", idle=True),
     "exclude.internal.topics": Only(("true",), "a pattern finds no internal topics; name them to read them"),
-    "fetch.min.bytes": Only(("1",), "a Fetch is answered as soon as there is something"),
+    "fetch.min.bytes": Only(("1",), "a Fetch is answered as soon as there is something", idle=True),
     "group.protocol": Only(("classic",), _KIP_848),
     "group.remote.assignor": No(_KIP_848),
-    "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer"),
-    "key.deserializer": No(f"{_JVM}; {_READS}"),
-    "value.deserializer": No(f"{_JVM}; {_READS}"),
-    "max.poll.records": No(_BATCHES),
+    "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
+    "key.deserializer": No(f"{_JVM}; {_READS}", idle=True),
+    "value.deserializer": No(f"{_JVM}; {_READS}", idle=True),
+    "max.poll.records": No(_BATCHES, idle=True),
     "share.acknowledgement.mode": No("share groups are not there yet"),
     "share.acquire.mode": No("share groups are not there yet"),
 }
 
 LIBRDKAFKA: dict[str, Meaning] = {
-    "api.version.request": Only(("true",), _NEGOTIATED),
-    "api.version.fallback.ms": No(_NEGOTIATED),
-    "broker.version.fallback": No(_NEGOTIATED),
+    "api.version.request": Only(("true",), _NEGOTIATED, idle=True),
+    "api.version.fallback.ms": No(_NEGOTIATED, idle=True),
+    "broker.version.fallback": No(_NEGOTIATED, idle=True),
     "compression.level": To("producer", "compression_level", _number),
-    "debug": No('set the level of logging.getLogger("ottla.sdk")'),
-    "log_level": No('set the level of logging.getLogger("ottla.sdk")'),
-    "batch.num.messages": No("batch.size bounds a batch, in bytes"),
+    "debug": No('set the level of logging.getLogger("ottla.sdk")', idle=True),
+    "log_level": No('set the level of logging.getLogger("ottla.sdk")', idle=True),
+    "batch.num.messages": No("batch.size bounds a batch, in bytes", idle=True),
     "enable.auto.offset.store": No("a batch counts as read once its successor is asked for"),
     "enable.partition.eof": No("consumer.lag tells how much is left"),
     "partitioner": To(
@@ -316,12 +341,12 @@ LIBRDKAFKA: dict[str, Meaning] = {
         ),
     ),
     "queue.buffering.max.kbytes": To("producer", "buffer_memory", _kilobytes),
-    "queue.buffering.max.messages": No("buffer.memory bounds the buffer, in bytes"),
-    "queued.max.messages.kbytes": No("what is fetched ahead is bounded by fetch.max.bytes"),
-    "queued.min.messages": No("what is fetched ahead is bounded by fetch.max.bytes"),
-    "socket.keepalive.enable": No("connections are watched by the deadlines of their requests"),
-    "socket.nagle.disable": Only(("true",), "what is sent is never held back"),
-    "statistics.interval.ms": No(_METRICS),
+    "queue.buffering.max.messages": No("buffer.memory bounds the buffer, in bytes", idle=True),
+    "queued.max.messages.kbytes": No("what is fetched ahead is bounded by fetch.max.bytes", idle=True),
+    "queued.min.messages": No("what is fetched ahead is bounded by fetch.max.bytes", idle=True),
+    "socket.keepalive.enable": No("connections are watched by the deadlines of their requests", idle=True),
+    "socket.nagle.disable": Only(("true",), "what is sent is never held back", idle=True),
+    "statistics.interval.ms": No(_METRICS, idle=True),
 }
 
 SAME: dict[str, str] = {
@@ -349,21 +374,22 @@ MEANINGS: dict[str, Meaning] = CLIENT | PRODUCER | CONSUMER | LIBRDKAFKA
 def meaning(name: str) -> Meaning | None:
     """What a name of Kafka's means here; ``None`` where it is not known."""
     if name.startswith(("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")):
-        return No(_SECURITY)
+        return No(_SECURITY, idle=True)  # as long as security.protocol does not ask for it, which is refused
     return MEANINGS.get(SAME.get(name, name))
 
 
-def _apply(made: KafkaConfig, name: str, value: Any) -> None:
+def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
     match meaning(name):
         case None:
             near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME], 1, 0.5)
             advice = f": did you mean {near[0]!r}?" if near else ""
             raise ConfigurationError(f"{name!r} is no name that Kafka's clients know{advice}")
-        case No(why=why):
-            raise ConfigurationError(f"{name!r} has no meaning here: {why}")
-        case Only(values=values, why=why):
+        case No() as no:
+            _leave_out(made, name, f"{name!r} has no meaning here", no, lenient)
+        case Only(values=values) as only:
             if _text(value).lower() not in [each.lower() for each in values]:
-                raise ConfigurationError(f"{name!r} can only be {' or '.join(values)} here, not {value!r}: {why}")
+                can = f"{name!r} can only be {' or '.join(values)} here, not {value!r}"
+                _leave_out(made, name, can, only, lenient)
         case To() if value is None:
             raise ConfigurationError(f"{name!r} is None: is a variable not set? Give a value, or leave the name out")
         case To(part=part, option=option, convert=convert):
@@ -371,6 +397,14 @@ def _apply(made: KafkaConfig, name: str, value: Any) -> None:
                 made.part(part)[option] = convert(value)
             except ConfigurationError as error:
                 raise ConfigurationError(f"{name!r}: {error}") from None
+
+
+def _leave_out(made: KafkaConfig, name: str, says: str, what: No | Only, lenient: bool) -> None:
+    if lenient and what.idle:
+        made.left_out[name] = what.why
+        return
+    advice = " (lenient=True leaves it out)" if what.idle else ""
+    raise ConfigurationError(f"{says}: {what.why}{advice}")
 
 
 def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:

@@ -227,8 +227,10 @@ def kafka_names() -> str:
                 what = f"`{parts[part]}({here}=…)`"
             case kafka_config.Only(values=values, why=why):
                 what = f"only {' or '.join(f'`{each}`' for each in values)}: {_cell(why)}"
+                what += " (`lenient`: left out)" if meaning.idle else ""
             case kafka_config.No(why=why):
                 what = f"means nothing: {_cell(why)}"
+                what += " (`lenient`: left out)" if meaning.idle else ""
         rows.append(f"| `{name}` | {what} |")
     same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_config.SAME.items())]
     head = "## Every name\n\nNames of `ssl.` and `sasl.` are refused: TLS and SASL are not there yet.\n"

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 import subprocess
 from collections.abc import Mapping
 from datetime import timedelta
@@ -119,6 +120,46 @@ def test_names_become_arguments_with_our_units(
 def test_what_cannot_be_understood_is_refused_with_the_reason_all_at_once(given: Mapping[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         from_kafka_config(given)
+
+
+def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    shared = {
+        "bootstrap.servers": "b:1",
+        "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+        "metric.reporters": "",
+        "socket.keepalive.enable": True,
+        "ssl.truststore.location": "/etc/trust.jks",
+        "max.in.flight.requests.per.connection": 1,
+        "retries": 2147483647,
+    }
+    with pytest.raises(ConfigurationError, match=r"'key.serializer' has no meaning here.*lenient=True"):
+        from_kafka_config(shared)
+    config = from_kafka_config(shared, lenient=True)
+    assert config == {"bootstrap": "b:1"}
+    assert sorted(config.left_out) == sorted(set(shared) - {"bootstrap.servers", "retries"})
+    [line] = [each.getMessage() for each in caplog.records]
+    assert all(name in line for name in config.left_out)
+    caplog.clear()
+    assert from_kafka_config({"bootstrap.servers": "b:1"}, lenient=True).left_out == {} and not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("security.protocol", "SSL"),
+        ("transactional.id", "t-1"),
+        ("interceptor.classes", "org.example.Audit"),
+        ("group.protocol", "consumer"),
+        ("retries", "0"),
+        ("enable.auto.offset.store", "false"),
+        ("config.providers", "vault"),
+        ("metric.reportes", "a typo"),
+        ("linger.ms", "soon"),
+    ],
+)
+def test_a_lenient_reading_refuses_what_a_program_may_rely_on(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(name)):
+        from_kafka_config({"bootstrap.servers": "b:1", name: value}, lenient=True)
 
 
 def test_a_variable_that_is_not_set_names_no_group() -> None:
