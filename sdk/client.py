@@ -440,6 +440,7 @@ class Client:
         Raises:
             TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: as the broker
                 says.
+            UnsupportedVersion: a number is left to a broker before Kafka 2.4.
         """
         given = dict(configs or {})
         return await self._driver.call(

@@ -25,6 +25,7 @@ from ottla.codec.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.sdk.machines.cluster import TopicPartition
+from ottla.sdk.machines.options import broker_timeout_ms
 
 EPOCHS = (3, 4)
 """Versions of OffsetForLeaderEpoch that consumers may use."""
@@ -34,7 +35,7 @@ _CONSUMER = -1
 def list_offsets(
     wanted: Mapping[TopicPartition, tuple[int, int]], isolation: int, timeout: float, version: int
 ) -> ListOffsetsRequest:
-    """The request for ``{(topic, partition): (timestamp, leader epoch)}``; ``timeout`` in seconds."""
+    """The request for ``{(topic, partition): (timestamp, leader epoch)}``, which is waited for ``timeout`` seconds."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), (timestamp, leader_epoch) in wanted.items():
         topics.setdefault(topic, []).append(
@@ -44,7 +45,7 @@ def list_offsets(
         replica_id=_CONSUMER,
         isolation_level=isolation if version >= 2 else 0,
         topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
-        timeout_ms=int(timeout * 1000),
+        timeout_ms=broker_timeout_ms(timeout),
     )
 
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass, fields
 
 from ottla.errors import ConfigurationError
 
+_BROKERS_PART = 0.8
+"""Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -52,6 +55,11 @@ class Options:
             if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
                 unit = "bytes" if "size" in each.name or "bytes" in each.name else "seconds"
                 raise ConfigurationError(f"{each.name} must be a positive number of {unit}, not {value!r}")
+
+
+def broker_timeout_ms(timeout: float) -> int:
+    """What a broker is told to take at most where it is waited for ``timeout`` seconds: less, so that it is heard."""
+    return int(timeout * 1000 * _BROKERS_PART)
 
 
 def parse_bootstrap(bootstrap: str | list[str] | tuple[str, ...]) -> list[tuple[str, int]]:

@@ -12,7 +12,9 @@ from ottla.codec.apis.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ottla.codec.apis.create_topics import CreateTopicsRequest
 from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -75,6 +77,9 @@ MEMBER = DescribedGroupMember(
         ConsumerProtocolAssignment(assigned_partitions=(TopicPartition(topic="t", partitions=(1, 0)),)), 1
     ),
 )
+
+
+CREATE, DELETE = 19, 20
 
 
 @dataclass
@@ -430,3 +435,30 @@ def test_lag_is_told_where_it_can_be_and_why_where_it_cannot() -> None:
     assert "gone" in lag.partitions[0].trouble and "partitions 0 to 1, not 7" in lag.partitions[3].trouble
     assert [each.member.member_id if each.member else None for each in lag.partitions] == [None, "c-1", "c-1", None]
     assert lag.total == 7
+
+
+@pytest.mark.parametrize(("partitions", "replication_factor"), [(-1, 1), (2, -1)])
+def test_a_number_is_not_left_to_brokers_that_have_no_default(partitions: int, replication_factor: int) -> None:
+    broker, world = cluster()
+    broker.versions |= {CREATE: (0, 3)}
+    with pytest.raises(UnsupportedVersion, match=r"before Kafka 2\.4 .*: give partitions and replication_factor"):
+        world.call(lambda now: calls.create_topic(world.core, "new", partitions, replication_factor, {}, now))
+    assert not broker.asked(CreateTopicsRequest)
+
+
+def test_a_broker_has_less_time_than_it_is_waited_for() -> None:
+    """What the broker says of its own deadline ("timed out, but goes on") is heard, and the connection lives on."""
+    broker, world = cluster()
+    broker.versions |= {CREATE: (0, 7), DELETE: (0, 6)}
+    broker.script = lambda node, message: (
+        SILENCE if isinstance(message, CreateTopicsRequest | DeleteTopicsRequest) else None
+    )
+    for call in (
+        lambda now: calls.create_topic(world.core, "new", -1, -1, {}, now),
+        lambda now: calls.delete_topic(world.core, "t", now),
+    ):
+        with pytest.raises(TimeoutExpired):
+            world.call(call)
+    asked = broker.asked(CreateTopicsRequest) + broker.asked(DeleteTopicsRequest)
+    timeout = world.core.options.request_timeout
+    assert asked and {message.timeout_ms for _, message in asked} == {int(0.8 * timeout * 1000)}

@@ -55,16 +55,22 @@ class Call(Generic[T]):
         request: Any,
         judge: Callable[[Any, float], OttlaError | None],
         now: float,
+        build: Callable[[int], Any] | None = None,
     ) -> None:
-        """Send ``request`` until ``judge`` of its answer finds no error, or one that no repetition mends."""
+        """Send ``request`` until ``judge`` of its answer finds no error, or one that no repetition mends.
+
+        Args:
+            build: makes the request of the version that the broker speaks; ``request`` is its class then.
+        """
 
         def ended(answer: Any, now: float) -> None:
             error = answer if isinstance(answer, OttlaError) else judge(answer, now)
             if error is not None:
                 self.repeated |= isinstance(answer, ConnectionLost | TimeoutExpired)
-                self.retry(error, lambda now: self.ask(node, request, judge, now), now)
+                self.retry(error, lambda now: self.ask(node, request, judge, now, build), now)
 
-        exchange = Exchange(request, ended, min(now + self.core.options.request_timeout, self.deadline))
+        until = min(now + self.core.options.request_timeout, self.deadline)
+        exchange = Exchange(request, ended, until, build=build)
         self.core.submit(node(), exchange, now)
 
     def retry(self, error: OttlaError, again: Callable[[float], None], now: float) -> None:

@@ -36,6 +36,7 @@ from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.calls.call import Steps, Task, mapped
 from ottla.sdk.machines.cluster import Topic, TopicPartition
 from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.options import broker_timeout_ms
 from ottla.sdk.machines.outcome import Outcome
 
 PATIENCE = 3.0
@@ -189,7 +190,7 @@ class _LookUp:
             replica_id=-1,
             isolation_level=self.isolation,
             topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
-            timeout_ms=int(self.task.core.options.request_timeout * 1000),
+            timeout_ms=broker_timeout_ms(self.task.core.options.request_timeout),
         )
 
     def _learn(

@@ -33,10 +33,13 @@ from ottla.sdk.machines.calls.call import Call, Steps, Task, result
 from ottla.sdk.machines.calls.offsets import partition_counts
 from ottla.sdk.machines.cluster import Topic
 from ottla.sdk.machines.core import ClientCore
+from ottla.sdk.machines.options import broker_timeout_ms
 from ottla.sdk.machines.outcome import Outcome
 
 _TOPIC = 2
 """The resource type of topics in DescribeConfigs."""
+_DEFAULTS = 4
+"""The first version of CreateTopics that leaves numbers to the broker (KIP-464)."""
 
 
 def create_topic(
@@ -66,8 +69,14 @@ def create_topic(
         assignments=(),
         configs=tuple(CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
     )
-    request = CreateTopicsRequest(topics=(topic,), timeout_ms=int(core.options.request_timeout * 1000))
-    call.ask(core.controller, request, judge, now)
+
+    def build(version: int) -> CreateTopicsRequest:
+        if version < _DEFAULTS and -1 in (partitions, replication_factor):
+            alone = "brokers before Kafka 2.4 have no default for either: give partitions and replication_factor"
+            raise UnsupportedVersion(f"creating topic {name!r}: {alone}")
+        return CreateTopicsRequest(topics=(topic,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
+
+    call.ask(core.controller, CreateTopicsRequest, judge, now, build)
     return call.outcome
 
 
@@ -121,7 +130,7 @@ def create_partitions(core: ClientCore, name: str, total: int, now: float) -> Ou
         return None
 
     topic = CreatePartitionsTopic(name=name, count=total, assignments=None)
-    timeout_ms = int(core.options.request_timeout * 1000)
+    timeout_ms = broker_timeout_ms(core.options.request_timeout)
     request = CreatePartitionsRequest(topics=(topic,), timeout_ms=timeout_ms, validate_only=False)
     call.ask(core.controller, request, judge, now)
     return call.outcome
@@ -155,7 +164,7 @@ def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
         call.outcome.succeed(None)
         return None
 
-    request = DeleteTopicsRequest(topic_names=(name,), timeout_ms=int(core.options.request_timeout * 1000))
+    request = DeleteTopicsRequest(topic_names=(name,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
     call.ask(core.controller, request, judge, now)
     return call.outcome
 
