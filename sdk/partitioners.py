@@ -13,7 +13,7 @@
 | round_robin, random      | do not look at the key            |          |           | Java, librdkafka             |
 | least_bytes              | do not look at the key            |          |           | kafka-go                     |
 
-*Sticky* is what Java does since 3.3 (KIP-794): keyless records of a topic stay with one partition for about a batch,
+*Sticky* is what Java does since 3.3 (KIP-794): keyless records of a topic stay with one partition for about 16 KiB,
 then move on to another by chance, the likelier the fewer batches wait for it; never, if that can be helped, to one
 without a leader or whose node cannot be reached. Other clients choose anew for each record or batch; the spread is the
 same.

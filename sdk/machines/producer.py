@@ -19,7 +19,7 @@ Rules:
   nobody overtakes, and who gives up lets the next one pass.
 - The intake is cut short, by hiding the lanes from it, while anything out of the ordinary is the matter.
 - A key's partition is its hash over the partitions known when it is appended; keyless records stay with one partition
-  for about a batch, then move on, away from partitions that are slow (KIP-794).
+  for about 16 KiB, then move on, away from partitions that are slow (KIP-794).
 
 Source: KafkaProducer.java (doSend), RecordAccumulator.java, BufferPool.java, BuiltInPartitioner.java.
 """
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 log = logger("ottla.sdk.producer")
 
+_STICK = 16 * 2**10
+"""Bytes after which keyless records move on with their next batch. Source: ProducerConfig.java, batch.size."""
 _EARLY = 1.0
 """Seconds, beside the linger, that a record may fail before its own deadline; less where that is near."""
 _IDLE = 300.0
@@ -67,7 +69,7 @@ class ProducerOptions(SenderOptions):
     """See `ottla.sdk.client.Client.producer`."""
 
     linger: float = 0.005
-    batch_size: int = 64 * 2**10
+    batch_size: int = 256 * 2**10
     partitioner: str | Hash | Keyed | Chooser = "murmur2"
     buffer_memory: int = 32 * 2**20
 
@@ -509,7 +511,7 @@ class ProducerMachine:
         most = max(waiting)
         partition = self._rng.choices(among, [most + 1 - each for each in waiting])[0]
         lane.sticky = sticky = self._sender.queue((topic.name, partition))
-        sticky.sticky_until = sticky.taken + self._options.batch_size
+        sticky.sticky_until = sticky.taken + min(self._options.batch_size, _STICK)
         return partition
 
     def _open(self, queue: PartitionQueue, record: Outgoing, now: float) -> None:

@@ -51,7 +51,7 @@ async def test_serializers_turn_what_is_sent_into_bytes(ottla_broker: Broker) ->
         await producer.flush()
         records = await stored(client, "t", 4)
         with pytest.raises(TypeError):  # the serializer's own error passes as it is
-            await producer.send("t", {"n": object()})  # type: ignore[dict-item]
+            await producer.send("t", {"n": object()})  # type: ignore[dict-item] # on purpose
     assert [(r.key, r.value) for r in records] == [
         ("ä".encode(), b'{"n": 1}'),
         (b"gone", None),
@@ -140,7 +140,7 @@ async def test_interceptors_change_records_and_hear_of_them_and_one_that_raises_
             async with client.producer(interceptors=[Broken(), counting, Broken()]) as producer:
                 receipt = await producer.send("small", b"one", headers=[("mine", None)])
                 with pytest.raises(EncodeError):
-                    await producer.send("small", "text")  # type: ignore[arg-type]
+                    await producer.send("small", "text")  # type: ignore[arg-type] # on purpose
                 await producer.send_soon("small", bytes(5000))
         [record] = await stored(client, "small", 1)
     assert receipt.offset == 0 and record.headers == (("mine", None), ("seen", b"1"))
@@ -238,7 +238,7 @@ async def test_text_is_refused_unless_a_serializer_takes_it(ottla_broker: Broker
             with pytest.raises(
                 EncodeError, match=r"the value is a str: encode it first, as in 'text'\.encode\(\)"
             ) as caught:
-                if awaitable := send("t", "text"):  # type: ignore[arg-type]
+                if awaitable := send("t", "text"):  # type: ignore[arg-type] # on purpose
                     await awaitable
             assert "value_serializer=str.encode" in caught.value.__notes__[0]
 
@@ -306,7 +306,7 @@ async def test_a_loop_that_sends_lets_other_tasks_run(ottla_broker: Broker) -> N
             ran += 1
 
     def values() -> Iterator[bytes]:
-        for _ in range(20_000):
+        for _ in range(100_000):
             yield b"v"
 
     async with (
