@@ -105,13 +105,13 @@ async def run_broker(
         began = trio.current_time()
         try:
             await trio.to_thread.run_sync(folder.open, config.node_id, config.cluster_id, abandon_on_cancel=True)
-        except BaseException:
+        except BaseException:  # being cancelled included: who has connected must not wait for what will never answer
             await listener.drain()
             raise
         _log_recovery(folder, trio.current_time() - began)
         try:
             await _serve(config, listener, port, folder, front, chores, task_status)
-        except BaseExceptionGroup as group:
+        except BaseExceptionGroup as group:  # a nursery's; a user's mistake is told as what it is
             raise _plain(group) from None
         finally:
             with trio.CancelScope(shield=True):

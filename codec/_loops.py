@@ -573,7 +573,7 @@ class Appender:
                     self.append(*record)
                 else:
                     refuse_record(record)
-        except BaseException:
+        except BaseException:  # an interrupt included: all of them or none
             self._body = self._body[: before[0]]  # a copy: somebody may read the old one, which then keeps its size
             _, self.count, self.base_timestamp, self.max_timestamp = before
             raise

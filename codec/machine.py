@@ -43,9 +43,8 @@ def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M,
     read = parser(cast(Any, cls), version)
     try:
         return cast(tuple[M, int], read(data if type(data) is bytes else _whole(data), offset, data))
-    except Exception as error:
+    except Exception as error:  # the reference says what is wrong, and is right where the two should not agree
         error.__traceback__ = None  # lets go of what was read so far
-    # The reference says what is wrong; should the two not agree, it is the one that is right.
     return wire.parse(cls, version, data, offset)
 
 

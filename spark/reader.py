@@ -97,7 +97,7 @@ def _client(config: ClientConfig) -> Iterator[BlockingClient]:
         yield _clients[key]
     except GeneratorExit:
         raise
-    except BaseException:
+    except BaseException:  # whatever it is, the client may be in the midst of something
         _clients.pop(key).close()
         raise
 

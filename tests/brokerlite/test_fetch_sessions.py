@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from functools import partial
 from typing import Any
 
 import pytest
@@ -246,7 +247,7 @@ def test_an_id_is_not_given_twice(machine: Machine) -> None:
 
 def test_ids_fit_the_protocol(machine: Machine) -> None:
     for value in (0, 2**128 - 1, MAX_EPOCH - 1, MAX_EPOCH):
-        machine.core.fetch_sessions._new_id = lambda value=value: uuid.UUID(int=value).int % MAX_EPOCH + 1  # type: ignore[misc]
+        machine.core.fetch_sessions._new_id = partial(lambda value: uuid.UUID(int=value).int % MAX_EPOCH + 1, value)
         assert 0 < machine.core.fetch_sessions._new_id() <= MAX_EPOCH
 
 

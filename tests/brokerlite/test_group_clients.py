@@ -143,8 +143,8 @@ def test_a_group_lives_through_kills_of_the_broker_and_its_commits_do(tmp_path: 
                     create_topic(bootstrap, "t", PARTITIONS)
                     members = stack.enter_context(joined(bootstrap, clients))
                 produce(bootstrap, 200 * turn, 200)
-                until(lambda: seen(members) == set(range(200 * (turn + 1))), members, 120)  # noqa: B023
-                until(lambda: committed(bootstrap) == 200 * (turn + 1), members, 120)  # noqa: B023
+                until(lambda: seen(members) == set(range(200 * (turn + 1))), members, 120)  # noqa: B023 # called at once
+                until(lambda: committed(bootstrap) == 200 * (turn + 1), members, 120)  # noqa: B023 # called at once
                 broker.send_signal(signal.SIGKILL)
                 broker.wait()
         with process(tmp_path / "data", port):

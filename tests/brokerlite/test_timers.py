@@ -1,6 +1,7 @@
 """Deadlines by name."""
 
 import random
+from functools import partial
 
 import pytest
 
@@ -9,8 +10,12 @@ from ottla.brokerlite.machines.timers import Timers
 
 def test_what_is_due_is_called_in_the_order_of_the_deadlines() -> None:
     timers, called = Timers(), list[tuple[str, float]]()
+
+    def call(name: str, now: float) -> None:
+        called.append((name, now))
+
     for name, deadline in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
-        timers.set(name, deadline, lambda now, name=name: called.append((name, now)))  # type: ignore[misc]
+        timers.set(name, deadline, partial(call, name))
     assert timers.deadline == 1.0
     timers.expire(0.9)
     assert called == []
@@ -64,7 +69,7 @@ def test_a_thousand_delays_of_one_deadline_leave_one_entry() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_any_sequence_does_what_a_plain_dictionary_would(seed: int) -> None:
     rng = random.Random(seed)
-    timers, called = Timers(), list[tuple[str, float]]()
+    timers, called = Timers(), list[str]()
     plain: dict[str, float] = {}
     now = 0.0
     for _ in range(500):
@@ -72,7 +77,7 @@ def test_any_sequence_does_what_a_plain_dictionary_would(seed: int) -> None:
         match rng.choice(("set", "set", "cancel", "pass")):
             case "set":
                 plain[name] = now + rng.choice((0.0, 1.0, 5.0))
-                timers.set(name, plain[name], lambda now, name=name: called.append((name, now)))  # type: ignore[misc]
+                timers.set(name, plain[name], partial(lambda name, now: called.append(name), name))
             case "cancel":
                 plain.pop(name, None)
                 timers.cancel(name)
@@ -82,6 +87,6 @@ def test_any_sequence_does_what_a_plain_dictionary_would(seed: int) -> None:
                 due = sorted((name for name, deadline in plain.items() if deadline <= now), key=plain.__getitem__)
                 called.clear()
                 timers.expire(now)
-                assert sorted(name for name, _ in called) == sorted(due)
-                assert [plain[name] for name, _ in called] == [plain[name] for name in due]
+                assert sorted(called) == sorted(due)
+                assert [plain[name] for name in called] == [plain[name] for name in due]
                 plain = {name: deadline for name, deadline in plain.items() if name not in due}

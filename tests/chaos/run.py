@@ -25,7 +25,7 @@ from tests.chaos import injections, journal
 from tests.chaos.injections import Injection
 from tests.chaos.ledger import Bounds, Evidence, Verdict, judge
 from tests.chaos.witness import Watch, Witness
-from tests.chaos.worker import Setup
+from tests.chaos.worker import Role, Setup
 from tests.kafka import start
 
 TOPIC, GROUP, PARTITIONS = "chaos", "chaos-group", 9
@@ -62,19 +62,19 @@ class Workers:
     def __init__(self, folder: Path, setup: Setup) -> None:
         self._folder, self._setup = folder, setup
         self._lock = threading.Lock()
-        self._count = {"producer": 0, "consumer": 0}
+        self._count: dict[Role, int] = {"producer": 0, "consumer": 0}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.names: list[str] = []
         self.killed: dict[str, float] = {}
         self.died: dict[str, str] = {}
 
-    def start(self, role: str) -> str:
+    def start(self, role: Role) -> str:
         with self._lock:
             self._count[role] += 1
             name = f"{role}-{self._count[role]}"
             setup = dataclasses.replace(
                 self._setup,
-                role=role,  # type: ignore[arg-type]
+                role=role,
                 name=name,
                 journal=str(self._folder / f"{name}.jsonl"),
                 seed=self._setup.seed + len(self.names),
@@ -190,7 +190,8 @@ def run(seconds: float, seed: int, folder: Path, rate: float = 100.0, say: Calla
         begin = time.monotonic()
         log = injections.Log(begin, say)
         with Watch(witness) as watch:
-            for role, count in (("producer", PRODUCERS), ("consumer", CONSUMERS)):
+            crew: dict[Role, int] = {"producer": PRODUCERS, "consumer": CONSUMERS}
+            for role, count in crew.items():
                 for _ in range(count):
                     workers.start(role)
             _await_load(workers)

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import trio
 
@@ -27,6 +27,8 @@ from ottla.sdk.consumer import Consumer, RebalanceListener
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.producer import Producer
 from tests.chaos.journal import Journal, checksum
+
+Role = Literal["producer", "consumer"]
 
 KEYS = 40
 """Of each producer."""
@@ -43,7 +45,7 @@ HANDLING = 0.002
 class Setup:
     """What a worker is told, as JSON. Durations in seconds."""
 
-    role: Literal["producer", "consumer"]
+    role: Role
     name: str
     bootstrap: str
     topic: str
@@ -141,8 +143,8 @@ class Sending:
 
 async def produce(setup: Setup, journal: Journal, client: Client) -> None:
     compression = random.Random(setup.seed).choice(["none", "lz4", "zstd", "snappy", "gzip"])
-    options = {"linger": 0.01, "compression": compression, "delivery_timeout": setup.delivery_timeout}
-    async with client.producer(**options) as producer, trio.open_nursery() as nursery:  # type: ignore[arg-type]
+    options: dict[str, Any] = {"linger": 0.01, "compression": compression, "delivery_timeout": setup.delivery_timeout}
+    async with client.producer(**options) as producer, trio.open_nursery() as nursery:
         sending = Sending(setup, journal, producer)
         nursery.start_soon(sending.many)
         for _ in range(LANES):

@@ -15,7 +15,7 @@ _MODULES = ("ottla.codec.columns", "ottla.codec.records")
 def _with(engine: str) -> Any:
     """`ottla.codec.records` as it is where ``engine`` runs."""
     chosen, loaded = _engine.ENGINE, {name: sys.modules.pop(name) for name in _MODULES}
-    _engine.ENGINE = engine  # type: ignore[assignment]
+    _engine.ENGINE = engine  # type: ignore[assignment] # one of two names, which LOOPS has as strings
     try:
         return importlib.import_module("ottla.codec.records")
     finally:

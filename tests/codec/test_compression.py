@@ -7,6 +7,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import cramjam
 import lz4.frame
@@ -77,8 +78,8 @@ def work() -> Iterator[tuple[str, Callable[[], object]]]:
     data = PROSE * 16
     for each in REAL:
         made = compress(each, data)
-        yield f"compress {each.name}", lambda each=each: compress(each, data)  # type: ignore[misc]
-        yield f"decompress {each.name}", lambda each=each, made=made: decompress(each, made)  # type: ignore[misc]
+        yield f"compress {each.name}", partial(compress, each, data)
+        yield f"decompress {each.name}", partial(decompress, each, made)
     yield "compress LZ4, level 9", lambda: compress(Compression.LZ4, data, 9)
 
 

@@ -143,8 +143,8 @@ def test_methods_of_subclasses_are_not_asked(engine: Engine) -> None:
 @each_engine
 def test_a_list_stands_for_a_tuple_within_a_default_too(engine: Engine) -> None:
     plain = Everything()
-    assert engine.build(dataclasses.replace(plain, inner=Inner(numbers=[])), 1) == engine.build(plain, 1)  # type: ignore[arg-type]
-    assert engine.build(dataclasses.replace(plain, inner=Inner(numbers=[])), 0) == engine.build(plain, 0)  # type: ignore[arg-type]
+    assert engine.build(dataclasses.replace(plain, inner=Inner(numbers=[])), 1) == engine.build(plain, 1)  # type: ignore[arg-type] # a list
+    assert engine.build(dataclasses.replace(plain, inner=Inner(numbers=[])), 0) == engine.build(plain, 0)  # type: ignore[arg-type] # a list
 
 
 @each_engine

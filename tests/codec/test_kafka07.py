@@ -378,7 +378,7 @@ def test_lengths_of_parts_that_lie_are_refused(length: int) -> None:
             "MessageHead.attributes: version 0 has no such field",
         ),
         (lambda: build_message(b"", attributes=200), "MessageHead.attributes: 200 does not fit"),
-        (lambda: build_message("text"), "Message.payload: bytes wanted, not str"),  # type: ignore[arg-type]
+        (lambda: build_message("text"), "Message.payload: bytes wanted, not str"),  # type: ignore[arg-type] # on purpose
         (lambda: build_messages([b"x"], compression=Compression.LZ4), "does not know lz4, but gzip and snappy"),
         (lambda: build_messages([b"x"], compression=Compression.GZIP, level=10), "gzip has the levels 0 to 9"),
         (
@@ -386,13 +386,13 @@ def test_lengths_of_parts_that_lie_are_refused(length: int) -> None:
             "FetchRequest.topic: string of 32768 is longer",
         ),
         (
-            lambda: build_request(MultiProduceRequest(produces=(None,) * 2)),  # type: ignore[arg-type]
+            lambda: build_request(MultiProduceRequest(produces=(None,) * 2)),  # type: ignore[arg-type] # on purpose
             r"MultiProduceRequest\.produces\[0\]: ProduceRequest wanted",
         ),
         (lambda: build_response(FetchResponse(2**15)), "ResponseHeader.error_code: 32768 does not fit"),
-        (lambda: build_response(FetchResponse(0, "x")), "FetchResponse.message_set: bytes wanted"),  # type: ignore[arg-type]
+        (lambda: build_response(FetchResponse(0, "x")), "FetchResponse.message_set: bytes wanted"),  # type: ignore[arg-type] # on purpose
         (
-            lambda: build_response(MultiFetchResponse(0, (FetchResponse(0, None),))),  # type: ignore[arg-type]
+            lambda: build_response(MultiFetchResponse(0, (FetchResponse(0, None),))),  # type: ignore[arg-type] # on purpose
             "FetchResponse.message_set: bytes wanted, not NoneType",
         ),
     ],

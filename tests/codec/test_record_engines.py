@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 from array import array
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def outcome(work: Callable[[], Any]) -> Any:
 
 def same(work: Callable[[Any], Any]) -> Any:
     """What both engines make of it; ``work`` is given `ottla.codec.records` in each."""
-    c, python = (outcome(lambda engine=engine: work(RECORDS[engine])) for engine in ("c", "python"))  # type: ignore[misc]
+    c, python = (outcome(partial(work, RECORDS[engine])) for engine in ("c", "python"))
     assert c == python
     return c
 
@@ -62,6 +63,10 @@ def batch_in(module: Any, body: bytes, count: int, changed: dict[str, int]) -> A
     for name, value in changed.items():
         setattr(batch, name, value)
     return batch
+
+
+def parsed(module: Any, body: bytes, count: int) -> list[tuple[Any, ...]]:
+    return values(batch_in(module, body, count, {}).records())
 
 
 int64s = st.sampled_from([0, NOW, 2**63 - 1, -(2**63)])
@@ -105,7 +110,7 @@ def test_damage_is_told_in_the_same_words(damaged: tuple[bytes, int], changed: d
 @given(st.binary(max_size=60), st.integers(-1, 9))
 @settings(max_examples=500, deadline=None)
 def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:
-    same(lambda module: values(batch_in(module, body, count, {}).records()))
+    same(partial(parsed, body=body, count=count))
 
 
 @pytest.mark.parametrize("field", ["length", "timestamp_delta", "offset_delta", "key", "value", "headers"])
@@ -123,7 +128,7 @@ def test_any_number_anywhere_is_told_in_the_same_words(field: str, number: int) 
         record_bytes(**{field: b"\x80" * 4 + b"\0"}),
     ):
         for count in (1, 3):
-            same(lambda module, body=body, count=count: values(batch_in(module, body, count, {}).records()))  # type: ignore[misc]
+            same(partial(parsed, body=body, count=count))
 
 
 @given(st.binary(max_size=8) | st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -137,7 +142,7 @@ def test_any_number_anywhere_is_told_in_the_same_words(field: str, number: int) 
 @settings(max_examples=1000, deadline=None)
 def test_the_same_names_are_utf_8(name: bytes) -> None:
     body = record_bytes(headers=zigzag(1) + zigzag(len(name)) + name + zigzag(-1))
-    told = same(lambda module: values(batch_in(module, body, 1, {}).records()))
+    told = same(partial(parsed, body=body, count=1))
     assert (told[0] is DecodeError) == (not decodes(name))
 
 
@@ -191,9 +196,9 @@ any_records = st.one_of(
 def test_the_same_is_appended_and_refused_in_the_same_words(records: list[Any]) -> None:
     def appended(module: Any) -> Any:
         builder = module.BatchBuilder()
-        told = [outcome(lambda each=each: builder.append(*each)) for each in records if isinstance(each, tuple)]  # type: ignore[misc]
+        told = [outcome(partial(builder.append, *each)) for each in records if isinstance(each, tuple)]
         told += [outcome(lambda: builder.extend(records)), outcome(lambda: builder.extend(iter(records)))]
-        told += [outcome(lambda each=each: builder.extend([each])) for each in records]  # type: ignore[misc]
+        told += [outcome(partial(builder.extend, [each])) for each in records]
         return told, builder.count, builder.base_timestamp, builder.max_timestamp, builder.build()
 
     same(appended)
@@ -322,7 +327,7 @@ def everything(module: Any) -> None:
     builder.append(NOW, bytearray(b"k"), memoryview(b"v"), [("n", bytearray(b"h"))])
     builder.extend_columns(array("q", [NOW, NOW]), TWO, TWO)
     for refused in ((NOW, 5, b""), (None, b"", b""), (NOW, b"", b"", 5), (NOW, b"", b"", (("\ud800", b""),)), (1,), 7):
-        outcome(lambda refused=refused: builder.extend([(NOW, b"k", b"v"), refused]))  # type: ignore[misc]
+        outcome(partial(builder.extend, [(NOW, b"k", b"v"), refused]))
     outcome(lambda: builder.extend_columns(b"", TWO, ONE))
     with builder.body:
         outcome(lambda: builder.append(NOW, b"", b""))
@@ -339,7 +344,7 @@ def everything(module: Any) -> None:
     buffers(columns)
     outcome(lambda: memoryview(columns.offsets).cast("B").cast("q")[99:])
     for body in (b"\0" * 7, record_bytes(key=zigzag(9)), record_bytes(headers=zigzag(1) + zigzag(1) + b"\xff\1")):
-        outcome(lambda body=body: batch_in(module, body, 1, {}).records())  # type: ignore[misc]
+        outcome(partial(parsed, module, body, 1))
     outcome(lambda: module.parse_batch(b"short"))
 
 

@@ -71,10 +71,10 @@ async def test_a_time_an_end_and_an_offset_are_places_to_start(ottla_broker: Bro
         for second in range(10):
             await producer.send("t", b"%d" % second, timestamp=1_700_000_000_000 + 1000 * second)
         at = datetime.fromtimestamp(1_700_000_004, UTC)
-        places = {"beginning": 0, "end": 10, at: 4, 7: 7}
+        places: dict[Any, int] = {"beginning": 0, "end": 10, at: 4, 7: 7}
         for where, offset in places.items():
-            assert await client.offsets({("t", 0): where}) == {("t", 0): offset}  # type: ignore[dict-item]
-            async with client.consumer(assign={("t", 0): where}) as consumer:  # type: ignore[dict-item]
+            assert await client.offsets({("t", 0): where}) == {("t", 0): offset}
+            async with client.consumer(assign={("t", 0): where}) as consumer:
                 assert consumer.position("t", 0) == offset
                 assert consumer.assignment == [("t", 0)]
         assert await client.offsets({("t", 0): datetime.fromtimestamp(1_800_000_000, UTC)}) == {("t", 0): -1}
@@ -150,11 +150,11 @@ async def test_one_address_that_works_is_enough(ottla_broker: Broker) -> None:
 async def test_text_where_bytes_belong_is_refused_with_advice(ottla_broker: Broker) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         with pytest.raises(EncodeError, match=r"the value is a str: encode it first, as in 'text'\.encode\(\)"):
-            await producer.send("t", "text")  # type: ignore[arg-type]
+            await producer.send("t", "text")  # type: ignore[arg-type] # on purpose
         with pytest.raises(EncodeError, match="the key is a str"):
-            producer.send_nowait("t", b"", key="k")  # type: ignore[arg-type]
+            producer.send_nowait("t", b"", key="k")  # type: ignore[arg-type] # on purpose
         with pytest.raises(EncodeError, match="headers are pairs"):
-            await producer.send_soon("t", b"", headers=[("h", "v")])  # type: ignore[list-item]
+            await producer.send_soon("t", b"", headers=[("h", "v")])  # type: ignore[list-item] # on purpose
 
 
 async def test_a_record_larger_than_the_broker_takes_fails_alone(ottla_broker: Broker) -> None:
@@ -323,11 +323,11 @@ async def test_the_callers_mistakes_are_told_at_once(ottla_broker: Broker) -> No
     async with ottla.connect(ottla_broker.bootstrap) as client:
         async with client.producer(partitioner=lambda key, count: count + 5) as producer:
             with pytest.raises(EncodeError, match="a topic is named by a str, not b't'"):
-                await producer.send(b"t", b"")  # type: ignore[arg-type]
+                await producer.send(b"t", b"")  # type: ignore[arg-type] # on purpose
             with pytest.raises(UnknownTopicOrPartition, match="the partitioner chose 6, but 't' has partitions 0 to 0"):
                 await producer.send("t", b"", key=b"k")
         with pytest.raises(ConfigurationError, match="named by strings"):
-            client.consumer(["t"])  # type: ignore[arg-type]
+            client.consumer(["t"])  # type: ignore[arg-type] # on purpose
 
 
 async def test_several_topics_are_read_at_once(ottla_broker: Broker) -> None:

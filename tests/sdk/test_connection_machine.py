@@ -311,8 +311,8 @@ def test_a_slow_answer_is_logged_but_not_each_of_many(caplog: pytest.LogCaptureF
         one.submit(metadata(Ends(), now + 30), now)
         first, second = (frames.parse_request(each) for each in cut(one.poll(now)))
         one.received(answer_to(first) + answer_to(second), now + 15.5)
-    slow = [each for each in caplog.records if each.message.startswith("a slow answer")]
-    assert [(each.request, each.node, each.seconds) for each in slow] == [("Metadata", 1, 15.5)] * 3  # type: ignore[attr-defined]
+    slow: list[Any] = [each for each in caplog.records if each.message.startswith("a slow answer")]
+    assert [(each.request, each.node, each.seconds) for each in slow] == [("Metadata", 1, 15.5)] * 3
 
 
 def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:

@@ -117,7 +117,7 @@ def test_a_position_outside_the_log_is_an_error_that_says_what_to_do() -> None:
     world.run(fetcher.wait())
     with pytest.raises(OffsetOutOfRange, match="t-0 at 5; the log begins at 10: seek"):
         fetcher.take()
-    world.broker._fetch = answer  # type: ignore[method-assign]
+    world.broker._fetch = answer  # type: ignore[method-assign] # its own again
     fill(world, ("t", 0), 3)
     fetcher.assign({("t", 0): Time(EARLIEST)}, world.now)
     assert read(world, fetcher, 3) == {("t", 0): [0, 1, 2]}
@@ -152,7 +152,7 @@ def test_offsets_survive_broken_wires() -> None:
         for place in world.broker.logs:
             fill(world, place, 5)
         wanted = dict.fromkeys(world.broker.logs, LATEST)
-        assert world.call(lambda now: offsets(world.core, wanted, now)) == dict.fromkeys(wanted, 5)  # noqa: B023
+        assert world.call(lambda now: offsets(world.core, wanted, now)) == dict.fromkeys(wanted, 5)  # noqa: B023 # called at once
 
 
 def test_a_topic_that_vanishes_while_offsets_are_looked_up_is_an_error_and_no_crash() -> None:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -97,9 +98,9 @@ async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_t
     async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
         await fill(client, 200)
         for _ in range(3):
-            options = {"group": "g", "assignors": [assignor], "heartbeat_interval": 0.05}
+            options: dict[str, Any] = {"group": "g", "assignors": [assignor], "heartbeat_interval": 0.05}
             diary = Diary()
-            nursery.start_soon(member, client.consumer("t", listener=diary, **options))  # type: ignore[arg-type]
+            nursery.start_soon(member, client.consumer("t", listener=diary, **options))
             with trio.fail_after(10):
                 await diary.changed.wait()
         await fill(client, 200, first=200)
@@ -113,7 +114,7 @@ async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_t
 async def test_the_listener_hears_what_comes_and_goes_in_order(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
     diary, another = Diary(), Diary()
-    options = {"group": "g", "heartbeat_interval": 0.05}
+    options: dict[str, Any] = {"group": "g", "heartbeat_interval": 0.05}
 
     async def loop(consumer: Consumer, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         with trio.CancelScope() as scope:
@@ -123,9 +124,9 @@ async def test_the_listener_hears_what_comes_and_goes_in_order(ottla_broker: Bro
                     pass
 
     async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
-        await nursery.start(loop, client.consumer("t", listener=diary, **options))  # type: ignore[arg-type]
+        await nursery.start(loop, client.consumer("t", listener=diary, **options))
         await diary.until("assigned", ("t", 0), ("t", 1))
-        scope = await nursery.start(loop, client.consumer("t", listener=another, **options))  # type: ignore[arg-type]
+        scope = await nursery.start(loop, client.consumer("t", listener=another, **options))
         await diary.until("revoked", ("t", 0), ("t", 1))
         with trio.fail_after(10):
             while len(diary.entries) < 3 or not another.entries:
@@ -312,7 +313,7 @@ async def test_more_members_than_partitions_wait_and_take_over(ottla_broker: Bro
 
 async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
-    diary, options = Diary(), {"group": "g", "heartbeat_interval": 0.05}
+    diary, options = Diary(), dict[str, Any](group="g", heartbeat_interval=0.05)
 
     async def other(consumer: Consumer) -> None:
         async with consumer:
@@ -320,11 +321,11 @@ async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(ott
                 pass
 
     async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
-        nursery.start_soon(other, client.consumer("t", listener=diary, instance_id="a", **options))  # type: ignore[arg-type]
+        nursery.start_soon(other, client.consumer("t", listener=diary, instance_id="a", **options))
         await diary.until("assigned", ("t", 0), ("t", 1))
         for turn in range(2):
             mine = Diary()
-            async with client.consumer("t", instance_id="b", listener=mine, **options) as consumer:  # type: ignore[arg-type]
+            async with client.consumer("t", instance_id="b", listener=mine, **options) as consumer:
                 with trio.move_on_after(10) as scope:
                     while not mine.entries:
                         with trio.move_on_after(0.05):
@@ -401,11 +402,11 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(ottla_broker: 
     ],
 )
 async def test_options_that_contradict_each_other_are_refused(
-    ottla_broker: Broker, options: dict[str, object], error: str
+    ottla_broker: Broker, options: dict[str, Any], error: str
 ) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
         with pytest.raises((ConfigurationError, LocalProtocolError), match=error):
-            client.consumer(**options)  # type: ignore[arg-type]
+            client.consumer(**options)
 
 
 async def test_a_consumer_that_was_not_opened_says_so(ottla_broker: Broker) -> None:
@@ -445,8 +446,8 @@ async def test_two_tasks_cannot_read_one_member_as_one_would_commit_what_the_oth
 async def test_auto_commit_works_for_partitions_assigned_by_hand(ottla_broker: Broker) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, 10)
-        options = {"group": "g", "assign": {("t", 0): "committed"}}
-        async with client.consumer(auto_commit=0.05, **options) as consumer:  # type: ignore[arg-type]
+        options: dict[str, Any] = {"group": "g", "assign": {("t", 0): "committed"}}
+        async with client.consumer(auto_commit=0.05, **options) as consumer:
             await one(consumer)
             with trio.move_on_after(0.05):
                 await anext(consumer)

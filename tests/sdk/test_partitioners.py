@@ -81,7 +81,7 @@ def test_keys_that_cannot_be_meant_are_refused_with_what_would_do() -> None:
     with pytest.raises(ConfigurationError, match=r"'md5' is not one of murmur2.*least_bytes"):
         named("md5", random.Random(1))
     with pytest.raises(ConfigurationError, match=r"an object with choose\(\), not 5"):
-        named(5, random.Random(1))  # type: ignore[arg-type]
+        named(5, random.Random(1))  # type: ignore[arg-type] # on purpose
 
 
 def test_round_robin_takes_one_after_the_other_and_leaves_out_who_has_no_leader() -> None:
@@ -108,4 +108,4 @@ def test_what_has_choose_is_a_chooser_and_a_function_hashes() -> None:
 
     first = First()
     assert named(first, random.Random(1)) is first and isinstance(first, Chooser)
-    assert named(lambda key, partitions: 1, random.Random(1)).hash(b"k", 3) == 1  # type: ignore[union-attr]
+    assert named(lambda key, partitions: 1, random.Random(1)).hash(b"k", 3) == 1  # type: ignore[union-attr] # it has one

@@ -5,6 +5,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -313,7 +314,7 @@ def test_what_was_in_doubt_once_stays_so_when_a_later_attempt_is_refused() -> No
         appends_and_says(world, NotLeaderOrFollower, b"A")
         refused = ask(producer, world, b"A")
         sleep(world, 0.05)
-        world.broker.refuse = lambda place, batch, error=error: error.code  # type: ignore[misc]
+        world.broker.refuse = lambda place, batch: error.code  # noqa: B023 # done with before the next
         world.run(refused)
         assert refused.error is not None
         world.broker.refuse = lambda place, batch: 0
@@ -423,7 +424,7 @@ def test_records_that_waited_for_their_topic_have_each_their_own_time_for_the_re
     world = World(broker := ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0, connect_timeout=2.0))
     handle = broker.handle
     broker.leader["t", 0] = -1
-    broker.handle = lambda node, frame: None if world.now < 11 else handle(node, frame)  # type: ignore[method-assign]
+    broker.handle = lambda node, frame: None if world.now < 11 else handle(node, frame)  # type: ignore[method-assign] # starts late
     producer = producer_in(world)
     first = ask(producer, world, b"1")
     sleep(world, 10.0)
@@ -452,7 +453,7 @@ def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
     assert offer(producer, world, 800).done
     waiting = {name: offer(producer, world, size) for name, size in (("large", 900), ("small", 10), ("tiny", 1))}
     for name, each in waiting.items():
-        each.when_done(lambda name=name: order.append(name))  # type: ignore[misc]
+        each.when_done(partial(order.append, name))
     with pytest.raises(BufferFull, match="and 3 others wait for room"):
         producer.append(Outgoing("t", b"", None, 0, (), 1000), world.now)
     assert not producer.intake.put("t", b"", None, 1000)
@@ -507,7 +508,7 @@ def test_a_new_leader_that_comes_with_the_error_is_used_at_once() -> None:
             return ApiVersionsResponse(error_code=0, api_keys=keys)
         return answer
 
-    broker._answer = newer  # type: ignore[method-assign]
+    broker._answer = newer  # type: ignore[method-assign] # of a newer Kafka
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0"))
     broker.leader["t", 0] = 2

@@ -3,6 +3,7 @@
 import random
 import re
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,9 +35,8 @@ from ottla.sdk.machines.timers import Timers
 from tests.sim.world import ModelBroker, World
 
 
-def producer_in(world: World, **options: object) -> ProducerMachine:
-    given = {"batch_size": 300} | options
-    return ProducerMachine(world.core, ProducerOptions(**given), random.Random(5))  # type: ignore[arg-type]
+def producer_in(world: World, **options: Any) -> ProducerMachine:
+    return ProducerMachine(world.core, ProducerOptions(**{"batch_size": 300} | options), random.Random(5))
 
 
 def send(producer: ProducerMachine, world: World, value: bytes, key: bytes | None = None, topic: str = "t") -> None:
@@ -68,7 +68,7 @@ def test_whatever_breaks_each_record_is_stored_once_and_in_order(seed: int, brea
         if i % 20 == 0:
             target = world.now + 0.01
             world.core.later(target, lambda now: None)
-            world.run(lambda target=target: world.now >= target)  # type: ignore[misc]
+            world.run(lambda: world.now >= target)  # noqa: B023 # called at once
     world.call(producer.flush)
     producer.raise_failures()
     stored: dict[bytes | None, list[bytes | None]] = defaultdict(list)
@@ -269,7 +269,7 @@ def test_a_record_that_can_never_be_sent_is_refused_at_once() -> None:
     with pytest.raises(RecordTooLarge, match="max_request_size is 1000"):
         send(producer, world, bytes(1000))
     with pytest.raises(EncodeError, match=r"'text'\.encode\(\)"):
-        send(producer, world, "text")  # type: ignore[arg-type]
+        send(producer, world, "text")  # type: ignore[arg-type] # on purpose
     assert not producer.pending
 
 
@@ -316,6 +316,18 @@ def test_keyless_records_stay_together_for_about_a_batch() -> None:
     # 50 bytes each as they are counted, so a partition keeps them for 40 records at a time.
     assert all(count % 40 == 0 for count in counts)
     assert sum(count > 0 for count in counts) >= 2
+
+
+def test_however_large_a_batch_may_be_keyless_records_move_on_after_16_kib() -> None:
+    world = World(ModelBroker({"t": 4}))
+    world.call(lambda now: world.core.topic("t", now))
+    producer = producer_in(world, batch_size=10**6, linger=0)
+    for _ in range(200):
+        world.run(ask(producer, world, bytes(1000)))  # a batch each
+    counts = [len(values(world, ("t", index))) for index in range(4)]
+    assert sum(counts) == 200
+    # 1032 bytes each as they are counted: 15 of them are less than 16 KiB.
+    assert all(count % 15 in (0, 200 % 15) for count in counts) and sum(count > 0 for count in counts) == 4
 
 
 def test_closing_fails_what_is_left_and_hangs_nobody() -> None:

@@ -119,7 +119,7 @@ async def test_exactly_once_in_postgresql_is_just_that(
         absent("pgserver has no wheel for this Python or machine")
     import psycopg
 
-    server = pgserver.get_server(tmp_path / "postgres")  # type: ignore[attr-defined]
+    server = pgserver.get_server(tmp_path / "postgres")  # type: ignore[attr-defined] # it ships no types
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as db:
 

@@ -82,7 +82,7 @@ def _ungrouped() -> Iterator[None]:
     """An error that comes out of a nursery alone, or with others of ottla's only, comes out as itself."""
     try:
         yield
-    except BaseExceptionGroup as group:
+    except BaseExceptionGroup as group:  # all that a nursery raises comes as one
         leaves = _leaves(group)
         if len(leaves) > 1 and not all(isinstance(leaf, OttlaError) for leaf in leaves):
             raise
