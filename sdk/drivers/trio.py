@@ -4,11 +4,16 @@ Theory of operation: the core is only touched between checkpoints, so it needs n
 calls `step`, which polls the core and carries out its actions; the timekeeper steps when the core's deadline
 passes. A task that waits for an `Outcome` waits for a trio event that the outcome sets.
 
+A turn of the loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
+always all of it, and the writer has the rest; who begins to wait sees to what is due; and the timekeeper sleeps in a
+scope whose deadline is moved, and is not woken to be told of another.
+
 No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client
 was opened.
 """
 
 import contextlib
+import itertools
 import math
 import os
 import socket
@@ -18,6 +23,7 @@ from typing import TypeVar
 
 import trio
 
+from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.machines.actions import Close, Connect, Connected, Event, Filled, Find, Found, Key, Lost, Received, Send
@@ -41,8 +47,37 @@ class Link:
     def __init__(self, key: Key) -> None:
         self.key = key
         self.scope = trio.CancelScope()
-        self.outbox: deque[bytes] = deque()
-        self.written = trio.Event()
+        self.socket: socket.socket | None = None
+        """Non-blocking; ``None`` before there is a connection."""
+        self.outbox: deque[Buffer] = deque()
+        """What the socket has not taken yet."""
+        self.full = trio.Event()
+        """The socket did not take everything: the writer is to go on when it does."""
+
+    def write(self) -> None:
+        """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
+        outbox = self.outbox
+        while outbox and self.socket is not None:
+            try:
+                count = self.socket.sendmsg(itertools.islice(outbox, _PARTS))
+            except BlockingIOError:
+                self.full.set()
+                return
+            except OSError:  # the reader sees it too, and says why
+                outbox.clear()
+                return
+            while outbox and count >= len(outbox[0]):
+                count -= len(outbox.popleft())
+            if count:
+                outbox[0] = memoryview(outbox[0])[count:]
+
+    async def keep_writing(self) -> None:
+        """Go on with what the socket did not take at once, until cancelled."""
+        while self.socket is not None:
+            await self.full.wait()
+            await trio.lowlevel.wait_writable(self.socket)
+            self.full = trio.Event()
+            self.write()
 
 
 class TrioDriver:
@@ -59,36 +94,36 @@ class TrioDriver:
         self._links: dict[Key, Link] = {}
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address that took the last connection."""
-        self._until = -math.inf
-        self._kicked = trio.Event()
+        self._alarm = trio.CancelScope()
+        """Its deadline is when the timekeeper wakes."""
         self._lag = core.metrics.timing("io-loop-lag")
 
     async def run(self) -> None:
         """Keep time until cancelled."""
         while True:
-            self._kicked = trio.Event()
             self.step()
-            deadline = self.core.deadline
-            until = self._until = math.inf if deadline is None else deadline
-            with trio.move_on_at(until) as scope:
-                await self._kicked.wait()
-            if scope.cancelled_caught:
-                now = trio.current_time()
-                self._lag.record(now - until, now)
+            due = self.core.deadline
+            with trio.CancelScope(deadline=math.inf if due is None else due) as self._alarm:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            if 0 <= (late := now - self._alarm.deadline) < math.inf:
+                self._lag.record(late, now)
 
     def step(self) -> None:
         """Poll the core and carry out what it asks for."""
+        now = trio.current_time()
         try:
-            actions = self.core.poll(trio.current_time())
+            actions = self.core.poll(now)
         except Exception as bug:  # whatever it is, nobody may wait for what it left half done
             self._broken(bug)
             raise
+        written: dict[Key, Link] = {}
         for action in actions:
             match action:
                 case Send(key=key, data=data):
                     if link := self._links.get(key):
                         link.outbox.append(data)
-                        link.written.set()
+                        written[key] = link
                 case Connect(key=key):
                     link = self._links[key] = Link(key)
                     self._nursery.start_soon(self._connect, link, action)
@@ -97,16 +132,24 @@ class TrioDriver:
                         closed.scope.cancel()
                 case Find():
                     self._nursery.start_soon(self._find_again)
+        for link in written.values():
+            if not link.full.is_set():
+                link.write()
+        if self._alarm.deadline <= now:
+            self._alarm.deadline = math.inf  # what it was for is done
         self.nudge()
 
     def nudge(self) -> bool:
-        """Wake the timekeeper if the core has something to do earlier than it knows; whether that was so."""
-        deadline = self.core.deadline
-        if deadline is None or deadline >= self._until:
+        """Wake the timekeeper earlier if the core has something to do before it would; whether that was so."""
+        due = self.core.deadline
+        if due is None or due >= self._alarm.deadline:
             return False
-        self._until = -math.inf
-        self._kicked.set()
+        self._alarm.deadline = due
         return True
+
+    def _is_due(self) -> bool:
+        due = self.core.deadline
+        return due is not None and due <= trio.current_time()
 
     def cancel(self) -> None:
         """End all tasks."""
@@ -130,6 +173,8 @@ class TrioDriver:
         if outcome.done:
             await trio.lowlevel.checkpoint()
         else:
+            if self._is_due():
+                self.step()
             settled = trio.Event()
             outcome.when_done(settled.set)
             try:
@@ -163,15 +208,17 @@ class TrioDriver:
             except UnicodeError:
                 why = f"{wanted.host!r} is no host name"
             else:
+                link.socket = _taken_from(stream)
                 try:
                     self._tell(Connected(link.key))
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._write, link, stream)
-                        why = await self._read(link, stream)
+                        nursery.start_soon(link.keep_writing)
+                        why = await self._read(link, link.socket)
                         nursery.cancel_scope.cancel()
                 finally:
-                    with trio.move_on_after(0, shield=True):  # or a cancellation would take the place of an error
-                        await stream.aclose()
+                    trio.lowlevel.notify_closing(link.socket)
+                    link.socket.close()
+                    link.socket = None
         if self._links.get(link.key) is link:
             del self._links[link.key]
             self._tell(Lost(link.key, why))
@@ -205,45 +252,32 @@ class TrioDriver:
                 addresses = parse_bootstrap(list(await self._find()))
         self._tell(Found(tuple(addresses)))
 
-    async def _read(self, link: Link, stream: trio.SocketStream) -> str:
+    async def _read(self, link: Link, connection: socket.socket) -> str:
         """Pass on what arrives until the connection ends; return why it did."""
-        try:
-            while True:
-                room = self.core.room(link.key)
+        while True:
+            await trio.lowlevel.wait_readable(connection)
+            room = self.core.room(link.key)
+            try:
                 if room is None:
-                    data = await stream.socket.recv(_CHUNK)
-                    if not data:
-                        break
-                    self._tell(Received(link.key, data))
+                    data = connection.recv(_CHUNK)
+                    count = len(data)
                 else:
-                    count = await stream.socket.recv_into(room)
-                    if not count:
-                        break
-                    self._tell(Filled(link.key, count))
-        except OSError as error:
-            return reason(error)
-        return "closed by the broker"
-
-    async def _write(self, link: Link, stream: trio.SocketStream) -> None:
-        with contextlib.suppress(OSError):  # the reader sees it too, and says why
-            while True:
-                await link.written.wait()
-                link.written = trio.Event()
-                while link.outbox:
-                    parts = list(link.outbox)
-                    link.outbox.clear()
-                    await _send_all(stream, parts)
+                    count = connection.recv_into(room)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                return reason(error)
+            if not count:
+                return "closed by the broker"
+            self._tell(Received(link.key, data) if room is None else Filled(link.key, count))
 
 
-async def _send_all(stream: trio.SocketStream, parts: list[bytes]) -> None:
-    """Send the parts with as few calls, and as few copies, as the system allows."""
-    left: list[bytes | memoryview] = [*parts]
-    while left:
-        count = await stream.socket.sendmsg(left[:_PARTS])
-        while left and count >= len(left[0]):
-            count -= len(left.pop(0))
-        if count:
-            left[0] = memoryview(left[0])[count:]
+def _taken_from(stream: trio.SocketStream) -> socket.socket:
+    """Its socket as the system has it, non-blocking; the stream is of no use any more."""
+    its = stream.socket
+    taken = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
+    taken.setblocking(False)
+    return taken
 
 
 def require_trio() -> None:

@@ -18,6 +18,9 @@ import trio.testing
 import ottla
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import discovery
+from ottla.sdk.drivers.trio import Link
+from ottla.sdk.machines.actions import Close, Send
+from ottla.sdk.machines.outcome import Outcome
 from ottla.testing import Broker
 
 
@@ -182,3 +185,59 @@ async def test_metrics_and_explanations_are_told_from_any_thread_and_by_node(ott
         assert client.explain() == ""
     requests = {each.tags["node-id"]: each for each in metrics if each.name == "request-total"}
     assert requests["node--1"].value >= 2 and requests["node--1"].tags["client-id"] == "me"
+
+
+async def test_what_the_socket_does_not_take_at_once_follows_in_order() -> None:
+    parts = [bytes([number]) * 300_000 for number in range(10)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        link = Link((1, "data"))
+        link.socket = ours
+        link.outbox += parts[:5]
+        link.write()
+        assert link.outbox and link.full.is_set(), "more than a socket takes"
+        link.outbox += parts[5:]
+        got = bytearray()
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.keep_writing)
+                while len(got) < 3_000_000:
+                    await trio.lowlevel.wait_readable(theirs)
+                    got += theirs.recv(100_000)
+                nursery.cancel_scope.cancel()
+        assert got == b"".join(parts) and not link.outbox and not link.full.is_set()
+        theirs.close()
+        link.outbox += [b"nobody", b"reads"]
+        link.write()
+        link.write()
+        assert not link.outbox, "the reader says why"
+
+
+async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_due(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        driver = client._driver
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.settimeout(5)
+            link = driver._links[7, "data"] = Link((7, "data"))
+            link.socket = ours
+            driver.core._actions += [Send((7, "data"), b"one"), Send((7, "data"), b"two"), Close((7, "data"))]
+            driver.step()
+            assert theirs.recv(10) == b"onetwo", "also what was said just before the end"
+        done, polls, poll = Outcome[None](), 0, driver.core.poll
+
+        def counted(now: float) -> Any:
+            nonlocal polls
+            polls += 1
+            return poll(now)
+
+        driver.core.poll = counted  # type: ignore[method-assign] # the same, counted
+        driver.core.soon(lambda now: done.succeed(None))
+        driver.nudge()
+        with trio.fail_after(5):
+            await driver.wait(done)
+        await trio.testing.wait_all_tasks_blocked()
+        assert polls == 1, "and the timekeeper is not woken for it"
