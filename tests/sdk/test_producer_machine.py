@@ -323,7 +323,7 @@ def test_however_large_a_batch_may_be_keyless_records_move_on_after_16_kib() -> 
     world.call(lambda now: world.core.topic("t", now))
     producer = producer_in(world, batch_size=10**6, linger=0)
     for _ in range(200):
-        world.run(ask(producer, world, bytes(1000)))  # a batch each
+        world.run(ask(producer, world, bytes(1000), None))  # a batch each
     counts = [len(values(world, ("t", index))) for index in range(4)]
     assert sum(counts) == 200
     # 1032 bytes each as they are counted: 15 of them are less than 16 KiB.
