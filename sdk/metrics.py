@@ -37,7 +37,8 @@ class Metric(NamedTuple):
 
     Attributes:
         name: Kafka's, such as ``record-send-rate`` (a second) or ``request-latency-avg``.
-        tags: by Kafka's names: ``client-id``, ``node-id``, ``topic``, ``partition``, ``group``.
+        tags: by Kafka's names: ``client-id``, ``node-id``, ``topic``, ``partition``, ``group``. Nodes are called as in
+            Java: ``node-3``, and ``node--1`` and on for the bootstrap addresses.
         value: NaN where nothing was measured; times are in milliseconds, sizes in bytes.
         cumulative: it only grows (a total); everything else is a gauge.
     """

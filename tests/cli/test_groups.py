@@ -1,10 +1,13 @@
 """groups, offsets, and consume as a member, as processes, against a broker of the test's own."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
+from ottla import connect
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.test_commands import ottla
@@ -26,6 +29,24 @@ def test_a_group_goes_on_where_it_has_read_to(ottla_broker: Broker) -> None:
     assert (code, json.loads(out)) == (0, [{"topic": "t", "partition": 0, "offset": 3, "metadata": ""}])
     assert ottla(ottla_broker, "consume", "t", "--group", "g", "--until-end")[1] == "3\n4\n5\n6\n7\n8\n9\n"
     assert ottla(ottla_broker, "consume", "t", "--group", "g", "--until-end") == (0, "", "")
+
+
+async def test_a_member_without_a_partition_says_so_and_ends(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+
+    async def hold(task_status: trio.TaskStatus[None]) -> None:
+        async with client.consumer("t", group="g", instance_id="static members come first") as consumer:
+            task_status.started()
+            async for _ in consumer:
+                pass
+
+    async with connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        await nursery.start(hold)
+        run = partial(ottla, ottla_broker, "consume", "t", "--group", "g", "--until-end")
+        code, out, err = await trio.to_thread.run_sync(run)
+        nursery.cancel_scope.cancel()
+    assert (code, out) == (0, "")
+    assert err == "group g gives no partition to this member: its 2 members share all there are\n"
 
 
 def test_groups_are_listed_and_described_with_their_lag(ottla_broker: Broker) -> None:

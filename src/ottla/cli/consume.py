@@ -1,6 +1,7 @@
 """`ottla consume`: records out, as lines."""
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,6 +25,10 @@ Start = Literal["beginning", "end"] | datetime
 
 IDLE = 0.2
 """Seconds between two looks whether the end has come without another record (after a transaction's last marker)."""
+SETTLED = 4.0
+"""Seconds without a partition after which a member asks whether its group means to give it any."""
+UNSETTLED = 60.0
+"""Seconds without a partition after which it gives up on a group that does not settle."""
 
 
 def consume(
@@ -75,7 +80,7 @@ def consume(
             if group is not None:
                 end = (await _bounds(client, topic, "end", None))[1] if until_end else None
                 async with client.consumer(topic, group=group, start=where) as consumer:
-                    await _print(consumer, form, count, end, commit=True)
+                    await _print(consumer, form, count, end, _Share(client, consumer, group))
                 return
             first, end = await _bounds(client, topic, where, partitions)
             if until_end and all(first[place] >= end[place] for place in end):
@@ -112,14 +117,19 @@ async def _print(
     form: "Callable[[Batch, Record], bytes]",
     count: int | None,
     end: Mapping[Place, int] | None,
-    *,
-    commit: bool = False,
+    share: "_Share | None" = None,
 ) -> None:
-    """Print records until ``count`` of them, or until ``end`` is reached in every partition that is read."""
+    """Print records until ``count`` of them, or until ``end`` is reached in every partition that is read.
+
+    Args:
+        share: of a group, which is told what is printed.
+    """
     printed = 0
     while printed != count and not _at_end(consumer, end):
         batch = await next_batch(consumer, math.inf if end is None else IDLE)
         if batch is None:
+            if share is not None and await share.is_nothing():
+                return
             continue
         limit = end.get((batch.topic, batch.partition)) if end is not None else None
         records = [each for each in batch if limit is None or each.offset < limit]
@@ -130,9 +140,39 @@ async def _print(
         except BrokenPipeError:
             exits.leave_broken_pipe()
             return
-        if commit and records:
+        if share is not None and records:
             consumer.commit_soon({(batch.topic, batch.partition): records[-1].offset + 1})
         printed += len(records)
+
+
+class _Share:
+    """What a group gives this member, who wants no more than to reach the end."""
+
+    def __init__(self, client: "Client", consumer: "Consumer", group: str) -> None:
+        self._client, self._consumer, self._group = client, consumer, group
+        self._since = time.monotonic()
+
+    async def is_nothing(self) -> bool:
+        """Whether the group has settled and gives this member no partition; then that is said.
+
+        Raises:
+            TimeoutExpired: it does not settle.
+        """
+        from ottla.errors import TimeoutExpired
+
+        if self._consumer.assignment:
+            self._since = time.monotonic()
+        waited = time.monotonic() - self._since
+        if waited < SETTLED:
+            return False
+        group = await self._client.describe_group(self._group)
+        if group.state == "Stable":
+            others = f"its {len(group.members)} members share all there are"
+            typer.echo(f"group {self._group} gives no partition to this member: {others}", err=True)
+            return True
+        if waited > UNSETTLED:
+            raise TimeoutExpired(f"group {self._group} gave no partition in {waited:.0f} s: it is {group.state}")
+        return False
 
 
 def _at_end(consumer: "Consumer", end: Mapping[Place, int] | None) -> bool:
