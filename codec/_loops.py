@@ -283,32 +283,28 @@ def _fill(records: Records, body: bytes, count: int) -> int:
     add_key, add_value, add_headers = records._keys.append, records._values.append, records._headers.append
     at = 0
     for _ in range(count):
-        n = body[at]
-        at += 1
+        n, at = body[at], at + 1
         if n > 0x7F:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
                 n, at = _long_varint(body, at, 32)
         end = at + ((n >> 1) ^ -(n & 1))
-        n = body[at + 1]  # behind the attributes
-        at += 2
+        n, at = body[at + 1], at + 2  # behind the attributes
         if n > 0x7F:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
                 n, at = _long_varint(body, at, 64)
         add_timestamp((n >> 1) ^ -(n & 1))
-        n = body[at]
-        at += 1
+        n, at = body[at], at + 1
         if n > 0x7F:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
             else:
                 n, at = _long_varint(body, at, 32)
         add_offset((n >> 1) ^ -(n & 1))
-        n = body[at]
-        at += 1
+        n, at = body[at], at + 1
         if n > 0x7F:
             n, at = _long_varint(body, at, 32)
         if n & 1:
@@ -317,8 +313,7 @@ def _fill(records: Records, body: bytes, count: int) -> int:
             add_key(None)
         else:
             add_key(body[at : (at := at + (n >> 1))])
-        n = body[at]
-        at += 1
+        n, at = body[at], at + 1
         if n > 0x7F:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1

@@ -104,7 +104,7 @@ def _read(stream: io.BytesIO, size: int) -> bytes:
     return data
 
 
-class Integer(FormatField):  # type: ignore[misc]  # construct is untyped
+class Integer(FormatField):
     """A big-endian integer of fixed size; ``letter`` as `struct.pack` knows it, a capital for unsigned."""
 
     def __init__(self, letter: str) -> None:
@@ -144,7 +144,7 @@ def _shown(value: Any) -> str:
 INT8, INT16, INT32, INT64 = (Integer(letter) for letter in "bhlq")
 
 
-class Float(FormatField):  # type: ignore[misc]
+class Float(FormatField):
     """A big-endian IEEE 754 number of 64 bits."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Float(FormatField):  # type: ignore[misc]
             raise EncodeError(f"{_shown(obj)} makes no float of 64 bits") from None
 
 
-class Unsigned(Construct):  # type: ignore[misc]
+class Unsigned(Construct):
     """An unsigned LEB128 integer of at most 32 bits (five bytes)."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
@@ -188,7 +188,7 @@ class Unsigned(Construct):  # type: ignore[misc]
 UNSIGNED = Unsigned()
 
 
-class ZigZag(Construct):  # type: ignore[misc]
+class ZigZag(Construct):
     """A signed varint of at most ``bits`` bits: zigzag-coded, so that small negatives are short."""
 
     def __init__(self, bits: int) -> None:
@@ -213,7 +213,7 @@ class ZigZag(Construct):  # type: ignore[misc]
         UNSIGNED._build((value << 1) ^ (value >> (self.bits - 1)), stream, context, path)
 
 
-class Bool(Construct):  # type: ignore[misc]
+class Bool(Construct):
     """One byte; any value but 0 is true."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> bool:
@@ -225,7 +225,7 @@ class Bool(Construct):  # type: ignore[misc]
         stream.write(b"\1" if obj else b"\0")
 
 
-class Id(Construct):  # type: ignore[misc]
+class Id(Construct):
     """A UUID, 16 bytes."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> uuid.UUID:
@@ -241,7 +241,7 @@ class Id(Construct):  # type: ignore[misc]
         stream.write(data)
 
 
-class Sized(Construct):  # type: ignore[misc]
+class Sized(Construct):
     """A length and what it counts. Compact lengths are one higher; null is -1 (compact: 0)."""
 
     unit: str
@@ -392,7 +392,7 @@ class Tagged(NamedTuple):
     default: Any
 
 
-class Structure(Struct):  # type: ignore[misc]
+class Structure(Struct):
     """A `construct.Struct` that parses to, and builds from, an instance of a declared class."""
 
     def __init__(

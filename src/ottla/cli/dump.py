@@ -115,25 +115,17 @@ def dump(
         names = [name for each in files for name in _named(each, anything=reader is not None)]
         form = _Form(json=json, full=full, files=len(names))
         counted = _COUNTED | ({"batch"} if no_records else set())
+        options = partial(Options, start=offset, records=not no_records, deep=deep, raw=raw)
+
+        def show(name: str) -> bool:
+            source = _Source(name, reader or _readers()[_told_by(name)])
+            whose = source.topic if topic is None else topic
+            return _dump_one(source, options(topic=whose, base_offset=source.base_offset), form, count, counted)
+
         failed = 0
         try:
             for name in names:
-                try:
-                    source = _Source(name, reader or _readers()[_told_by(name)])
-                    options = Options(
-                        topic=source.topic if topic is None else topic,
-                        base_offset=source.base_offset,
-                        start=offset,
-                        records=not no_records,
-                        deep=deep,
-                        raw=raw,
-                    )
-                    failed += not _dump_one(source, options, form, count, counted)
-                except ConfigurationError as error:  # the other files may be there
-                    if len(names) == 1:
-                        raise
-                    typer.echo(f"ottla: {error}", err=True)
-                    failed += 1
+                failed += not _tried(show, name, alone=len(names) == 1)
         except BrokenPipeError:
             exits.leave_broken_pipe()
         except KeyboardInterrupt:
@@ -332,6 +324,17 @@ class _Output:
         lines, self._lines, self._size = self._lines, [], 0
         self._stdout.write(b"".join(lines))
         self._stdout.flush()
+
+
+def _tried(show: Callable[[str], bool], name: str, *, alone: bool) -> bool:
+    """What ``show`` says of a file; one that cannot be read ends the command only if it is ``alone``."""
+    try:
+        return show(name)
+    except ConfigurationError as error:
+        if alone:
+            raise
+        typer.echo(f"ottla: {error}", err=True)
+        return False
 
 
 def _dump_one(source: _Source, options: "Options", form: _Form, count: int | None, counted: set[str]) -> bool:
