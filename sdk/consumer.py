@@ -35,6 +35,8 @@ log = logger("ottla.sdk.consumer")
 
 BLOCKED = 1 / 3
 """Part of the session timeout for which the whole trio loop may stand still before that is reported."""
+LEAVE_TIMEOUT = 30.0
+"""Seconds to commit and to leave the group when the block is left normally, listener included: Java's."""
 CLOSE_TIMEOUT = 1.5
 """Seconds to commit and to leave the group when the block is left by an error or a cancellation."""
 
@@ -195,8 +197,9 @@ class Consumer:
     a group the partitions come, and go, while the loop runs.
 
     Left normally, the block tells the listener that everything is revoked, waits until what was asked to be committed
-    is, and leaves the group. Left by an error or a cancellation it does so for a moment only, and tells the listener
-    that everything is lost. The batch in hand is not committed by itself.
+    is, and leaves the group; within 30 s, and then raises what is not committed. Left by an error or a cancellation it
+    does so for a moment only, and tells the listener that everything is lost; the error then carries a note of what is
+    not committed. The batch in hand is not committed by itself.
     """
 
     def __init__(
@@ -256,11 +259,12 @@ class Consumer:
         machine = self._machine
         try:
             if error is None:
-                with trio.move_on_after(self._driver.core.options.api_timeout) as scope:
+                limit = min(LEAVE_TIMEOUT, self._driver.core.options.api_timeout)
+                with trio.move_on_after(limit) as scope:
                     await self._leave()
                 if scope.cancelled_caught:
-                    told = "; ".join(machine.explain(trio.current_time()))
-                    raise TimeoutExpired(f"the consumer could not finish in time: {told}")
+                    told = [self._uncommitted(), *machine.explain(trio.current_time())]
+                    raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {'; '.join(told)}")
             else:
                 await self._leave_at_once(error)
         except trio.Cancelled as cancelled:
@@ -297,17 +301,27 @@ class Consumer:
         machine = self._machine
         if self._driver.core.closed:
             return
-        with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
+        with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True) as scope:
             try:
                 machine.commit_done(trio.current_time())
                 await self._settled()
             except OttlaError as failed:
                 error.add_note(f"ottla: {failed}")
+        if scope.cancelled_caught:
+            log.error("commits are given up, because the consumer was left", extra={"why": self._uncommitted()})
+            error.add_note(f"ottla: {self._uncommitted()}")
         with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
             await self._driver.call(machine.stop)
         if machine.received and self._listener is not None:
             with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
                 await self._listener.lost(machine.received)
+
+    def _uncommitted(self) -> str:
+        """What is not acknowledged of what was to be committed."""
+        commits = self._machine.commits
+        left = commits.pending.items() if commits is not None else ()
+        places = ", ".join(f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(left))
+        return f"not committed, so to be read again: {places or 'nothing'}"
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

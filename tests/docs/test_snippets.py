@@ -105,6 +105,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 @pytest.mark.parametrize("path", [each for each in FILES if each.name not in ELSEWHERE], ids=lambda path: path.name)
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
+    if path.name == "tutorial.md":
+        [of_members] = [each for each in printed if "2 member(s)" in each]
+        assert sorted(each.count(",") for each in re.findall(r"orders:([\d,]+)", of_members)) == [0, 1], of_members
     if path.name == "README.md":
         everything = "".join(printed)
         assert "stored in partition 0 at offset 0" in everything

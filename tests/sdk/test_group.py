@@ -10,7 +10,15 @@ import pytest
 import trio
 
 import ottla
-from ottla.errors import Closed, CommitFailed, ConfigurationError, InconsistentGroupProtocol, LocalProtocolError
+from ottla.errors import (
+    Closed,
+    CommitFailed,
+    ConfigurationError,
+    InconsistentGroupProtocol,
+    LocalProtocolError,
+    TimeoutExpired,
+)
+from ottla.sdk import consumer as face
 from ottla.sdk.consumer import Batch, Consumer
 from ottla.sdk.machines import consumer as machine
 from ottla.testing import Broker
@@ -407,6 +415,34 @@ async def test_options_that_contradict_each_other_are_refused(
     async with ottla.connect(ottla_broker.bootstrap) as client:
         with pytest.raises((ConfigurationError, LocalProtocolError), match=error):
             client.consumer(**options)
+
+
+async def test_leaving_does_not_wait_long_for_a_dead_broker_and_says_what_is_not_committed(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within Java's 30 seconds, here fewer; `api_timeout` is twice as long."""
+    monkeypatch.setattr(face, "LEAVE_TIMEOUT", 0.5)
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 3)
+        with trio.fail_after(20), pytest.raises(TimeoutExpired, match=r"within 0\.5 s: not committed.*: t-0 at 3;"):
+            async with client.consumer("t", group="calm") as consumer:
+                batch = await one(consumer)
+                ottla_broker.kill()
+                batch.commit_soon()
+
+
+async def test_who_is_thrown_out_of_the_block_hears_what_is_not_committed(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 3)
+        with trio.fail_after(20), pytest.raises(ValueError, match="mine") as raised:
+            async with client.consumer("t", group="hasty") as consumer:
+                batch = await one(consumer)
+                ottla_broker.kill()
+                batch.commit_soon()
+                raise ValueError("mine")
+    assert raised.value.__notes__ == ["ottla: not committed, so to be read again: t-0 at 3"]
 
 
 async def test_a_consumer_that_was_not_opened_says_so(ottla_broker: Broker) -> None:
