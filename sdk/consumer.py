@@ -7,6 +7,7 @@ Rules:
 - Leaving the block commits what was asked to be, and leaves the group, within a deadline.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -37,6 +38,8 @@ BLOCKED = 1 / 3
 """Part of the session timeout for which the whole trio loop may stand still before that is reported."""
 LEAVE_TIMEOUT = 30.0
 """Seconds to commit and to leave the group when the block is left normally, listener included: Java's."""
+BREATH = 0.001
+"""Seconds for which batches are handed out, where there are small ones, before other tasks run."""
 CLOSE_TIMEOUT = 1.5
 """Seconds to commit and to leave the group when the block is left by an error or a cancellation."""
 
@@ -217,6 +220,8 @@ class Consumer:
         self._unwatch: Callable[[], None] = lambda: None
         self._task: trio.lowlevel.Task | None = None
         """Who took the last batch."""
+        self._breath = -math.inf
+        """When others had their turn last."""
 
     @property
     def _machine(self) -> ConsumerMachine:
@@ -352,9 +357,11 @@ class Consumer:
                 continue
             taken = machine.take(now)
             if taken is not None:
-                self._driver.nudge()
+                self._driver.catch_up()
                 self._task = trio.lowlevel.current_task()
-                await trio.lowlevel.cancel_shielded_checkpoint()
+                if now - self._breath >= BREATH:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                    self._breath = trio.current_time()
                 batch = Batch(*taken, self)
                 for each in self._interceptors:
                     _guarded(partial(each.on_consume, batch))

@@ -95,16 +95,19 @@ class TrioDriver:
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address that took the last connection."""
         self._alarm = trio.CancelScope()
-        """Its deadline is when the timekeeper wakes."""
+        """Its deadline is when the timekeeper wakes by itself."""
+        self._kicked = trio.Event()
+        """The timekeeper wakes in the next turn of the loop."""
         self._lag = core.metrics.timing("io-loop-lag")
 
     async def run(self) -> None:
         """Keep time until cancelled."""
         while True:
-            self.step()
-            due = self.core.deadline
-            with trio.CancelScope(deadline=math.inf if due is None else due) as self._alarm:
-                await trio.sleep_forever()
+            with trio.CancelScope() as self._alarm:
+                while True:
+                    self._kicked = trio.Event()
+                    self.step()
+                    await self._kicked.wait()
             now = trio.current_time()
             if 0 <= (late := now - self._alarm.deadline) < math.inf:
                 self._lag.record(late, now)
@@ -135,21 +138,28 @@ class TrioDriver:
         for link in written.values():
             if not link.full.is_set():
                 link.write()
-        if self._alarm.deadline <= now:
-            self._alarm.deadline = math.inf  # what it was for is done
-        self.nudge()
+        due = self.core.deadline
+        if self._alarm.deadline <= now:  # what it was for is done
+            self._alarm.deadline = math.inf if due is None else due
+        elif due is not None and due < self._alarm.deadline:
+            self._alarm.deadline = due
 
     def nudge(self) -> bool:
         """Wake the timekeeper earlier if the core has something to do before it would; whether that was so."""
         due = self.core.deadline
-        if due is None or due >= self._alarm.deadline:
+        if due is None or due >= self._alarm.deadline or self._kicked.is_set():
             return False
-        self._alarm.deadline = due
+        if due <= trio.current_time():
+            self._kicked.set()
+        else:
+            self._alarm.deadline = due
         return True
 
-    def _is_due(self) -> bool:
+    def catch_up(self) -> None:
+        """Step, if there is anything to do now."""
         due = self.core.deadline
-        return due is not None and due <= trio.current_time()
+        if due is not None and due <= trio.current_time():
+            self.step()
 
     def cancel(self) -> None:
         """End all tasks."""
@@ -173,8 +183,7 @@ class TrioDriver:
         if outcome.done:
             await trio.lowlevel.checkpoint()
         else:
-            if self._is_due():
-                self.step()
+            self.catch_up()
             settled = trio.Event()
             outcome.when_done(settled.set)
             try:

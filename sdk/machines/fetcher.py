@@ -18,7 +18,7 @@ from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.fetching import Fetching
 from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.positions import Ago, Fetched, Offset, Position, Start, State, Time
+from ottla.sdk.machines.positions import NOWHERE, Ago, Fetched, Offset, Position, Start, State, Time
 from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 
 __all__ = [
@@ -137,7 +137,8 @@ class FetcherMachine(Fetching):
             position.stuck = False
         self._taken, self._taken_at = True, self._now
         self._metrics.consumed(fetched, self._now)
-        self._stir(position)
+        if position.node == NOWHERE or self._short:  # or it is being read on, and will be
+            self._stir(position)
         return fetched
 
     def raise_errors(self, only: Container[TopicPartition] | None = None) -> None:

@@ -108,6 +108,8 @@ class Fetching:
         self._sessions: dict[int, Session] = {}
         self._broken: dict[TopicPartition, OttlaError] = {}
         self._buffered = 0
+        self._short = False
+        """Somebody is not asked, for want of room in the buffers."""
         self._taken = False
         """The user has taken something since the last Fetch."""
         self._taken_at = -math.inf
@@ -354,7 +356,8 @@ class Fetching:
                 continue
             share = options.fetch_buffer_bytes // len(busy)
             free = self._room(min(options.partition_max_bytes, share))
-            if free <= 0:
+            self._short = free <= 0
+            if self._short:
                 return  # until the user takes something
             wait = options.fetch_max_wait
             if self._taken and self._full:

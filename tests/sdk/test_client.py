@@ -373,3 +373,30 @@ async def test_a_call_that_only_waits_tells_at_its_deadline_what_for(ottla_broke
         await trio.to_thread.run_sync(ottla_broker.kill)
         with pytest.raises(TimeoutExpired, match=rf"finding the leader of t-0: .* 0\.3 s; .*{ottla_broker.bootstrap}"):
             await client.leader("t", 0)
+
+
+async def test_a_loop_over_small_batches_lets_other_tasks_run(ottla_broker: Broker) -> None:
+    ran = 0
+
+    async def other() -> None:
+        nonlocal ran
+        while True:
+            await trio.lowlevel.checkpoint()
+            ran += 1
+
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.0) as producer:
+        names = [f"t{number}" for number in range(50)]
+        for name in names:
+            await producer.send(name, b"v")
+        async with client.consumer(*names) as consumer, trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            await trio.sleep(0.1)  # so that some are there
+            left, turns = set(names), []
+            async for batch in consumer:
+                left.discard(batch.topic)
+                turns.append(ran)
+                if not left:
+                    break
+                time.sleep(0.001)
+            nursery.cancel_scope.cancel()
+    assert len(set(turns)) > len(turns) // 4, "each batch took longer than others should wait"

@@ -531,3 +531,16 @@ def test_a_fetcher_that_is_closed_leaves_nothing_behind() -> None:
     leaders.run(5.0)
     assert len(leaders.asked(FetchRequest)) == asked
     assert fetcher not in leaders.core.parts and fetcher.wait().done and fetcher.take() is None
+
+
+def test_what_is_taken_costs_nothing_where_reading_goes_on_anyway() -> None:
+    leaders = Leaders({"t": 1})
+    fill(leaders, "a")
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(fetcher.wait())
+    leaders.run(0.1)  # and the next Fetch waits at the leader
+    asked = len(leaders.asked(FetchRequest))
+    assert fetcher.take() is not None
+    assert leaders.core.deadline is not None and leaders.core.deadline > leaders.now
+    fill(leaders, "b")
+    assert read(leaders, fetcher, 1) == {P: [b"b"]} and len(leaders.asked(FetchRequest)) >= asked
