@@ -61,8 +61,9 @@ types:
 arrows:
 	$(BIN)/lint-imports
 
+# On two cores. A worker is told of -X dev, too, which it does not inherit.
 quick:
-	$(BIN)/python -X dev -m pytest -m "not slow"
+	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "2*popen//python=$(BIN)/python -X dev"
 
 slow:
 	$(BIN)/python -X dev -m pytest -m slow
