@@ -2,7 +2,8 @@
 
 Rules:
 - One Fetch per node is under way at a time; it asks for the partitions there that have room in their buffer
-  (`Session`).
+  (`Session`). Where one is under way, partitions that the user has sought in are asked for by another, once, on a
+  connection of its own: the first may be held back at the broker for `fetch_max_wait`.
 - Buffers are bounded together, by `fetch_buffer_bytes`, what is under way included; a single batch may exceed that.
   What a paused partition has buffered is kept until the others need the room.
 - Nodes share the bound, partitions share it too but may always have one answer: everybody gets on.
@@ -97,6 +98,7 @@ class Fetching:
         self.on_reset = on_reset
         self.number = next(self._numbers)
         self._channel = f"{FETCH}-{self.number}"
+        self._express = f"{self._channel}-express"
         self._positions: dict[TopicPartition, Position] = {}
         self._turn: OrderedDict[Position, None] = OrderedDict()
         """Partitions with something to take, in the order in which the user gets them."""
@@ -105,7 +107,8 @@ class Fetching:
         """Partitions that are not fetched because their buffer has no room."""
         self._paused: dict[Position, None] = {}
         self._unresolved: dict[Position, None] = {}
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[tuple[int, bool], Session] = {}
+        """By node, and whether it is the express."""
         self._broken: dict[TopicPartition, OttlaError] = {}
         self._buffered = 0
         self._short = False
@@ -132,6 +135,7 @@ class Fetching:
         self._now = now
         for place, start in starts.items():
             position = self._positions.get(place)
+            sought = position is not None
             if position is None:
                 position = self._positions[place] = Position(place, start)
                 if place[0] not in self._holds:
@@ -139,6 +143,7 @@ class Fetching:
                 self._holds[place[0]][1][position] = None
                 self._metrics.watch(position)
             self._seek(position, start)
+            position.hurried = sought
         self._wake()
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
@@ -167,6 +172,7 @@ class Fetching:
             self._core.observers.remove(self._metadata_changed)
             self._core.parts.pop(self, None)
             self._core.retire(self._channel)
+            self._core.retire(self._express)
             self.unassign(list(self._positions))
             self._core.soon(partial(self._close_sessions, list(self._sessions.values())))
             self._sessions.clear()
@@ -221,7 +227,7 @@ class Fetching:
 
     def _leave_node(self, position: Position) -> None:
         self._full.pop(position, None)
-        if session := self._sessions.get(position.node):
+        if session := self._sessions.get((position.node, position.hurried)):
             session.drop(position)
         position.node = NOWHERE
 
@@ -317,15 +323,21 @@ class Fetching:
         if room and not position.paused:
             self._full.pop(position, None)
             node = self._reader(position, leader, now)
-            if position.node != node.id:
+            hurried = position.hurried and self._under_way(node)
+            if (position.node, position.hurried) != (node.id, hurried):
                 self._leave_node(position)
-            session = self._sessions.setdefault(node.id, Session(node))
+            position.hurried = hurried
+            session = self._sessions.setdefault((node.id, hurried), Session(node, hurried))
             session.node, position.node = node, node.id
             session.want(position)
         else:
             self._leave_node(position)
             if not position.paused:
                 self._full[position] = None
+
+    def _under_way(self, node: Node) -> bool:
+        usual = self._sessions.get((node.id, False))
+        return usual is not None and usual.under_way
 
     @property
     def _prefetch(self) -> int:
@@ -363,6 +375,8 @@ class Fetching:
             if self._taken and self._full:
                 # Who reads fast will want more of a partition whose buffer is full now: it must not wait behind this.
                 wait = min(_BRIEFLY, wait)
+            if session.express:
+                wait = 0.0
             self._taken = False
             max_bytes = min(options.fetch_max_bytes, share, free)
             rack = options.rack or ""
@@ -393,7 +407,7 @@ class Fetching:
         deadline = now + limits.wait + self._core.options.request_timeout
         build, versions = partial(session.request, limits), session.versions
         exchange = Exchange(FetchRequest, ended, deadline, build=build, versions=versions)
-        self._core.submit(session.node, exchange, now, self._channel)
+        self._core.submit(session.node, exchange, now, self._express if session.express else self._channel)
 
     def _answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
         if isinstance(answer, OttlaError):
@@ -424,6 +438,15 @@ class Fetching:
         for position in session.recovered():
             position.well()
         self._metrics.received(size, records, now)
+        if session.express:
+            self._slow_down(session)
+
+    def _slow_down(self, express: Session) -> None:
+        """What was asked for once goes on with the others."""
+        for position in list(express.wanted.values()):
+            self._leave_node(position)
+            position.hurried = False
+            self._stir(position)
 
     def _refused(
         self, position: Position, session: Session, result: PartitionData, nodes: Sequence[Node], now: float

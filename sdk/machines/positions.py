@@ -157,6 +157,8 @@ class Position:
     """The leader and its epoch when this was last looked at."""
     node: int = NOWHERE
     """Who is asked for records."""
+    hurried: bool = False
+    """The user sought here: what the broker holds back for other partitions must not hold this one up."""
     replica: int = NOWHERE
     """Whom the leader recommends instead of itself (KIP-392), until `replica_until`."""
     replica_until: float = -math.inf

@@ -48,7 +48,7 @@ SESSIONS, BY_ID, WITHOUT_LIMIT = 7, 13, 2
 """Versions of Fetch: the first with sessions, the first with topic ids, the last without a limit for the answer."""
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 _FINAL = -1
-"""The epoch of the request that closes a session."""
+"""The epoch of the request that closes a session, or wants none."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -88,6 +88,8 @@ class Session:
     """One node's part of a fetcher."""
 
     node: Node
+    express: bool = False
+    """For partitions that cannot wait until the broker lets go of a Fetch; the broker remembers nothing of it."""
     id: int = 0
     epoch: int = 0
     """Of the next request; 0: it names everything."""
@@ -171,7 +173,7 @@ class Session:
             max_bytes=limits.max_bytes,
             isolation_level=limits.isolation,
             session_id=self.id,
-            session_epoch=self.epoch if version >= SESSIONS else -1,
+            session_epoch=self.epoch if version >= SESSIONS and not self.express else _FINAL,
             topics=tuple(FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
             forgotten_topics_data=tuple(
                 ForgottenTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in forgotten.items()

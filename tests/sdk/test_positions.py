@@ -152,6 +152,31 @@ def test_nothing_of_the_old_place_is_handed_out_after_a_seek() -> None:
     assert offsets_asked(leaders) == [0]
 
 
+@pytest.mark.parametrize("versions", [(4, 18), (4, 11), (4, 6)])
+def test_a_seek_does_not_wait_for_a_fetch_that_the_broker_holds_back(versions: tuple[int, int]) -> None:
+    leaders = Leaders({"t": 3}, versions=NEW | {1: versions}, options=Options(fetch_max_wait=30.0))
+    fill(leaders, "a", "b")
+    fill(leaders, "c", place=T[1])
+    fetcher = reader(leaders, {place: Time(EARLIEST) for place in T})
+    assert read(leaders, fetcher, 3) == {T[0]: [b"a", b"b"], T[1]: [b"c"]}
+    leaders.run(1.0)  # the next Fetch is held back
+    for _ in range(2):
+        before = leaders.now
+        fetcher.assign({P: Offset(1)}, leaders.now)
+        assert read(leaders, fetcher, 1) == {P: [b"b"]}
+        assert leaders.now - before < 0.1
+    fetcher.assign({T[2]: Time(LATEST)}, leaders.now)  # nothing is there, and that is no reason to ask on and on
+    asked = len(leaders.asked(FetchRequest))
+    leaders.run(20.0)
+    assert len(leaders.asked(FetchRequest)) <= asked + 2
+    for place in T:
+        fill(leaders, "d", place=place)
+    assert read(leaders, fetcher, 3) == {place: [b"d"] for place in T}
+    fetcher.close()
+    leaders.run(0.1)
+    assert all(key[1] == "data" for key in leaders._links)
+
+
 def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     leaders, moved = Leaders({"t": 3}, nodes=2), list[tuple[str, int]]()
     fill(leaders, "a", "b", "c", place=T[1])
