@@ -11,16 +11,13 @@ A program reads the topic, commits after each batch, and ends in good order when
 import contextlib
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from tests.interop.lines import Received
-from tests.interop.peers import AIOKAFKA, JAVA, LIBRDKAFKA, ROOT, PeerFailed
+from tests.interop.peers import AIOKAFKA, JAVA, LIBRDKAFKA, PeerFailed, Running
 
 _news = threading.Condition()
 """Something was read from a member."""
@@ -106,7 +103,7 @@ OURS = MemberClient(
 )
 
 
-class Member:
+class Member(Running):
     """A member that runs.
 
     Attributes:
@@ -118,12 +115,7 @@ class Member:
         self.name = name
         self.partitions: frozenset[int] = frozenset()
         self.records: list[Received] = []
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 closed in __exit__
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
+        super().__init__(command)
 
     def leave(self, timeout: float = 20.0) -> None:
         """Have it close its consumer, and end."""
@@ -144,11 +136,6 @@ class Member:
         self._process.wait()
         self._gone()
 
-    def said(self) -> str:
-        """What it wrote to standard error."""
-        self._errors.seek(0)
-        return self._errors.read()
-
     @property
     def runs(self) -> bool:
         return self._process.poll() is None
@@ -157,33 +144,17 @@ class Member:
         self._reader.join()
         self.partitions = frozenset()
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if not line.endswith("\n"):
-                break  # it was killed while it wrote
-            kind, _, rest = line.rstrip("\n").partition("\t")
-            with _news:
-                if kind == "assigned":
-                    self.partitions = frozenset(map(int, rest.split()))
-                elif kind == "record":
-                    self.records.append(Received.parse(rest))
-                _news.notify_all()
+    def heard(self, line: str) -> None:
+        kind, _, rest = line.partition("\t")
+        with _news:
+            if kind == "assigned":
+                self.partitions = frozenset(map(int, rest.split()))
+            elif kind == "record":
+                self.records.append(Received.parse(rest))
+            _news.notify_all()
 
     def __str__(self) -> str:
         return f"{self.name} with {len(self.records)} records and partitions {sorted(self.partitions)}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            with contextlib.suppress(BrokenPipeError):
-                assert stream is not None
-                stream.close()
 
 
 def until(condition: Callable[[], bool], members: Iterable[Member], timeout: float = 30.0) -> None:

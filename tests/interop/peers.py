@@ -89,19 +89,54 @@ class Client:
         return [*self.command(role), *args, *(f"{key}={value}" for key, value in settings.items())]
 
 
-class Producing:
-    """A foreign producer that runs: `send` as often as you like, then `finish`."""
+class Running:
+    """A foreign client that runs; a thread hears what it prints."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 closed in __exit__
         self._process = subprocess.Popen(
             command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def heard(self, line: str) -> None:
+        """It printed a line, here without its end; called in the thread."""
+        raise NotImplementedError
+
+    def said(self) -> str:
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.endswith("\n"):
+                break  # it was killed while it wrote
+            self.heard(line.rstrip("\n"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(BrokenPipeError):
+                assert stream is not None
+                stream.close()
+
+
+class Producing(Running):
+    """A foreign producer that runs: `send` as often as you like, then `finish`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
         self._sent = 0
         self.outcomes: list[Outcome] = []
         """What is known so far, in the order of the messages; grows while the producer runs."""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
+        super().__init__(command)
 
     def send(self, message: Message) -> None:
         """Hand a message to the client, which batches it as it sees fit."""
@@ -109,7 +144,7 @@ class Producing:
         try:
             self._process.stdin.write(message.line() + "\n")
         except BrokenPipeError:
-            raise PeerFailed(f"the producer ended too soon:\n{self._said()}") from None
+            raise PeerFailed(f"the producer ended too soon:\n{self.said()}") from None
         self._sent += 1
 
     def flush(self) -> None:
@@ -125,32 +160,14 @@ class Producing:
             code = self._process.wait(timeout)
         except (BrokenPipeError, subprocess.TimeoutExpired) as error:
             self._process.kill()
-            raise PeerFailed(f"{error}; {len(self.outcomes)} of {self._sent} settled:\n{self._said()}") from None
+            raise PeerFailed(f"{error}; {len(self.outcomes)} of {self._sent} settled:\n{self.said()}") from None
         self._reader.join()
         if code != 0 or len(self.outcomes) != self._sent:
-            raise PeerFailed(f"exit code {code}, {len(self.outcomes)} of {self._sent} settled:\n{self._said()}")
+            raise PeerFailed(f"exit code {code}, {len(self.outcomes)} of {self._sent} settled:\n{self.said()}")
         return self.outcomes
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.outcomes.append(Outcome.parse(line))
-
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            with contextlib.suppress(BrokenPipeError):
-                assert stream is not None
-                stream.close()
+    def heard(self, line: str) -> None:
+        self.outcomes.append(Outcome.parse(line))
 
 
 def _lines(command: Sequence[str], timeout: float, stdin: str = "") -> list[str]:
