@@ -123,16 +123,20 @@ def extend_columns(module: Any) -> int:
     return COUNT
 
 
-def append_theirs(builder: Any) -> int:
-    builder = builder(
+def their_builder(builder: Any, compression: int = 0) -> Any:
+    return builder(
         magic=2,
-        compression_type=0,
+        compression_type=compression,
         is_transactional=False,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
         batch_size=1 << 20,
     )
+
+
+def append_theirs(builder: Any) -> int:
+    builder = their_builder(builder)
     for offset, key in enumerate(KEYS):
         builder.append(offset, NOW, key, VALUE, [])
     builder.build()
@@ -174,15 +178,7 @@ def built_mixed(module: Any) -> bytes:
 
 
 def built_mixed_theirs(builder: Any) -> bytes:
-    builder = builder(
-        magic=2,
-        compression_type=GZIP,
-        is_transactional=False,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        batch_size=1 << 20,
-    )
+    builder = their_builder(builder, GZIP)
     for offset, (timestamp, key, value, headers) in enumerate(MIXED_THEIRS):
         builder.append(offset, timestamp, key, value, headers)
     return bytes(builder.build())
