@@ -325,8 +325,8 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "debug": No('set the level of logging.getLogger("ottla.sdk")', idle=True),
     "log_level": No('set the level of logging.getLogger("ottla.sdk")', idle=True),
     "batch.num.messages": No("batch.size bounds a batch, in bytes", idle=True),
-    "enable.auto.offset.store": No("a batch counts as read once its successor is asked for"),
-    "enable.partition.eof": No("consumer.lag tells how much is left"),
+    "enable.auto.offset.store": Only(("true",), "a batch counts as read once its successor is asked for"),
+    "enable.partition.eof": Only(("false",), "consumer.lag tells how much is left"),
     "partitioner": To(
         "producer",
         "partitioner",

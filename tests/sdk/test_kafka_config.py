@@ -52,6 +52,7 @@ async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
         ({"socket.connection.setup.timeout.ms": 500}, {"connect_timeout": 0.5}, {}, {}),
         ({"connections.max.idle.ms": -1}, {"connections_max_idle": math.inf}, {}, {}),
         ({"security.protocol": "plaintext"}, {}, {}, {}),
+        ({"enable.partition.eof": False, "enable.auto.offset.store": True}, {}, {}, {}),
         ({"acks": "all"}, {}, {"acks": "all"}, {}),
         ({"acks": -1}, {}, {"acks": "all"}, {}),
         ({"request.required.acks": "1"}, {}, {"acks": 1}, {}),
