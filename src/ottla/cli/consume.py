@@ -10,8 +10,7 @@ import typer
 
 from ottla.cli import exits, stdio
 from ottla.cli.lines import as_json, header_fields
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_CONNECT_TIMEOUT, Bootstrap, ConnectTimeout, Format, Level
+from ottla.cli.options import Connect, at_cluster
 from ottla.cli.places import Place, parse_time
 
 if TYPE_CHECKING:
@@ -31,7 +30,9 @@ UNSETTLED = 60.0
 """Seconds without a partition after which it gives up on a group that does not settle."""
 
 
-def consume(
+@at_cluster
+async def consume(
+    connect: Connect,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     start: Annotated[
         str, typer.Option("--from", metavar="WHERE", help="beginning, end, or a time such as 2013-07-04T12:00:00Z.")
@@ -60,35 +61,24 @@ def consume(
             "--json", help="Print each record as a line of JSON; bytes that are not UTF-8 as key_base64, value_base64."
         ),
     ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""
-    configure(log_format, log_level)
     where = _start(start)
     if group is not None and partitions:
         raise typer.BadParameter("are given out by the group: leave out --group", param_hint="--partition")
     separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            if group is not None:
-                end = (await _bounds(client, topic, "end", None))[1] if until_end else None
-                async with client.consumer(topic, group=group, start=where) as consumer:
-                    await _print(consumer, form, count, end, _Share(client, consumer, group))
-                return
-            first, end = await _bounds(client, topic, where, partitions)
-            if until_end and all(first[place] >= end[place] for place in end):
-                return
-            async with client.consumer(assign=first) as consumer:
-                await _print(consumer, form, count, end if until_end else None)
-
-    exits.run(run)
+    async with connect() as client:
+        if group is not None:
+            end = (await _bounds(client, topic, "end", None))[1] if until_end else None
+            async with client.consumer(topic, group=group, start=where) as consumer:
+                await _print(consumer, form, count, end, _Share(client, consumer, group))
+            return
+        first, end = await _bounds(client, topic, where, partitions)
+        if until_end and all(first[place] >= end[place] for place in end):
+            return
+        async with client.consumer(assign=first) as consumer:
+            await _print(consumer, form, count, end if until_end else None)
 
 
 def _start(text: str) -> Start:

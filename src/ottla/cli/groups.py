@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli import exits, tables
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_CONNECT_TIMEOUT,
-    AsJson,
-    Bootstrap,
-    ConnectTimeout,
-    Format,
-    Level,
-)
+from ottla.cli.options import AsJson, Connect, at_cluster
 from ottla.cli.places import Place, parse_duration, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
@@ -36,7 +27,9 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups
 
 
 @app.command("list", epilog="Example: ottla groups list --state stable --state empty")
-def list_(
+@at_cluster
+async def list_(
+    connect: Connect,
     state: Annotated[
         list[str] | None, typer.Option(metavar="STATE", help="Only groups in it, such as stable; may be repeated.")
     ] = None,
@@ -45,13 +38,9 @@ def list_(
     ] = None,
     names: Annotated[bool, typer.Option("--names", help="Print the names only, one a line.")] = False,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Print the groups of all brokers."""
-    configure(log_format, log_level)
+    from ottla.errors import PartialFailure
 
     def show(groups: "tuple[GroupListing, ...]") -> None:
         if as_json:
@@ -63,22 +52,18 @@ def list_(
             columns = ("group", "state", "type", "protocol", "coordinator")
             tables.show(columns, [tuple(_listing(each).values()) for each in groups])
 
-    async def run() -> None:
-        import ottla
-        from ottla.errors import PartialFailure
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            try:
-                show(await client.list_groups(states=state or (), types=type_ or ()))
-            except PartialFailure as failure:
-                show(failure.found)
-                raise
-
-    exits.run(run)
+    async with connect() as client:
+        try:
+            show(await client.list_groups(states=state or (), types=type_ or ()))
+        except PartialFailure as failure:
+            show(failure.found)
+            raise
 
 
 @app.command("describe", epilog="Example: ottla groups describe billing --watch 2")
-def describe(
+@at_cluster
+async def describe(
+    connect: Connect,
     groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="The groups' names.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All classic groups.")] = False,
     members: Annotated[bool, typer.Option("--members", help="Show each member and what it reads.")] = False,
@@ -86,13 +71,10 @@ def describe(
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look again every so often, until Ctrl-C.")
     ] = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Show who is in groups, and how far they are behind; with --json a line for each group."""
-    configure(log_format, log_level)
+    import trio
+
     if bool(groups) == all_:
         raise typer.BadParameter("name groups, or say --all", param_hint="GROUP")
 
@@ -114,24 +96,19 @@ def describe(
             show(failure.found if isinstance(failure.found, dict) else {})
             raise
 
-    async def run() -> None:
-        import trio
-
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
+    async with connect() as client:
+        await look(client)
+        while watch is not None:
+            await trio.sleep(watch)
+            if not as_json:
+                tables.clear()
             await look(client)
-            while watch is not None:
-                await trio.sleep(watch)
-                if not as_json:
-                    tables.clear()
-                await look(client)
-
-    exits.run(run)
 
 
 @app.command("delete", epilog="Example: ottla groups delete billing --topic old-orders")
-def delete(
+@at_cluster
+async def delete(
+    connect: Connect,
     groups: Names,
     topics: Annotated[
         list[str] | None,
@@ -141,13 +118,10 @@ def delete(
             help="Only what the groups have committed of it, where no member reads it; may be repeated.",
         ),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Delete groups without members, with all they have committed; asks nobody."""
-    configure(log_format, log_level)
+    from ottla.errors import PartialFailure
+
     places = parse_places(topics or (), "--topic")
 
     def said(failures: "Mapping[str, OttlaError]") -> None:
@@ -155,25 +129,19 @@ def delete(
             if name not in failures:
                 typer.echo(f"deleted {name}")
 
-    async def run() -> None:
-        import ottla
-        from ottla.errors import PartialFailure
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            if places:
-                partitions = await partitions_of(client, places)
-                for name in groups:
-                    await client.delete_offsets(name, partitions)
-                    typer.echo(f"deleted the offsets of {len(partitions)} partition(s) from {name}")
-                return
-            try:
-                await client.delete_groups(groups)
-            except PartialFailure as failure:
-                said(failure.failures)
-                raise
-            said({})
-
-    exits.run(run)
+    async with connect() as client:
+        if places:
+            partitions = await partitions_of(client, places)
+            for name in groups:
+                await client.delete_offsets(name, partitions)
+                typer.echo(f"deleted the offsets of {len(partitions)} partition(s) from {name}")
+            return
+        try:
+            await client.delete_groups(groups)
+        except PartialFailure as failure:
+            said(failure.failures)
+            raise
+        said({})
 
 
 # -- reset ------------------------------------------------------------------------------------------------------------
@@ -200,7 +168,9 @@ Scope = Annotated[
 
 
 @app.command("reset", epilog="Example: ottla groups reset billing --by-duration 1h --topic orders --execute")
-def reset(
+@at_cluster
+async def reset(
+    connect: Connect,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's name; it must have no members.")],
     topics: Scope = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
@@ -214,16 +184,11 @@ def reset(
     execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise the plan is only shown.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print the plan as --from-file reads it.")] = False,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Plan where a group without members reads on; with --execute, make it so.
 
     An offset that lies outside a log becomes the log's nearer end, and the plan says so.
     """
-    configure(log_format, log_level)
     ways: dict[str, Any] = {
         "--to-earliest": "beginning" if to_earliest else None,
         "--to-latest": "end" if to_latest else None,
@@ -240,15 +205,9 @@ def reset(
         raise typer.BadParameter("names the partitions itself: leave out --topic", param_hint="--from-file")
     to = _where_to(group, ways)
     scope = parse_places(topics, "--topic") if topics else None
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
-        _print_plan(plan, export, as_json)
-
-    exits.run(run)
+    async with connect() as client:
+        plan = await client.reset_offsets(group, to, shift_by=shift_by, topics=scope, execute=execute)
+    _print_plan(plan, export, as_json)
 
 
 def _where_to(group: str, ways: Mapping[str, Any]) -> Any:

@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ottla.cli import exits, tables
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_CONNECT_TIMEOUT,
-    AsJson,
-    Bootstrap,
-    ConnectTimeout,
-    Format,
-    Level,
-)
+from ottla.cli import tables
+from ottla.cli.options import AsJson, Connect, at_cluster
 from ottla.cli.places import Place, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
@@ -28,7 +19,9 @@ EXAMPLE = "Example: ottla offsets flights --at 2013-07-04T00:00:00Z"
 Wanted = Literal["beginning", "end", "max_timestamp"] | datetime
 
 
-def offsets(
+@at_cluster
+async def offsets(
+    connect: Connect,
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC[:0,1,2]...", help="Topics, or some of their partitions.")
     ] = None,
@@ -45,42 +38,31 @@ def offsets(
         str | None, typer.Option(metavar="GROUP", help="What this group has committed; without a TOPIC of all topics.")
     ] = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Show the offsets of topics: where they begin and end, or what stands at a time, or what a group has committed.
 
     How far a group is behind is shown by: ottla groups describe GROUP.
     """
-    configure(log_format, log_level)
     if not topics and group is None:
         raise typer.BadParameter("name a topic, or a --group", param_hint="TOPIC")
     if at and group is not None:
         raise typer.BadParameter("what is committed has no time: leave out --at", param_hint="--group")
     places = parse_places(topics or (), "TOPIC")
     wanted = {text: _wanted(text) for text in at or ["beginning", "end"]}
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            partitions = await partitions_of(client, places)
-            if group is not None:
-                rows = await _committed(client, group, partitions if places else None)
-            else:
-                found = {
-                    text: await client.list_offsets(dict.fromkeys(partitions, where)) for text, where in wanted.items()
-                }
-                rows = [
-                    {"topic": place[0], "partition": place[1], **_fields(text, offsets[place])}
-                    for place in partitions
-                    for text, offsets in found.items()
-                ]
-        _print(rows, as_json)
-
-    exits.run(run)
+    async with connect() as client:
+        partitions = await partitions_of(client, places)
+        if group is not None:
+            rows = await _committed(client, group, partitions if places else None)
+        else:
+            found = {
+                text: await client.list_offsets(dict.fromkeys(partitions, where)) for text, where in wanted.items()
+            }
+            rows = [
+                {"topic": place[0], "partition": place[1], **_fields(text, offsets[place])}
+                for place in partitions
+                for text, offsets in found.items()
+            ]
+    _print(rows, as_json)
 
 
 def _wanted(text: str) -> Wanted:

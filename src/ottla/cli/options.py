@@ -1,11 +1,19 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what makes a command of a function that needs a cluster."""
 
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.logs import LogFormat, LogLevel
+from ottla.cli import exits
+from ottla.cli.logs import LogFormat, LogLevel, configure
+
+if TYPE_CHECKING:
+    from ottla.sdk.client import Client
 
 
 class Partitioner(StrEnum):
@@ -44,5 +52,35 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines on stderr look.")]
 Level = Annotated[LogLevel, typer.Option("--log-level", help="Which log lines are printed.")]
 
-DEFAULT_BOOTSTRAP = "localhost:9092"
-DEFAULT_CONNECT_TIMEOUT = 10.0
+Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
+"""`ottla.connect`, to the cluster that the options name."""
+
+
+def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a command of ``command``: it has the options of all that need a cluster, too, and runs under trio.
+
+    Args:
+        command: is given a `Connect`, and what its own options say.
+    """
+
+    def run(
+        *,
+        bootstrap: Bootstrap = "localhost:9092",
+        connect_timeout: ConnectTimeout = 10.0,
+        log_format: Format = LogFormat.TEXT,
+        log_level: Level = LogLevel.WARNING,
+        **own: Any,
+    ) -> None:
+        async def work() -> None:
+            import ottla
+
+            await command(partial(ottla.connect, bootstrap, connect_timeout=connect_timeout), **own)
+
+        configure(log_format, log_level)
+        exits.run(work)
+
+    _, *theirs = inspect.signature(command).parameters.values()
+    *ours, _ = inspect.signature(run).parameters.values()
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature([*theirs, *ours])  # type: ignore[attr-defined] # what typer looks at
+    return run

@@ -20,19 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli import exits
 from ottla.cli.consume import IDLE, next_batch
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_CONNECT_TIMEOUT,
-    Bootstrap,
-    Compression,
-    ConnectTimeout,
-    Format,
-    Level,
-    Partitioner,
-)
+from ottla.cli.options import Compression, Connect, Partitioner, at_cluster
 from ottla.cli.places import partitions_of
 
 if TYPE_CHECKING:
@@ -219,7 +208,9 @@ Sample = Annotated[
 
 
 @app.command("produce", epilog="Example: ottla perf produce flights --duration 10 --size 200 --rate 5000 --linger 0")
-def produce(
+@at_cluster
+async def produce(
+    connect: Connect,
     topics: Topics,
     count: Count = None,
     duration: Duration = None,
@@ -234,47 +225,36 @@ def produce(
     partitioner: Annotated[Partitioner, typer.Option(help="Where a key goes.")] = Partitioner.MURMUR2,
     sample: Sample = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Send records, and measure how many a second are stored and how long each takes from send to acknowledgement.
 
     The clock stops when the last record is acknowledged.
     """
-    configure(log_format, log_level)
+    import trio
+
     load = Load(topics, keys, size, count, (duration or 10.0) if count is None else duration, rate)
     nth = sample or (1 if rate else 100)
-
-    async def run() -> None:
-        import trio
-
-        import ottla
-
-        async with (
-            ottla.connect(bootstrap, connect_timeout=connect_timeout) as client,
-            client.producer(
-                acks="all" if acks is Acks.ALL else int(acks),
-                linger=linger / 1000,
-                batch_size=batch_size,
-                compression=compression,
-                partitioner=partitioner,
-            ) as producer,
-            trio.open_nursery() as nursery,
-        ):
-            for topic in topics:
-                await producer.send(topic, b"")  # Connections, metadata and the producer's id are not what is measured.
-            gauge = Gauge("produce", warm_up, as_json, size)
-            nursery.start_soon(gauge.watch)
-            await load.send(producer, gauge, nth)
-            await producer.flush()
-            nursery.cancel_scope.cancel()
-            if gauge.failure is not None:
-                raise gauge.failure
-            gauge.end(**({"rate_asked_for": rate} if rate else {}))
-
-    exits.run(run)
+    async with (
+        connect() as client,
+        client.producer(
+            acks="all" if acks is Acks.ALL else int(acks),
+            linger=linger / 1000,
+            batch_size=batch_size,
+            compression=compression,
+            partitioner=partitioner,
+        ) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        for topic in topics:
+            await producer.send(topic, b"")  # Connections, metadata and the producer's id are not what is measured.
+        gauge = Gauge("produce", warm_up, as_json, size)
+        nursery.start_soon(gauge.watch)
+        await load.send(producer, gauge, nth)
+        await producer.flush()
+        nursery.cancel_scope.cancel()
+        if gauge.failure is not None:
+            raise gauge.failure
+        gauge.end(**({"rate_asked_for": rate} if rate else {}))
 
 
 @dataclass(frozen=True)
@@ -318,7 +298,9 @@ class Load:
 
 
 @app.command("consume", epilog="Example: ottla perf consume flights --warm-up 2")
-def consume(
+@at_cluster
+async def consume(
+    connect: Connect,
     topics: Topics,
     start: Annotated[
         str,
@@ -334,42 +316,31 @@ def consume(
         str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit each batch.")
     ] = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Read records, and measure how many a second arrive; key and value of each are looked at.
 
     The clock starts when the partitions are known, or with a group when it has divided them.
     """
-    configure(log_format, log_level)
+    import trio
+
     if start not in ("beginning", "end"):
         raise typer.BadParameter(f"{start!r} is not beginning, nor end", param_hint="--from")
     endless = count is None and duration is None
     if endless and (start == "end" or group is not None):
         raise typer.BadParameter("say when it shall end", param_hint="--count or --duration")
-
-    async def run() -> None:
-        import trio
-
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            end = await _ends(client, topics) if endless else None
-            where: Any = start
-            async with (
-                client.consumer(*topics, group=group, start=where, reset="beginning") as consumer,
-                trio.open_nursery() as nursery,
-            ):
-                gauge = Gauge("consume", warm_up, as_json)
-                nursery.start_soon(gauge.watch)
-                with trio.move_on_after(duration or math.inf):
-                    await _read(consumer, gauge, count, end, ages=start == "end", commit=group is not None)
-                nursery.cancel_scope.cancel()
-                gauge.end()
-
-    exits.run(run)
+    async with connect() as client:
+        end = await _ends(client, topics) if endless else None
+        where: Any = start
+        async with (
+            client.consumer(*topics, group=group, start=where, reset="beginning") as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            gauge = Gauge("consume", warm_up, as_json)
+            nursery.start_soon(gauge.watch)
+            with trio.move_on_after(duration or math.inf):
+                await _read(consumer, gauge, count, end, ages=start == "end", commit=group is not None)
+            nursery.cancel_scope.cancel()
+            gauge.end()
 
 
 async def _ends(client: "Client", topics: list[str]) -> dict[tuple[str, int], int]:

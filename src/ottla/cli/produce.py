@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli import exits, stdio
+from ottla.cli import stdio
 from ottla.cli.exits import BadInput
 from ottla.cli.lines import Line, as_json, parse_json, parse_text
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_CONNECT_TIMEOUT,
-    Bootstrap,
-    Compression,
-    ConnectTimeout,
-    Format,
-    Level,
-    Partitioner,
-)
+from ottla.cli.options import Compression, Connect, Partitioner, at_cluster
 from ottla.errors import EncodeError, MessageTooLarge, OttlaError, RecordTooLarge
 
 if TYPE_CHECKING:
@@ -31,7 +21,9 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: printf 'a:1\\nb:2\\n' | ottla produce numbers --key-separator :"
 
 
-def produce(
+@at_cluster
+async def produce(
+    connect: Connect,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from a file, not from stdin.")] = None,
     key_separator: Annotated[
@@ -52,13 +44,10 @@ def produce(
         Partitioner, typer.Option(help="Where a key goes: murmur2 as with Java, crc32 as with librdkafka.")
     ] = Partitioner.MURMUR2,
     compression: Annotated[Compression, typer.Option(help="Of records, on their way and on disk.")] = Compression.NONE,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Write lines from stdin or a file as records, and wait until the broker has them all."""
-    configure(log_format, log_level)
+    import trio
+
     if as_json_ and key_separator is not None:
         raise typer.BadParameter('JSON lines have their key in "key"', param_hint="--key-separator")
     separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
@@ -66,27 +55,21 @@ def produce(
         raise typer.BadParameter("is empty", param_hint="--key-separator")
     parse = parse_json if as_json_ else lambda line: parse_text(line, separator)
 
-    source = _open(file)
-
-    async def run() -> None:
-        import ottla
-
-        try:
-            async with (
-                ottla.connect(bootstrap, connect_timeout=connect_timeout) as client,
-                client.producer(compression=compression, partitioner=partitioner) as producer,
-                aclosing(stdio.lines(source)) as lines,
-            ):
-                count = await _send_all(producer, topic, lines, parse, receipts)
-        finally:
-            if file is not None:
-                os.close(source)
-        if as_json_ and not receipts:
-            typer.echo(as_json(topic=topic, records=count))
-        elif not receipts:
-            typer.echo(f"{count} record(s) are stored in {topic}", err=True)
-
-    exits.run(run)
+    source = await trio.to_thread.run_sync(_open, file, abandon_on_cancel=True)  # a pipe opens when somebody writes
+    try:
+        async with (
+            connect() as client,
+            client.producer(compression=compression, partitioner=partitioner) as producer,
+            aclosing(stdio.lines(source)) as lines,
+        ):
+            count = await _send_all(producer, topic, lines, parse, receipts)
+    finally:
+        if file is not None:
+            os.close(source)
+    if as_json_ and not receipts:
+        typer.echo(as_json(topic=topic, records=count))
+    elif not receipts:
+        typer.echo(f"{count} record(s) are stored in {topic}", err=True)
 
 
 def _open(file: Path | None) -> int:

@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli import exits, tables
-from ottla.cli.logs import LogFormat, LogLevel, configure
-from ottla.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_CONNECT_TIMEOUT,
-    AsJson,
-    Bootstrap,
-    ConnectTimeout,
-    Format,
-    Level,
-)
+from ottla.cli import tables
+from ottla.cli.options import AsJson, Connect, at_cluster
 
 if TYPE_CHECKING:
     from ottla.sdk.admin import TopicDescription
@@ -26,7 +17,9 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
 
 @app.command("create", epilog="Example: ottla topics create flights --partitions 6 --config retention.ms=86400000")
-def create(
+@at_cluster
+async def create(
+    connect: Connect,
     name: Name,
     partitions: Annotated[
         int | None, typer.Option(min=1, help="How many; by default what the broker is set to.")
@@ -36,130 +29,83 @@ def create(
     ] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting; may be repeated.")] = None,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Create a topic."""
-    configure(log_format, log_level)
     configs = dict(_setting(each) for each in config or ())
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            made = await client.create_topic(
-                name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
-            )
-        if as_json:
-            typer.echo(json.dumps(_as_dict(made)))
-        else:
-            typer.echo(f"created {made.name} with {len(made.partitions)} partition(s)")
-
-    exits.run(run)
+    async with connect() as client:
+        made = await client.create_topic(
+            name, partitions=partitions or -1, replication_factor=replication_factor or -1, configs=configs
+        )
+    if as_json:
+        typer.echo(json.dumps(_as_dict(made)))
+    else:
+        typer.echo(f"created {made.name} with {len(made.partitions)} partition(s)")
 
 
 @app.command("list", epilog="Example: ottla topics list --bootstrap localhost:9092")
-def list_(
+@at_cluster
+async def list_(
+    connect: Connect,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Print the names of all topics, one a line."""
-    configure(log_format, log_level)
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            names = await client.list_topics()
-        if as_json:
-            typer.echo(json.dumps(names))
-        else:
-            for name in names:
-                typer.echo(name)
-
-    exits.run(run)
+    async with connect() as client:
+        names = await client.list_topics()
+    if as_json:
+        typer.echo(json.dumps(names))
+    else:
+        for name in names:
+            typer.echo(name)
 
 
 @app.command("describe", epilog="Example: ottla topics describe flights --json")
-def describe(
+@at_cluster
+async def describe(
+    connect: Connect,
     name: Name,
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Show a topic's partitions, how much is in them, and its settings."""
-    configure(log_format, log_level)
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            topic = await client.describe_topic(name)
-            places = [(name, each.partition) for each in topic.partitions if each.leader >= 0]
-            first = await client.offsets(dict.fromkeys(places, "beginning"))
-            end = await client.offsets(dict.fromkeys(places, "end"))
-        offsets = {place[1]: (first[place], end[place]) for place in places}
-        if as_json:
-            typer.echo(json.dumps(_as_dict(topic, offsets)))
-        else:
-            _print(topic, offsets)
-
-    exits.run(run)
+    async with connect() as client:
+        topic = await client.describe_topic(name)
+        places = [(name, each.partition) for each in topic.partitions if each.leader >= 0]
+        first = await client.offsets(dict.fromkeys(places, "beginning"))
+        end = await client.offsets(dict.fromkeys(places, "end"))
+    offsets = {place[1]: (first[place], end[place]) for place in places}
+    if as_json:
+        typer.echo(json.dumps(_as_dict(topic, offsets)))
+    else:
+        _print(topic, offsets)
 
 
 @app.command("grow", epilog="Example: ottla topics grow flights 12")
-def grow(
+@at_cluster
+async def grow(
+    connect: Connect,
     name: Name,
     partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", min=1, help="How many there shall be in all.")],
     as_json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Give a topic more partitions: new records with the same key may go elsewhere than the old ones."""
-    configure(log_format, log_level)
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            grown = await client.create_partitions(name, partitions)
-        if as_json:
-            typer.echo(json.dumps({"name": name, "partitions": len(grown.partitions)}))
-        else:
-            typer.echo(f"{name} has {len(grown.partitions)} partition(s)")
-
-    exits.run(run)
+    async with connect() as client:
+        grown = await client.create_partitions(name, partitions)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "partitions": len(grown.partitions)}))
+    else:
+        typer.echo(f"{name} has {len(grown.partitions)} partition(s)")
 
 
 @app.command("delete", epilog="Example: ottla topics delete flights flights-direct")
-def delete(
+@at_cluster
+async def delete(
+    connect: Connect,
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    connect_timeout: ConnectTimeout = DEFAULT_CONNECT_TIMEOUT,
-    log_format: Format = LogFormat.TEXT,
-    log_level: Level = LogLevel.WARNING,
 ) -> None:
     """Delete topics and all that is in them; asks nobody."""
-    configure(log_format, log_level)
-
-    async def run() -> None:
-        import ottla
-
-        async with ottla.connect(bootstrap, connect_timeout=connect_timeout) as client:
-            for name in names:
-                await client.delete_topic(name)
-                typer.echo(f"deleted {name}")
-
-    exits.run(run)
+    async with connect() as client:
+        for name in names:
+            await client.delete_topic(name)
+            typer.echo(f"deleted {name}")
 
 
 def _setting(text: str) -> tuple[str, str]:
