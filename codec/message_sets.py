@@ -283,18 +283,21 @@ def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatc
     """
     view, at = memoryview(data), 0
     while len(view) - at > _MAGIC_AT:
-        magic, end = view[at + _MAGIC_AT], _end(view, at)
-        if end > len(view) and magic <= MAGIC:
-            return
-        if magic < MAGIC:
-            if verify:
-                _check_crc(view[at:end], at=at)
-            yield parse_message(view, at)
-        else:
-            batch = parse_batch(view, at)
+        batch = RecordBatch()
+        if batch.read(view, at):  # as nearly all are
             if verify:
                 batch.check_crc(at)
             yield batch
+            at += len(batch.data)
+            continue
+        magic, end = view[at + _MAGIC_AT], _end(view, at)
+        if end > len(view) and magic <= MAGIC:
+            return
+        if magic >= MAGIC:
+            parse_batch(view, at)  # which says what is wrong with it
+        if verify:
+            _check_crc(view[at:end], at=at)
+        yield parse_message(view, at)
         at = end
 
 

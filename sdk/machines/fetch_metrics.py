@@ -57,9 +57,8 @@ class FetchMetrics:
         if topic not in self._topics:
             meter = self._metrics.meter
             self._topics[topic] = (meter("records-consumed", topic=topic), meter("bytes-consumed", topic=topic))
-        count = fetched.count
         for records, size in (self._all, self._topics[topic]):
-            records.add(count, now)
+            records.add(fetched.count, now)
             size.add(fetched.size, now)
 
     def watch(self, position: Position) -> None:

@@ -90,6 +90,11 @@ class Fetched:
     """Of the record before `next_offset`, for the commit; -1: unknown."""
     size: int = 0
     """Bytes, as they came."""
+    count: int = field(init=False)
+    """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
+
+    def __post_init__(self) -> None:
+        self.count = sum(each.count if isinstance(each, RecordBatch) else 1 for each in self.batches)
 
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
@@ -118,11 +123,6 @@ class Fetched:
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
-
-    @property
-    def count(self) -> int:
-        """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
-        return sum(each.count if isinstance(each, RecordBatch) else 1 for each in self.batches)
 
 
 @dataclass(slots=True, eq=False)
