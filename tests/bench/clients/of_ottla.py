@@ -6,8 +6,8 @@ from functools import partial
 
 import trio
 
-import ottla
 from ottla.errors import OttlaError
+from ottla.sdk.client import connect
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.producer import Producer
 from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
@@ -16,7 +16,7 @@ from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Met
 def consume(task: Task) -> Figures:
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with ottla.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 count = 0
                 for record in batch:
@@ -33,7 +33,7 @@ def consume(task: Task) -> Figures:
 def consume_columns(task: Task) -> Figures:
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with ottla.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 meter.count(len(batch.columns()))
                 if meter.over:
@@ -47,7 +47,7 @@ def _produced(task: Task, send: Callable[[Producer, Meter], Awaitable[None]]) ->
     """What it came to to ``send`` as fast as it goes, flushed."""
 
     async def run() -> Figures:
-        async with ottla.connect(task.bootstrap) as client, client.producer() as producer:
+        async with connect(task.bootstrap) as client, client.producer() as producer:
             await producer.send(task.names[0], VALUE)
             for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
                 meter.start()
@@ -152,7 +152,7 @@ def awaited(task: Task) -> Figures:
 
 
 async def _paced(task: Task, send: Callable[[Producer], Awaitable[None]]) -> None:
-    async with ottla.connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
+    async with connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
         await producer.send(task.names[0], VALUE)
         await send(producer)
 
@@ -160,7 +160,7 @@ async def _paced(task: Task, send: Callable[[Producer], Awaitable[None]]) -> Non
 def write_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch = Stopwatch()
-        async with ottla.connect(task.bootstrap) as client, client.producer() as producer:
+        async with connect(task.bootstrap) as client, client.producer() as producer:
             for topic, partition in task.places:
                 await producer.send_soon(topic, VALUE, partition=partition)
             await producer.flush()
@@ -175,7 +175,7 @@ def write_each(task: Task) -> Figures:
 def read_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch, left = Stopwatch(), set(task.places)
-        async with ottla.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 if len(batch):
                     left.discard((batch.topic, batch.partition))
