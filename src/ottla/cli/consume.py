@@ -69,16 +69,20 @@ async def consume(
     separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
     async with connect() as client:
+        first: dict[Place, int] = {}
+        end: dict[Place, int] | None = None
+        if until_end or partitions:
+            first, reached = await _bounds(client, topic, where, partitions)
+            end = reached if until_end else None
         if group is not None:
-            end = (await _bounds(client, topic, "end", None))[1] if until_end else None
             async with client.consumer(topic, group=group, start=where) as consumer:
                 await _print(consumer, form, count, end, _Share(client, consumer, group))
-            return
-        first, end = await _bounds(client, topic, where, partitions)
-        if until_end and all(first[place] >= end[place] for place in end):
-            return
-        async with client.consumer(assign=first) as consumer:
-            await _print(consumer, form, count, end if until_end else None)
+        elif not first:  # the consumer itself waits for a topic that is just being made, and for new partitions
+            async with client.consumer(topic, start=where) as consumer:
+                await _print(consumer, form, count, end)
+        elif end is None or any(first[place] < end[place] for place in end):
+            async with client.consumer(assign=first) as consumer:
+                await _print(consumer, form, count, end)
 
 
 def _start(text: str) -> Start:
