@@ -112,8 +112,8 @@ def test_a_signal_drains_a_server_that_has_clients(
 ) -> None:
     with running(*command, *ANYWHERE, "--log-level", "warning") as server:
         bootstrap = server.facts()["bootstrap"]
-        assert program.run("produce", "t", "--bootstrap", bootstrap, given=b"v\n").returncode == 0
         with running("consume", "t", "--bootstrap", bootstrap) as consume:
+            assert program.run("produce", "t", "--bootstrap", bootstrap, given=b"v\n").returncode == 0
             assert consume.line() == b"v"
             # The consumer's Fetch is being held back now.
             code, err, seconds = server.end(number)
