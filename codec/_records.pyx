@@ -1204,7 +1204,7 @@ cdef class Appender:
             else:
                 for record in records:
                     self.add_item(record)
-        except BaseException:
+        except BaseException:  # an interrupt included: all of them or none
             self.size, self.count, self.base_timestamp, self.max_timestamp = size, count, base, largest
             raise
         return count
@@ -1226,7 +1226,7 @@ cdef class Appender:
                     raise changed_columns()
             finally:
                 PyBuffer_Release(&stamps)
-        except BaseException:
+        except BaseException:  # an interrupt included: all of them or none
             self.size, self.count, self.base_timestamp, self.max_timestamp = size, count, base, largest
             raise
         return count

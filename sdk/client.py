@@ -149,7 +149,7 @@ class Client:
         nursery.start_soon(driver.run)
         try:
             await driver.call(core.connect)
-        except BaseException as error:
+        except BaseException as error:  # a cancellation included
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self

@@ -250,7 +250,7 @@ class Consumer:
                 self._driver.step()
             if machine.membership is None:
                 await self._driver.call(lambda now: machine.fetcher.resolve(now))
-        except BaseException:
+        except BaseException:  # a cancellation included
             machine.close(trio.current_time())
             raise
         self._task = trio.lowlevel.current_task()

@@ -171,7 +171,7 @@ class Producer(Generic[K, V]):
         """
         try:
             await self.flush()
-        except BaseException as error:
+        except BaseException as error:  # a cancellation included
             await self._hurry(error)
             raise
         finally:

@@ -67,7 +67,7 @@ class BlockingClient:
         """Per name and port, how many connections were tried."""
         try:
             self._call(self._core.connect)
-        except BaseException:
+        except BaseException:  # an interrupt included
             self.close()
             raise
 

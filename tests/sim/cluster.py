@@ -15,6 +15,7 @@ Source: KRaftMetadataCache.java, ReplicationControlManager.java, Partition.scala
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -267,7 +268,7 @@ class ModelCluster:
     def announce(self) -> None:
         """Nodes hear who leads, each when it does."""
         for number in self.nodes:
-            self.clock.later(self._chance.uniform(0.001, 0.4), lambda number=number: self._learn(number))  # type: ignore[misc]
+            self.clock.later(self._chance.uniform(0.001, 0.4), partial(self._learn, number))
 
     def _learn(self, number: int) -> None:
         node = self.nodes[number]

@@ -16,6 +16,7 @@ Source: GroupMetadataManager.java, ClassicGroup.java, OffsetMetadataManager.java
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,7 @@ class Coordinators:
         if view is None or view.node != node:
             reply(_refusal(message, version, NotCoordinator.code))
         elif self._cluster.leaders[place].node != node:
-            refuse = lambda: reply(_refusal(message, version, NotCoordinator.code))  # noqa: E731
+            refuse = partial(reply, _refusal(message, version, NotCoordinator.code))
             self._withheld.setdefault(node, []).append((place, refuse))
         elif (group := self._group(group_id)).load_ends > self._clock.now:
             code = 0 if isinstance(message, HeartbeatRequest) else CoordinatorLoadInProgress.code
@@ -507,7 +508,7 @@ class Coordinators:
 
         for each in members:
             each.heard = self._clock.now
-            self._later(group, each.session or 0.1, lambda each=each: look(each))  # type: ignore[misc]
+            self._later(group, each.session or 0.1, partial(look, each))
 
     def _lapse(self, group: Group, member_id: str) -> None:
         """An id that was given out is good for a session."""

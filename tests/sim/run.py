@@ -236,7 +236,7 @@ class Simulation:
         try:
             self._people()
             for fault in self.faults:
-                self.clock.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+                self.clock.at(fault.at, partial(self._strike, fault))
             self.clock.later(LOOK, self._look)
             while not self.ended:
                 if not self.clock.step():

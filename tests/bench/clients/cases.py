@@ -145,7 +145,7 @@ CASES = [
         columns=EACH,
         ours="write_each",
         theirs=all_do("write_each"),
-        **MANY,  # type: ignore[arg-type]
+        **MANY,  # type: ignore[arg-type] # mypy takes any value for any argument
     ),
     Case(
         name="a record from each of 5,000 partitions",
@@ -153,6 +153,6 @@ CASES = [
         ours="read_each",
         theirs=all_do("read_each"),
         reads=True,
-        **MANY,  # type: ignore[arg-type]
+        **MANY,  # type: ignore[arg-type] # mypy takes any value for any argument
     ),
 ]
