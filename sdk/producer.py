@@ -341,7 +341,6 @@ class Producer(Generic[K, V]):
     async def _accept(self, record: Outgoing) -> None:
         self._machine.raise_failures()
         accepted = self._machine.offer(record, trio.current_time())
-        self._driver.nudge()
         if accepted.done:
             with _refusals(record):
                 accepted.result()
@@ -355,7 +354,8 @@ class Producer(Generic[K, V]):
             raise
 
     async def _breathe(self) -> None:
-        """Let the others run, if they have not for a while."""
+        """See to it that what was accepted is sent, and let the others run if they have not for a while."""
+        self._driver.nudge()
         stamp = time.time_ns() // 1_000_000
         if not 0 <= stamp - self._breath < _BREATH:
             self._breath = stamp

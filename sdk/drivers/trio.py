@@ -156,10 +156,12 @@ class TrioDriver:
         return True
 
     def catch_up(self) -> None:
-        """Step, if there is anything to do now."""
+        """Step, if there is anything to do now; or have the timekeeper wake in time."""
         due = self.core.deadline
         if due is not None and due <= trio.current_time():
             self.step()
+        else:
+            self.nudge()
 
     def cancel(self) -> None:
         """End all tasks."""
