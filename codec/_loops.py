@@ -634,6 +634,35 @@ class OpenBatch:
             self.stamps.append(timestamp)
 
 
+    def tell(
+        self,
+        make: type[tuple[Any, ...]],
+        topic: str,
+        partition: int,
+        base_offset: int,
+        append_time: int,
+        failed: Callable[[Exception, Any], object],
+    ) -> None:
+        """Call each of `told` with where its record is now.
+
+        Args:
+            make: the named tuple that they are called with: of a topic, partition, offset and timestamp.
+            base_offset: of the first record; -1: no offsets are known.
+            append_time: of all records; -1: each has its own.
+            failed: called with what one of them raised, and what it had been told.
+        """
+        known = base_offset >= 0
+        for index, (told, stamp) in enumerate(zip(self.told, self.stamps, strict=False)):
+            if told is None:
+                continue
+            offset = base_offset + index if known else -1
+            receipt = tuple.__new__(make, (topic, partition, offset, stamp if append_time < 0 else append_time))
+            try:
+                told(receipt)
+            except Exception as error:  # the user's own
+                failed(error, receipt)
+
+
 class Slot:
     """A partition, as far as records go in: ``open`` takes them."""
 

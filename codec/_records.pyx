@@ -22,8 +22,12 @@ from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
-from cpython.object cimport PyObject, PyObject_GenericGetAttr
-from cpython.tuple cimport PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.object cimport PyObject, PyObject_GenericGetAttr, PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport (
+    PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM,
+)
+from cpython.type cimport PyType_GenericAlloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -1583,6 +1587,29 @@ cdef Hash in_c(object partitioner):
     return NULL
 
 
+cdef int check_named_tuple(object make) except -1:
+    """Refuse what `named_tuple` cannot fill: what is no tuple, or more than one."""
+    if not isinstance(make, type) or not issubclass(make, tuple):
+        raise TypeError("no named tuple")
+    if (<PyTypeObject*>make).tp_basicsize != (<PyTypeObject*>tuple).tp_basicsize:
+        raise TypeError("no named tuple")
+    return 0
+
+
+cdef inline object named_tuple(object make, object first, object second, object third, object fourth):
+    """``make(first, second, third, fourth)``, without a plain tuple on the way."""
+    made = PyType_GenericAlloc(make, 4)
+    Py_INCREF(first)
+    PyTuple_SET_ITEM(made, 0, first)
+    Py_INCREF(second)
+    PyTuple_SET_ITEM(made, 1, second)
+    Py_INCREF(third)
+    PyTuple_SET_ITEM(made, 2, third)
+    Py_INCREF(fourth)
+    PyTuple_SET_ITEM(made, 3, fourth)
+    return made
+
+
 cdef class OpenBatch:
     """See `ottla.codec._loops.OpenBatch`."""
     cdef readonly Appender builder
@@ -1605,6 +1632,27 @@ cdef class OpenBatch:
         self.left -= size
         if told is not None:
             self.ask(timestamp, told)
+
+    def tell(self, make, topic, partition, int64_t base_offset, int64_t append_time, failed):
+        """Call each of `told` with where its record is now.
+
+        See `ottla.codec._loops.OpenBatch.tell`.
+        """
+        cdef list everybody = self.told, stamps = self.stamps
+        cdef Py_ssize_t i = 0
+        cdef object one, stamp = append_time
+        check_named_tuple(make)
+        while i < len(everybody) and i < len(stamps):  # nobody knows what they do when they are told
+            one = everybody[i]
+            if one is not None:
+                if append_time < 0:
+                    stamp = stamps[i]
+                receipt = named_tuple(make, topic, partition, base_offset + i if base_offset >= 0 else -1, stamp)
+                try:
+                    one(receipt)
+                except Exception as error:  # the user's own
+                    failed(error, receipt)
+            i += 1
 
     cdef int ask(self, object timestamp, object told) except -1:
         cdef Py_ssize_t gap = self.builder.count - 1 - len(self.told)

@@ -24,9 +24,8 @@ TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import islice, repeat
+from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.codec.compression import Compression
@@ -75,10 +74,6 @@ class Receipt(NamedTuple):
 
 Told = Callable[[Receipt | OttlaError], object]
 """Is called once with what became of a record."""
-
-_receipt: Callable[[tuple[str, int, int, int]], Receipt] = partial(tuple.__new__, Receipt)
-"""Makes a receipt of its fields, in half the time."""
-
 
 class Batch(OpenBatch):
     """Records of one partition that are sent together."""
@@ -140,14 +135,6 @@ class Batch(OpenBatch):
     def size(self) -> int:
         """Bytes of the batch before compression."""
         return self.builder.size
-
-    def receipts(self, base_offset: int, append_time: int) -> Iterator[tuple[Told | None, Receipt]]:
-        """Whom to tell what, now that the batch is stored."""
-        known = base_offset >= 0
-        offsets = range(base_offset, base_offset + len(self.told)) if known else repeat(-1)
-        stamps = repeat(append_time) if append_time >= 0 else self.stamps
-        fields = zip(repeat(self.place[0]), repeat(self.place[1]), offsets, stamps, strict=False)
-        return zip(self.told, map(_receipt, fields), strict=False)
 
     def halves(self) -> tuple["Batch", "Batch"]:
         """Two batches in its place; the sequences stay those of the records."""

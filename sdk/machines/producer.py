@@ -552,12 +552,7 @@ class ProducerMachine:
     def stored(self, batch: Batch, base_offset: int, append_time: int, now: float) -> None:
         self.free(batch)
         self._settled(batch.number)
-        for told, receipt in batch.receipts(base_offset, append_time):
-            if told is not None:
-                try:
-                    told(receipt)
-                except Exception as error:  # the user's own code, which must not break the machine
-                    self._callback_failed(error, receipt)
+        batch.tell(Receipt, *batch.place, base_offset, append_time, self._callback_failed)
 
     def failed(self, batch: Batch, error_of: Callable[[int], OttlaError], now: float) -> None:
         count = batch.count - sum(told is not None and not unseen(told) for told in batch.told)

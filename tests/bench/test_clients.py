@@ -257,7 +257,7 @@ def test_what_a_clients_process_says_last_is_why_it_broke() -> None:
 @pytest.mark.slow
 def test_a_whole_run_prints_the_machine_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--seconds", "0.1", "--rounds", "2", "--clients", "ottla", "aiokafka"]
-    assert main(["clients", "read values", "columns", "receipt for each", *tiny]) == 0
+    assert main(["clients", "read values", "columns", "produce with a receipt", *tiny]) == 0
     said = capsys.readouterr().out
     assert "cores, load" in said
     assert "failed" not in said

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import count, repeat
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -65,6 +65,57 @@ def test_whom_to_tell_stands_at_the_number_of_the_record(loops: ModuleType) -> N
         made.put("t", b"", None, NOW + number, number if number in (1, 3) else None)
     batch = made.lanes["t"].slots[0].open
     assert batch.told == [None, 1, None, 3] and batch.stamps == [0, NOW + 1, 0, NOW + 3]
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_from_it(loops: ModuleType) -> None:
+    heard: list[Any] = []
+    raised: list[Any] = []
+
+    def broken(place: Place) -> None:
+        raise KeyError(place.offset)
+
+    made = intake(loops, 1000)
+    for number, told in enumerate((heard.append, None, broken, heard.append, None)):
+        made.put("t", b"", None, NOW + number, told)
+    batch = made.lanes["t"].slots[0].open
+    batch.tell(Place, "t", 3, 70, -1, lambda *failure: raised.append(failure))
+    assert heard == [Place("t", 3, 70, NOW), Place("t", 3, 73, NOW + 3)] and type(heard[0]) is Place
+    [(error, place)] = raised
+    assert error.args == (72,) and place == Place("t", 3, 72, NOW + 2)
+    heard.clear()
+    batch.tell(Place, "t", 3, -1, 5, lambda *failure: None)
+    assert heard == [Place("t", 3, -1, 5)] * 2
+
+
+def test_who_is_told_may_change_the_list_or_end_it_all(loops: ModuleType) -> None:
+    made = intake(loops, 1000)
+    batch = made.lanes["t"].slots[0].open
+    for each in (lambda place: batch.told.clear(), pytest.fail):
+        made.put("t", b"", None, NOW, each)
+    batch.tell(Place, "t", 0, 0, -1, pytest.fail)
+
+    def interrupt(place: Place) -> None:
+        raise KeyboardInterrupt
+
+    made = intake(loops, 1000)
+    made.put("t", b"", None, NOW, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        made.lanes["t"].slots[0].open.tell(Place, "t", 0, 0, -1, pytest.fail)
+
+
+@pytest.mark.skipif("c" not in LOOPS, reason="the extension is not built")
+@pytest.mark.parametrize("make", [int, list, "Place", type("Wide", (tuple,), {})])
+def test_what_is_no_named_tuple_is_not_filled(make: Any) -> None:
+    batch = intake(LOOPS["c"], 1000).lanes["t"].slots[0].open
+    with pytest.raises(TypeError, match="no named tuple"):
+        batch.tell(make, "t", 0, 0, -1, pytest.fail)
 
 
 def liar(key: bytes, partitions: int) -> Any:

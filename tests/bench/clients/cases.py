@@ -107,6 +107,12 @@ CASES = [
     ),
     Case(name="produce with a receipt for each", columns=RATE, ours="receipts", theirs=all_do("receipts")),
     Case(
+        name="produce lists with a receipt for each",
+        columns=RATE,
+        ours="receipts_many",
+        theirs=all_do("receipts"),
+    ),
+    Case(
         name="latency from send to receipt",
         columns=LATENCY,
         ours="paced",

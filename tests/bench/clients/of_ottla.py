@@ -8,7 +8,7 @@ import trio
 
 from ottla.errors import OttlaError
 from ottla.sdk.client import connect
-from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.accumulator import Receipt, Told
 from ottla.sdk.producer import Producer
 from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
 
@@ -83,8 +83,8 @@ def produce_many(task: Task) -> Figures:
     return _produced(task, send)
 
 
-def receipts(task: Task) -> Figures:
-    [topic] = task.names
+def _counted(task: Task, send: Callable[[Producer, Told], Awaitable[None]]) -> Figures:
+    """What it came to to ``send`` all keys over and over, to be told of each record."""
     stored = failed = 0
 
     def told(result: Receipt | OttlaError) -> None:
@@ -94,17 +94,32 @@ def receipts(task: Task) -> Figures:
         else:
             stored += 1
 
-    async def send(producer: Producer, meter: Meter) -> None:
+    async def send_all(producer: Producer, meter: Meter) -> None:
         nonlocal stored
         stored = 0
         while not meter.over:
-            for key in KEYS:
-                await producer.send_soon(topic, VALUE, key=key, on_delivery=told)
+            await send(producer, told)
             meter.count(len(KEYS))
         await producer.flush()
         assert stored == meter.records and not failed, f"{stored} stored, {failed} failed of {meter.records}"
 
-    return _produced(task, send)
+    return _produced(task, send_all)
+
+
+def receipts(task: Task) -> Figures:
+    [topic] = task.names
+
+    async def send(producer: Producer, told: Told) -> None:
+        for key in KEYS:
+            await producer.send_soon(topic, VALUE, key=key, on_delivery=told)
+
+    return _counted(task, send)
+
+
+def receipts_many(task: Task) -> Figures:
+    [topic] = task.names
+    values = [VALUE] * len(KEYS)
+    return _counted(task, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
 
 
 def paced(task: Task) -> Figures:

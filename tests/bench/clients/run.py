@@ -21,7 +21,7 @@ from tests.bench.clients.grounds import Apache, Canned, Ground, Running, Target
 from tests.bench.clients.process import Broken, run
 from tests.bench.clients.task import Figures, Task
 
-STEADY_RECORDS = 10**7
+STEADY_RECORDS = 2 * 10**7
 STEADY_SECONDS = 1800.0
 WARM_UP = 0.5
 """Seconds."""

@@ -38,7 +38,7 @@ FLUSH_SECONDS = 60.0
 TAKEN_AT_ONCE = 10_000
 """Records that a client who must say how many asks for."""
 _SAMPLES = 50
-_SETTLING = 5
+_SETTLING = 2
 """One part in so many of the samples is left out: buffers are still being filled."""
 
 __all__ = ["KEYS", "VALUE", "Acknowledgements", "Figures", "Meter", "Task"]
