@@ -478,7 +478,8 @@ def encode_headers(headers: Headers) -> bytes:
         EncodeError: they are not pairs of str and bytes.
     """
     if not isinstance(headers, tuple | list):
-        raise EncodeError(f"headers are a tuple of pairs, not {type(headers).__name__}")
+        hint = ": give tuple(headers.items())" if isinstance(headers, dict) else ""
+        raise EncodeError(f"headers are a tuple of pairs, not {type(headers).__name__}{hint}")
     parts = [_varint(len(headers))]
     for header in headers:
         match header:
@@ -633,7 +634,6 @@ class OpenBatch:
             self.told.append(told)
             self.stamps.append(timestamp)
 
-
     def tell(
         self,
         make: type[tuple[Any, ...]],
@@ -748,6 +748,8 @@ class Intake:
             EncodeError: as `put`.
             Exception: what ``pairs`` raises.
         """
+        if most <= 0:
+            return ()
         for value, key in islice(pairs, most):
             if not self.put(topic, value, key, timestamp, told):
                 return value, key

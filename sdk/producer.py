@@ -142,7 +142,8 @@ class Producer(Generic[K, V]):
         self._interceptors = tuple(interceptors)
         self._plain = not (key_serializer or value_serializer or interceptors)
         self._intake: Intake = cast(Intake, Unopened())
-        self._told: Told | None = None
+        self._heard: object = self
+        """What the last `on_delivery` is made of; itself: there was none yet."""
         """The last ``on_delivery``, found to be one."""
         self._breath = 0
         """The millisecond of the last checkpoint."""
@@ -249,9 +250,9 @@ class Producer(Generic[K, V]):
             RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
             ConfigurationError: ``on_delivery`` cannot be called, or would have to be awaited.
         """
-        if on_delivery is not None and on_delivery != self._told:
+        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._heard:
             self._hear(on_delivery)
-        if self._plain and partition is None and timestamp is None and not headers:
+        if self._plain and partition is None and timestamp is None and headers == ():
             stamp = time.time_ns() // 1_000_000
             if self._intake.put(topic, value, key, stamp, on_delivery):
                 if not 0 <= stamp - self._breath < _BREATH:
@@ -282,7 +283,7 @@ class Producer(Generic[K, V]):
             ValueError: there are not as many keys as values; the records up to there are accepted.
             DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
         """
-        if on_delivery is not None and on_delivery != self._told:
+        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._heard:
             self._hear(on_delivery)
         stamp = _stamp(timestamp)
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
@@ -311,9 +312,9 @@ class Producer(Generic[K, V]):
         Raises:
             BufferFull: there is no room; nothing is sent while your task does not await something.
         """
-        if on_delivery is not None and on_delivery != self._told:
+        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._heard:
             self._hear(on_delivery)
-        plain = self._plain and partition is None and timestamp is None and not headers
+        plain = self._plain and partition is None and timestamp is None and headers == ()
         if plain and self._intake.put(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
             return
         self._machine.raise_failures()
@@ -332,23 +333,19 @@ class Producer(Generic[K, V]):
         self._machine.raise_failures()
 
     def _hear(self, told: Told) -> None:
-        """Refuse whom nobody could tell anything; whoever is asked about once is remembered."""
+        """Refuse whom nobody could tell anything. What it is made of is remembered: each record may have one."""
         if not callable(told) or is_async(told):
             sort = "written with `async def`" if callable(told) else "no function"
             raise ConfigurationError(f"on_delivery is called, and not awaited: {told!r} is {sort}")
-        self._told = told
+        self._heard = getattr(told, "__code__", self._heard)
 
     async def _accept(self, record: Outgoing) -> None:
         self._machine.raise_failures()
         accepted = self._machine.offer(record, trio.current_time())
-        if accepted.done:
-            with _refusals(record):
-                accepted.result()
-            return
         try:
             with _refusals(record):
-                await self._driver.wait(accepted)
-        except trio.Cancelled:
+                await self._driver.wait(accepted) if not accepted.done else accepted.result()
+        except BaseException:  # a cancellation included: it is not waited for, and what came before it is sent
             self._machine.withdraw(accepted)
             self._driver.nudge()
             raise
@@ -380,9 +377,15 @@ class Producer(Generic[K, V]):
         record = ProducerRecord(topic, of_value, of_key, partition, headers, stamp)
         for each in self._interceptors:
             try:
-                record = each.on_send(record)
+                changed = each.on_send(record)
             except Exception:  # the user's own code, which must not keep the record from being sent
                 log.exception("an interceptor's on_send raised; the record is sent as it was before")
+                continue
+            if isinstance(changed, ProducerRecord):
+                record = changed
+            else:
+                what = f"{type(each).__name__}.on_send returned {changed!r}, and not a ProducerRecord"
+                log.error("an interceptor is at fault; the record is sent as it was before", extra={"why": what})
         return Outgoing(
             record.topic,
             record.value,

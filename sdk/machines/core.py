@@ -31,6 +31,7 @@ from ottla.errors import (
     BrokerUnreachable,
     Closed,
     ConnectionLost,
+    InvalidTopic,
     OttlaError,
     RebootstrapRequired,
     UnknownTopicOrPartition,
@@ -75,6 +76,8 @@ IMPATIENCE = 1.0
 """Seconds without metadata after which another node is asked as well; doubled for each that is asked already."""
 SILENCE = 5.0
 """Seconds for which a node owes an answer before others are asked about it; Fetch may take its wait longer."""
+MAX_TOPIC_NAME = 249
+"""Characters. Source: Topic.java, MAX_NAME_LENGTH."""
 UNKNOWN_TOPIC_GRACE = 5.0
 """Seconds in which a topic that the broker is just creating may be unknown."""
 
@@ -403,7 +406,9 @@ class ClientCore:
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
-        if known and not fresh and name not in self._loose:
+        if not known and (why := unnameable(name)):
+            outcome.fail(InvalidTopic(why))
+        elif known and not fresh and name not in self._loose:
             outcome.succeed(known)
         elif self.closed:
             outcome.fail(self.closed)
@@ -625,6 +630,15 @@ class ClientCore:
         if self._watched.get(key) == due:
             del self._watched[key]
         self._busy[key] = None
+
+
+def unnameable(topic: str) -> str:
+    """Why no topic can have this name, which no request could hold; brokers judge all others."""
+    try:
+        topic.encode()
+    except UnicodeEncodeError as error:
+        return f"topic {topic!r:.80} cannot be encoded: {error.reason}"
+    return f"topic {topic!r:.80} has {len(topic)} characters, and 249 at most" if len(topic) > MAX_TOPIC_NAME else ""
 
 
 def _tried(times: int) -> str:

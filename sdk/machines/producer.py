@@ -24,6 +24,7 @@ Rules:
 Source: KafkaProducer.java (doSend), RecordAccumulator.java, BufferPool.java, BuiltInPartitioner.java.
 """
 
+import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ class ProducerMachine:
         self._sealing: Timer | None = None
         core.observers.append(self._metadata_changed)
         core.parts[self] = None
-        self._forget = core.on_close(self.close)
+        self._forget = core.on_close(self._left)
         self._gauges = (
             core.metrics.share("buffer-total-bytes", lambda now: options.buffer_memory),
             core.metrics.share("buffer-available-bytes", lambda now: self.intake.free),
@@ -275,6 +276,12 @@ class ProducerMachine:
             self._look_out()
             raise error
 
+    def _left(self, error: OttlaError) -> None:
+        """The client closes before the producer: nobody may ever ask what became of the records."""
+        if left := self.pending:
+            log.error("records are given up: the client was left before its producer", extra={"records": left})
+        self.close(error)
+
     def close(self, error: OttlaError) -> None:
         """Fail what is left; the producer is of no more use."""
         if self._closed:
@@ -313,7 +320,9 @@ class ProducerMachine:
         key, value = record.key, record.value
         if not isinstance(record.topic, str) or not record.topic:
             raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
-        if record.headers or type(value) is not bytes or type(key) is not bytes:
+        if record.partition is not None and type(record.partition) is not int:
+            raise EncodeError(f"a partition is an int, not {record.partition!r}")
+        if record.headers != () or type(value) is not bytes or type(key) is not bytes:
             check_bytes(key, value, record.headers)
         size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
         for name, content in record.headers:
@@ -336,7 +345,8 @@ class ProducerMachine:
         else:
             self._unplaced[record.topic] = Unplaced(self._number(), deque([record]))
             self._find(record.topic, now)
-            self._core.later(record.deadline, lambda now: self._expire_unplaced(record.topic, now))
+            topic = record.topic  # the record itself is not to be kept until then
+            self._core.later(record.deadline, lambda now: self._expire_unplaced(topic, now))
         self.intake.free -= record.size
 
     def _wait_for_room(self, waiter: Waiter) -> None:
@@ -473,9 +483,9 @@ class ProducerMachine:
         key, partitioner = record.key, self._partitioner
         try:
             if not isinstance(partitioner, Keyed):
-                partition = partitioner.choose(self._choice(record, topic))
+                partition = operator.index(partitioner.choose(self._choice(record, topic)))
             elif key or (partitioner.hash_null if key is None else partitioner.hash_empty):
-                partition = partitioner.hash(key or b"", len(lane.slots))
+                partition = operator.index(partitioner.hash(key or b"", len(lane.slots)))
             else:
                 return self._stick(topic, lane, record.size)
             known = partition in topic.partitions
@@ -484,7 +494,7 @@ class ProducerMachine:
         except Exception as error:  # the user's own code, which must not break the machine
             raise EncodeError(f"the partitioner raised {error!r}") from error
         if not known:
-            raise UnknownTopicOrPartition(f"the partitioner chose {partition!r}, but {has}")
+            raise EncodeError(f"the partitioner chose {partition!r}, but {has}")
         return partition
 
     def _choice(self, record: Outgoing, topic: Topic) -> Choice:

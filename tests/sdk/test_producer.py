@@ -1,6 +1,8 @@
 """The trio face of a producer, over real sockets against brokerlite."""
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,11 +19,13 @@ from ottla.errors import (
     DeliveryFailed,
     DeliveryTimeout,
     EncodeError,
+    InvalidTopic,
     MessageTooLarge,
     OttlaError,
     RecordTooLarge,
 )
 from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.machines.producer import Outgoing
 from ottla.sdk.producer import ProducerInterceptor, ProducerRecord
 from ottla.testing import Broker
 
@@ -332,3 +336,110 @@ async def test_a_producer_that_was_not_opened_says_so_rather_than_lose_what_it_i
                 await attempt("t", b"1")
         with pytest.raises(Closed, match="async with"):
             producer.send_nowait("t", b"1")
+
+
+async def test_a_client_left_before_its_producer_says_that_records_are_given_up(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        producer = await client.producer(linger=60.0).__aenter__()
+        await producer.send_soon("t", b"1")
+        await producer.send_soon("t", b"2")
+    assert "records are given up: the client was left before its producer (records=2)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a" * 250])
+async def test_a_topic_that_no_request_can_name_is_refused_at_once(ottla_broker: Broker, name: str) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        with pytest.raises(InvalidTopic, match=r"cannot be encoded|250 characters"):
+            async with client.producer() as producer:
+                with pytest.raises(InvalidTopic):
+                    await producer.send(name, b"")
+                with pytest.raises(DeliveryFailed) as failed:
+                    await producer.send_soon(name, b"")
+                    await producer.flush()
+                raise failed.value.__cause__ or failed.value
+        with pytest.raises(InvalidTopic):
+            await client.consumer(name).__aenter__()
+
+
+@pytest.mark.parametrize("headers", [None, {}, "", 0, {"a": b"b"}])
+async def test_headers_that_are_none_are_refused_whether_a_batch_is_open_or_not(
+    ottla_broker: Broker, headers: Any
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=60.0) as producer:
+        for _ in range(2):
+            with pytest.raises(EncodeError, match="headers are a tuple of pairs"):
+                await producer.send_soon("t", b"", headers=headers)
+            await producer.send_soon("t", b"", headers=[])  # opens a batch
+
+
+@pytest.mark.parametrize("partition", [0.0, "0", True])
+async def test_a_partition_is_an_int(ottla_broker: Broker, partition: Any) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        with pytest.raises(EncodeError, match=f"a partition is an int, not {partition!r}"):
+            await producer.send("t", b"", partition=partition)
+
+
+@pytest.mark.parametrize("chosen", ["x", 7, None, 0.5])
+async def test_a_partitioner_that_chooses_what_there_is_not_is_at_fault(ottla_broker: Broker, chosen: Any) -> None:
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer(partitioner=lambda key, partitions: chosen) as producer,
+    ):
+        with pytest.raises(EncodeError, match="the partitioner"):
+            await producer.send("t", b"", key=b"k")
+
+
+async def test_an_interceptor_that_forgets_to_return_changes_nothing(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Forgetful(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return None  # type: ignore[return-value] # which is the point
+
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer(interceptors=[Forgetful()]) as producer,
+    ):
+        assert (await producer.send("t", b"1")).offset == 0
+    assert "Forgetful.on_send returned None, and not a ProducerRecord" in caplog.text
+
+
+async def test_callbacks_are_not_kept_and_each_kind_is_looked_at(ottla_broker: Broker) -> None:
+    class Big:
+        def told(self, result: object) -> None: ...
+
+    async def later(result: object) -> None: ...
+
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=0) as producer:
+        big = Big()
+        await producer.send_soon("t", b"", on_delivery=big.told)
+        await producer.flush()
+        gone = weakref.ref(big)
+        del big
+        gc.collect()
+        assert gone() is None
+        with pytest.raises(ConfigurationError, match="async def"):
+            await producer.send_soon("t", b"", on_delivery=later)
+        with pytest.raises(ConfigurationError, match="no function"):
+            await producer.send_soon("t", b"", on_delivery=5)  # type: ignore[arg-type] # which is the point
+
+
+async def test_what_was_accepted_goes_out_though_the_next_record_is_refused(ottla_broker: Broker) -> None:
+    stored: list[object] = []
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer(linger=30.0, batch_size=2000) as producer,
+    ):
+        await producer.send_soon("t", b"")
+        await producer.flush()  # the topic is known from now on
+        await producer.send_soon("t", bytes(100), on_delivery=stored.append)
+        with trio.fail_after(5):
+            producer._machine.offer(
+                Outgoing("t", bytes(1900), None, None, (), 1), trio.current_time()
+            )  # closes that batch
+            with pytest.raises(EncodeError):
+                await producer.send_soon("t", "text")  # type: ignore[arg-type] # which is the point
+            while not stored:
+                await trio.lowlevel.checkpoint()
