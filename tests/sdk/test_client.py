@@ -324,7 +324,7 @@ async def test_the_callers_mistakes_are_told_at_once(ottla_broker: Broker) -> No
         async with client.producer(partitioner=lambda key, count: count + 5) as producer:
             with pytest.raises(EncodeError, match="a topic is named by a str, not b't'"):
                 await producer.send(b"t", b"")  # type: ignore[arg-type] # on purpose
-            with pytest.raises(UnknownTopicOrPartition, match="the partitioner chose 6, but 't' has partitions 0 to 0"):
+            with pytest.raises(EncodeError, match="the partitioner chose 6, but 't' has partitions 0 to 0"):
                 await producer.send("t", b"", key=b"k")
         with pytest.raises(ConfigurationError, match="named by strings"):
             client.consumer(["t"])  # type: ignore[arg-type] # on purpose
