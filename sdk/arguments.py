@@ -14,7 +14,7 @@ Rules:
 import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -30,23 +30,32 @@ _WORDS: dict[object, str] = {
     bool: "True or False",
     bytes: "bytes",
     type(None): "None",
+    Any: "anything",
 }
 
 
 def checked(function: F) -> F:
-    """``function``, which raises `ConfigurationError` at once where an argument does not fit its annotation."""
+    """``function``, which raises `ConfigurationError` before anything else where an argument does not fit."""
     signature = inspect.signature(function)
     hints = cache(lambda: get_type_hints(function))  # once somebody calls: they may name what is defined later
     skipped = {each.name for each in signature.parameters.values() if each.kind in (each.VAR_POSITIONAL,)} | {"self"}
 
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def check(*args: Any, **kwargs: Any) -> None:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             if name not in skipped and not fits(value, hints()[name]):
                 raise ConfigurationError(f"{name} must be {described(hints()[name])}, not {value!r}")
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return cast(F, call)
+    @wraps(function)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return await function(*args, **kwargs)
+
+    return cast(F, call_async if inspect.iscoroutinefunction(function) else call)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -55,10 +64,10 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in parts)
     if origin is Literal:
-        return any(value is each or (type(value) is type(each) and value == each) for each in parts)
+        return any(value is each or (_alike(value, each) and value == each) for each in parts)
     if origin is Callable:
         return callable(value)
-    if origin is tuple and parts[-1] is not ...:
+    if origin is tuple and parts[-1:] != (...,):
         return isinstance(value, tuple) and len(value) == len(parts) and all(map(fits, value, parts))
     if isinstance(origin, type) and issubclass(origin, Iterable):
         if not isinstance(value, origin) or isinstance(value, str | bytes):
@@ -89,7 +98,7 @@ def _words(hint: Any) -> list[str]:
         return list(map(repr, parts))
     if origin is Callable:
         return ["a function"]
-    if origin is tuple and parts[-1] is not ...:
+    if origin is tuple and parts[-1:] != (...,):
         return [f"({', '.join(map(described, parts))})"]
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return [f"{{{described(parts[0])}: {described(parts[1])}}}"]
@@ -98,6 +107,11 @@ def _words(hint: Any) -> list[str]:
     if names := _asked_of(hint):
         return [f"an object with {', '.join(names)}"]
     return [_WORDS.get(hint) or f"a {(origin or hint).__name__}"]
+
+
+def _alike(value: Any, literal: Any) -> bool:
+    """Whether the one is of the other's type, as the members of a `StrEnum` are strings, and True is no number."""
+    return isinstance(value, type(literal)) and isinstance(value, bool) == isinstance(literal, bool)
 
 
 def _asked_of(hint: Any) -> list[str]:
@@ -123,6 +137,6 @@ def none_async(owner: object, *names: str) -> None:
 
 def is_async(function: object) -> bool:
     """Whether a call of it has to be awaited, as far as that can be seen."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        inspect.getattr_static(function, "__call__", None)
-    )
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

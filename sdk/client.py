@@ -41,7 +41,7 @@ from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.consumer import ConsumerOptions, member_options, topic_filter
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap
+from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap, within_bounds
 from ottla.sdk.machines.positions import Fetched, Offset, Time
 from ottla.sdk.machines.producer import ProducerOptions, compressors
 from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
@@ -53,7 +53,7 @@ from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 
 @checked
 def connect(
-    bootstrap: str | list[str],
+    bootstrap: str | Sequence[str],
     *,
     client_id: str = "ottla",
     rack: str | None = None,
@@ -76,8 +76,8 @@ def connect(
     """A client; use it as ``async with connect(...) as client``. Durations in seconds, sizes in bytes.
 
     Args:
-        bootstrap: ``host:port`` (several separated by commas, or a list), ``zeroconf://name``, or ``zeroconf://`` for
-            whatever is announced on the network.
+        bootstrap: ``host:port`` (several separated by commas, or a list or tuple of such), ``zeroconf://name``, or
+            ``zeroconf://`` for whatever is announced on the network.
         client_id: how brokers name this client in their logs and quotas.
         rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
         connect_timeout: for one connection, and for `connect` to hear from any broker.
@@ -126,7 +126,7 @@ class Client:
     for), `Closed`, and whatever `BrokerError` the broker answers, such as `TopicAuthorizationFailed`.
     """
 
-    def __init__(self, bootstrap: str | list[str], options: Options) -> None:
+    def __init__(self, bootstrap: str | Sequence[str], options: Options) -> None:
         self._bootstrap, self._options = bootstrap, options
         self._announced, self._name = announced_name(bootstrap)
         if not self._announced:
@@ -236,10 +236,6 @@ class Client:
             raise ConfigurationError(f"acks must be 'all', 1 or 0, not {acks!r}")
         if idempotent and number != -1:
             raise ConfigurationError("an idempotent producer needs acks='all'")
-        if linger < 0 or batch_size < 1 or buffer_memory < 1:
-            raise ConfigurationError("linger cannot be negative; batch_size and buffer_memory must be positive")
-        if delivery_timeout is not None and delivery_timeout <= 0:
-            raise ConfigurationError(f"delivery_timeout must be a positive number of seconds, not {delivery_timeout!r}")
         for each in interceptors:
             none_async(each, "on_send", "on_acknowledgement")
         default, by_topic = compressors(compression, compression_level)
@@ -255,6 +251,8 @@ class Client:
             buffer_memory=buffer_memory,
             delivery_timeout=delivery_timeout,
         )
+        within_bounds(options)
+        self._check_lingering(options)
         return Producer(
             self._driver,
             options,
@@ -263,6 +261,12 @@ class Client:
             value_serializer=value_serializer,
             interceptors=interceptors,
         )
+
+    def _check_lingering(self, options: ProducerOptions) -> None:
+        limit = options.delivery_timeout or self._options.delivery_timeout
+        if options.linger >= limit:
+            needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g}"
+            raise ConfigurationError(f"{needs}: no batch would be sent in time")
 
     @checked
     def consumer(
@@ -325,6 +329,7 @@ class Client:
         member = None
         if group is not None and not assign:
             member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
+            within_bounds(member)
         options = ConsumerOptions(
             start=start_at(start),
             topics=topics,
@@ -333,14 +338,15 @@ class Client:
             member=member,
             auto_commit=auto_commit,
         )
+        within_bounds(options)
         starts = {place: None if where == "committed" else start_at(where) for place, where in (assign or {}).items()}
         if group is None and None in starts.values():
             raise ConfigurationError("'committed' needs a group, as in group='billing'")
         again = None if reset == "error" else start_at(reset)
         if isinstance(again, Offset):
             raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
-        wall = time.time() - trio.current_time()
         core, level = self._driver.core, isolation_level(isolation)
+        wall = time.time() - trio.current_time()
         fetcher = partial(FetcherMachine, core, isolation=level, reset=again, wall=wall)
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 

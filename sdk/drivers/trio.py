@@ -10,6 +10,12 @@ scope whose deadline is moved, and is not woken to be told of another.
 
 No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client
 was opened.
+
+A client belongs to the loop that it was opened in. Calls from elsewhere are refused before they touch anything.
+
+Connections are bare sockets, and trio's streams do no more than dial. TLS needs nothing else of them: it comes as one
+more machine, an `ssl.MemoryBIO` at either end of it, between what is read and the core, and between the core and the
+outbox. There is no `room` then, for what is read is not yet the answer.
 """
 
 import contextlib
@@ -17,6 +23,7 @@ import itertools
 import math
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -53,6 +60,8 @@ class Link:
         """What the socket has not taken yet."""
         self.full = trio.Event()
         """The socket did not take everything: the writer is to go on when it does."""
+        self.broke = ""
+        """Why writing failed: only the first who touches a broken socket is told, the reader sees a mere end."""
 
     def write(self) -> None:
         """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
@@ -63,8 +72,11 @@ class Link:
             except BlockingIOError:
                 self.full.set()
                 return
-            except OSError:  # the reader sees it too, and says why
+            except OSError as error:  # a frame may be half sent, so that nothing may follow; the reader ends the rest
+                self.broke = self.broke or reason(error)
                 outbox.clear()
+                with contextlib.suppress(OSError):
+                    self.socket.shutdown(socket.SHUT_RDWR)
                 return
             while outbox and count >= len(outbox[0]):
                 count -= len(outbox.popleft())
@@ -91,6 +103,8 @@ class TrioDriver:
         """The time of the core; callable from any thread."""
         self._nursery, self._find = nursery, find
         self._token = trio.lowlevel.current_trio_token()
+        self._thread = threading.current_thread()
+        """Where the loop runs; there is one at a time in a thread."""
         self._links: dict[Key, Link] = {}
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address that took the last connection."""
@@ -108,12 +122,11 @@ class TrioDriver:
                     self._kicked = trio.Event()
                     self.step()
                     await self._kicked.wait()
-            now = trio.current_time()
-            if 0 <= (late := now - self._alarm.deadline) < math.inf:
-                self._lag.record(late, now)
+            self._measure(trio.current_time())
 
     def step(self) -> None:
         """Poll the core and carry out what it asks for."""
+        self._refuse_another_loop()
         now = trio.current_time()
         try:
             actions = self.core.poll(now)
@@ -140,12 +153,14 @@ class TrioDriver:
                 link.write()
         due = self.core.deadline
         if self._alarm.deadline <= now:  # what it was for is done
+            self._measure(now)
             self._alarm.deadline = math.inf if due is None else due
         elif due is not None and due < self._alarm.deadline:
             self._alarm.deadline = due
 
     def nudge(self) -> bool:
         """Wake the timekeeper earlier if the core has something to do before it would; whether that was so."""
+        self._refuse_another_loop()
         due = self.core.deadline
         if due is None or due >= self._alarm.deadline or self._kicked.is_set():
             return False
@@ -176,6 +191,7 @@ class TrioDriver:
 
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:
         """Start something on the core and wait for its outcome."""
+        self._refuse_another_loop()
         outcome = start(trio.current_time())
         self.step()
         return await self.wait(outcome)
@@ -193,6 +209,19 @@ class TrioDriver:
             finally:
                 outcome.forget(settled.set)
         return outcome.result()
+
+    def _measure(self, now: float) -> None:
+        """How late the alarm is seen to: by the timekeeper, or by whoever kept the loop from turning."""
+        if 0 <= (late := now - self._alarm.deadline) < math.inf:
+            self._lag.record(late, now)
+
+    def _refuse_another_loop(self) -> None:
+        if threading.get_ident() != self._thread.ident:
+            raise LocalProtocolError(
+                f"this client belongs to the trio loop in thread {self._thread.name!r}, and is used in "
+                f"{threading.current_thread().name!r}: open another client here, or call there by "
+                "trio.from_thread.run(function, trio_token=token)"
+            )
 
     def _tell(self, event: Event) -> None:
         """Tell the core what happened, and do what it wants done."""
@@ -232,7 +261,7 @@ class TrioDriver:
                     link.socket = None
         if self._links.get(link.key) is link:
             del self._links[link.key]
-            self._tell(Lost(link.key, why))
+            self._tell(Lost(link.key, link.broke or why))
 
     async def _dial(self, host: str, port: int, attempt: int) -> trio.SocketStream:
         """A connection to one of the addresses of a name.
@@ -280,7 +309,9 @@ class TrioDriver:
                 return reason(error)
             if not count:
                 return "closed by the broker"
-            self._tell(Received(link.key, data) if room is None else Filled(link.key, count))
+            event = Received(link.key, data) if room is None else Filled(link.key, count)
+            del room  # who waits for the next frame is not to keep the memory of this one
+            self._tell(event)
 
 
 def _taken_from(stream: trio.SocketStream) -> socket.socket:

@@ -221,7 +221,6 @@ class Connection:
         """The driver's `Connect` succeeded."""
         if self.state is State.CONNECTING:
             self.state, self._since, self._active_at = State.NEGOTIATING, now, now
-            self._inbox = Inbox()
             self._answered = False
             self._ask_versions(_NEGOTIATION, now)
         return self.poll(now)
@@ -353,6 +352,7 @@ class Connection:
             traffic.closed.add(1, now)
         traffic.in_flight.add(-len(self.in_flight))
         self.in_flight.clear()
+        self._inbox = Inbox()  # and with it what memory the last large answers lay in
         self.state, self._since, self._muted_until = State.DOWN, now, -math.inf
 
     def _extra(self, **more: object) -> dict[str, object]:

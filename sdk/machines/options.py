@@ -1,9 +1,20 @@
 """What a client can be told; every duration in seconds, every size in bytes."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any, TypeVar
 
 from ottla.errors import ConfigurationError
 
+T = TypeVar("T")
+
+MOST = 2**31 - 1
+"""What the protocol's 32 bits hold of bytes, and of milliseconds: 24 days."""
+_SECONDS = (0.001, MOST / 1000)
+_OTHERS = {"linger": (0.0, MOST / 1000), "connections_max_idle": (0.001, math.inf)}
+"""Durations with bounds of their own: that may be nothing, or forever, for no request says them."""
 _BROKERS_PART = 0.8
 """Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
 
@@ -48,13 +59,30 @@ class Options:
     retry_backoff_max: float = 1.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name in ("client_id", "rack"):
-                continue
-            if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-                unit = "bytes" if "size" in each.name or "bytes" in each.name else "seconds"
-                raise ConfigurationError(f"{each.name} must be a positive number of {unit}, not {value!r}")
+        within_bounds(self)
+
+
+def within_bounds(options: T) -> T:
+    """The options, a dataclass, whose numbers are all such as the protocol can say: seconds are floats, sizes integers.
+
+    Raises:
+        ConfigurationError: one is not; says which, and what would do.
+    """
+    told: Any = options
+    for each in fields(told):
+        value = getattr(told, each.name)
+        if each.type in (float, float | None):
+            (least, most), unit = _OTHERS.get(each.name, _SECONDS), "seconds"
+        elif each.name.endswith(("size", "bytes", "memory")):
+            (least, most), unit = (1, MOST), "bytes"
+        else:
+            continue
+        if value is None and each.type is not float:
+            continue
+        if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) <= most:
+            wanted = f"a number of {unit} from {least:g} to {most}"
+            raise ConfigurationError(f"{each.name} must be {wanted}, not {value!r}")
+    return options
 
 
 def broker_timeout_ms(timeout: float) -> int:
@@ -62,13 +90,13 @@ def broker_timeout_ms(timeout: float) -> int:
     return int(timeout * 1000 * _BROKERS_PART)
 
 
-def parse_bootstrap(bootstrap: str | list[str] | tuple[str, ...]) -> list[tuple[str, int]]:
-    """``"host:port,host:port"`` (or a list of such) as pairs; the port defaults to 9092.
+def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
+    """``"host:port,host:port"`` (or several such) as pairs; the port defaults to 9092.
 
     Raises:
         ConfigurationError: there is none, or a port is not a number.
     """
-    if not isinstance(bootstrap, str | list | tuple):
+    if not isinstance(bootstrap, Sequence) or not all(isinstance(each, str) for each in bootstrap):
         raise ConfigurationError(f"bootstrap is host:port, or a list of such, not {bootstrap!r}")
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = []
@@ -86,7 +114,7 @@ def parse_bootstrap(bootstrap: str | list[str] | tuple[str, ...]) -> list[tuple[
     return addresses
 
 
-def announced_name(bootstrap: str | list[str] | tuple[str, ...]) -> tuple[bool, str | None]:
+def announced_name(bootstrap: str | Sequence[str]) -> tuple[bool, str | None]:
     """Whether the brokers are to be found by zeroconf, and the name to look for (``None``: any).
 
     ``zeroconf://name`` names one, ``zeroconf://`` takes what there is.

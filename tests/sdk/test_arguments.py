@@ -1,7 +1,9 @@
 """Whoever gives what does not fit hears which argument it is, what he gave, and what would do."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import partial, wraps
 from typing import Any, Literal
 
@@ -10,11 +12,15 @@ import pytest
 import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import all_async, checked, described, fits, none_async
+from ottla.sdk.arguments import all_async, checked, described, fits, is_async, none_async
 from ottla.sdk.assignors import Assignor
 from ottla.testing import Broker
 
 Where = Literal["beginning", "end"] | datetime | int
+
+
+class Told(StrEnum):
+    ALL = "all"
 
 
 @pytest.mark.parametrize(
@@ -23,7 +29,9 @@ Where = Literal["beginning", "end"] | datetime | int
         (float, [1, 0.5], ["45", None, True]),
         (int, [1, -1], [1.5, False, b"1"]),
         (str | None, ["", None], [b"g", 1]),
-        (Literal["all"] | int, ["all", 1], ["1", True, None]),
+        (Literal["all"] | int, ["all", Told.ALL, 1], ["1", True, None]),
+        (Literal[1], [1], [True, 1.0]),
+        (tuple[()], [()], [(1,), []]),
         (Where, ["end", 3, datetime.min], ["latest", timedelta(1), [3]]),
         (Mapping[tuple[str, int], int], [{}, {("t", 0): 1}], [{"t": 0}, {("t", "0"): 1}, {("t",): 1}, [("t", 0)]]),
         (Sequence[str], [(), ["a"]], ["a", {"a"}, [b"a"], None]),
@@ -42,6 +50,9 @@ def test_what_fits_is_what_the_annotation_says(hint: Any, good: list[Any], bad: 
     ("hint", "words"),
     [
         (float, "a number"),
+        (Any, "anything"),
+        (dict[str, Any], "{a string: anything}"),
+        (tuple[()], "()"),
         (str | None, "a string or None"),
         (Mapping[tuple[str, int], Where], "{(a string, an integer): 'beginning', 'end', a datetime or an integer}"),
         (str | Sequence[str], "a string or several, each a string"),
@@ -64,6 +75,28 @@ def test_what_is_checked_stays_what_it_was() -> None:
         f(1, wait="long")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword"):
         f(1, weit=2)  # type: ignore[call-arg]
+
+
+async def test_what_is_awaited_can_still_be_seen_to_be() -> None:
+    @checked
+    async def f(wait: float) -> float:
+        return wait
+
+    assert inspect.iscoroutinefunction(f) and inspect.iscoroutinefunction(ottla.Client.create_topic)
+    assert not inspect.iscoroutinefunction(ottla.Client.producer)
+    assert await f(2) == 2
+    with pytest.raises(ConfigurationError, match="wait must be a number, not 'long'"):
+        await f("long")  # type: ignore[arg-type]
+
+
+class Awaited:
+    async def __call__(self) -> None:
+        pass
+
+
+def test_what_has_to_be_awaited_is_what_returns_a_coroutine() -> None:
+    assert all(map(is_async, (Awaited(), Awaited().__call__, partial(Awaited()), partial(Awaited().__call__))))
+    assert not any(map(is_async, (Awaited, print, partial(print), "told")))
 
 
 class Listener(ottla.RebalanceListener):
@@ -129,7 +162,8 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
         ]
         for message, call in wrong:
             with pytest.raises(ConfigurationError, match=message):
-                call()
+                if inspect.isawaitable(called := call()):
+                    await called
         assert await client.list_topics() == ["t"]
 
 

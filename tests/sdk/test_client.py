@@ -1,5 +1,6 @@
 """The trio face of the client, over real sockets against brokerlite."""
 
+import math
 import socket
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from ottla.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from ottla.sdk.machines.options import parse_bootstrap
 from ottla.testing import Broker
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -303,8 +305,59 @@ def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: Any) -> None:
         ottla.connect(bad)
 
 
+@pytest.mark.parametrize("several", [["a:1", "b:2"], ("a:1", "b:2"), "a:1,b:2"])
+def test_several_addresses_are_given_in_any_sequence(several: Any) -> None:
+    assert parse_bootstrap(several) == [("a", 1), ("b", 2)]
+    ottla.connect(several)
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "value", "range"),
+    [
+        ("connect", "request_timeout", math.inf, "seconds from 0.001 to 2147483.647, not inf"),
+        ("connect", "request_timeout", math.nan, "seconds from 0.001"),
+        ("connect", "api_timeout", math.nan, "seconds from 0.001"),
+        ("connect", "fetch_max_wait", math.inf, "seconds from 0.001"),
+        ("connect", "metadata_max_age", 2**31 / 1000, "seconds from 0.001"),
+        ("connect", "partition_max_bytes", 2**31, "bytes from 1 to 2147483647, not 2147483648"),
+        ("connect", "max_request_size", 0, "bytes from 1"),
+        ("producer", "buffer_memory", 10**30, "bytes from 1"),
+        ("producer", "batch_size", 0, "bytes from 1"),
+        ("producer", "linger", math.nan, "seconds from 0 to 2147483.647, not nan"),
+        ("producer", "linger", math.inf, "seconds from 0"),
+        ("producer", "delivery_timeout", math.inf, "seconds from 0.001"),
+        ("consumer", "session_timeout", math.inf, "seconds from 0.001"),
+        ("consumer", "max_poll_interval", math.inf, "seconds from 0.001"),
+        ("consumer", "auto_commit", 1e-12, "seconds from 0.001 to 2147483.647, not 1e-12"),
+    ],
+)
+async def test_numbers_that_the_protocol_cannot_say_are_refused_with_their_bounds(
+    ottla_broker: Broker, method: str, option: str, value: float, range: str
+) -> None:
+    given: dict[str, Any] = {option: value}
+    with pytest.raises(ConfigurationError, match=rf"^{option} must be a number of {range}"):
+        if method == "connect":
+            ottla.connect("b:1", **given)
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            if method == "producer":
+                client.producer(**given)
+            client.consumer("t", group="g", **given)
+
+
+def test_a_connection_that_nobody_needs_may_stay_forever() -> None:
+    ottla.connect("b:1", connections_max_idle=math.inf)
+
+
+async def test_a_batch_cannot_linger_until_it_is_late(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap, delivery_timeout=5.0) as client:
+        for linger, timeout in ((5.0, None), (2.0, 1.0)):
+            with pytest.raises(ConfigurationError, match=r"linger must be below delivery_timeout, [51] s, not [52]"):
+                client.producer(linger=linger, delivery_timeout=timeout)
+        client.producer(linger=5.0, delivery_timeout=6.0)
+
+
 async def test_options_that_make_no_sense_are_refused_with_what_would(ottla_broker: Broker) -> None:
-    with pytest.raises(ConfigurationError, match="request_timeout must be a positive number of seconds"):
+    with pytest.raises(ConfigurationError, match="request_timeout must be a number of seconds"):
         ottla.connect("b:1", request_timeout=-1)
     async with ottla.connect(ottla_broker.bootstrap) as client:
         with pytest.raises(ConfigurationError, match="'brotli' is not one of none, gzip, snappy, lz4, zstd"):

@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
-import math
+import os
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import trio.testing
 import ottla
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import discovery
-from ottla.sdk.drivers.trio import Link
-from ottla.sdk.machines.actions import Close, Send
+from ottla.sdk.drivers.trio import Link, TrioDriver
+from ottla.sdk.machines.actions import Close, Event, Filled, Lost, Send
 from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.metrics import Metrics
 from ottla.testing import Broker
 
 
@@ -167,15 +170,117 @@ async def test_a_loop_that_does_not_turn_is_reported_with_the_line_that_holds_it
     assert seconds == 0.02 and "assert told.wait(5)  # this very line" in stack
 
 
-async def test_how_late_the_timekeeper_wakes_is_measured(ottla_broker: Broker) -> None:
+@pytest.mark.parametrize("who", ["the timekeeper", "who blocked"])
+async def test_how_late_the_timekeeper_wakes_is_measured_though_another_was_there_first(
+    ottla_broker: Broker, mock_clock: trio.testing.MockClock, who: str
+) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
-        woken = trio.Event()
-        client._driver.core.later(trio.current_time() + 0.01, lambda now: woken.set())
-        client._driver.nudge()
+        driver, woken = client._driver, trio.Event()
+        driver.core.later(trio.current_time() + 0.25, lambda now: woken.set())
+        driver.nudge()
+        mock_clock.jump(1.0)  # as if this task blocked the loop
+        if who == "who blocked":
+            driver.step()
         await woken.wait()
+        await trio.testing.wait_all_tasks_blocked()
         lag = {each.name: each.value for each in client.metrics() if each.name.startswith("io-loop-lag")}
-    assert not math.isnan(lag["io-loop-lag-max"]) and lag["io-loop-lag-avg"] >= 0
-    assert client is not None
+    assert lag["io-loop-lag-max"] == lag["io-loop-lag-avg"] == pytest.approx(750)  # ms
+
+
+class NoMemory(socket.socket):
+    __slots__ = ()
+
+    def sendmsg(self, *_: Any) -> int:
+        raise OSError(errno.ENOBUFS, "what a system says that has no memory for this now")
+
+
+async def test_a_connection_to_which_a_write_failed_ends_with_the_reason_and_is_made_anew(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with trio.fail_after(5):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            driver, told = client._driver, []
+            handle = driver.core.handle
+
+            def hear(event: Event, now: float) -> None:
+                told.append(event)
+                handle(event, now)
+
+            monkeypatch.setattr(driver.core, "handle", hear)
+            for link in driver._links.values():
+                if link.socket is not None:
+                    link.socket.__class__ = NoMemory
+            assert await client.list_topics() == []
+    assert [each.why for each in told if isinstance(each, Lost)] == [os.strerror(errno.ENOBUFS).lower()]
+
+
+async def test_who_writes_to_a_connection_that_was_reset_remembers_that_it_was() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        theirs, _ = server.accept()
+        ours.setblocking(False)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        link = Link((1, "data"))
+        link.socket = ours
+        with trio.fail_after(5):
+            await trio.lowlevel.wait_readable(ours)
+        for _ in range(2):
+            link.outbox.append(b"lost")
+            link.write()
+        assert link.broke == os.strerror(errno.ECONNRESET).lower() and not link.outbox
+        assert ours.recv(1) == b"", "the reader is not told"
+
+
+async def test_a_client_that_is_used_outside_its_loop_says_so_and_goes_on(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        await producer.send("t", b"a")
+
+        def elsewhere() -> None:
+            for call in (client.list_topics, partial(producer.send, "t", b"x", partition=0), producer.flush):
+                with pytest.raises(LocalProtocolError, match=r"trio loop in thread 'Main.*trio\.from_thread\.run\("):
+                    trio.run(call)
+
+        def with_no_loop() -> None:
+            with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
+                client._driver.nudge()
+            with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
+                client._driver.step()
+            assert trio.from_thread.run(client.list_topics) == ["t"]
+
+        with trio.fail_after(5):
+            await trio.to_thread.run_sync(elsewhere)
+            await trio.to_thread.run_sync(with_no_loop)
+            assert (await producer.send("t", b"b")).topic == "t"
+
+
+async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for() -> None:
+    whole, told = bytearray(4 * 2**16), []
+    views: list[memoryview | None] = [memoryview(whole)]
+
+    class Core:
+        deadline = None
+        metrics = Metrics()
+
+        def room(self, key: Any) -> memoryview | None:
+            return views.pop() if views else None
+
+        def handle(self, event: Event, now: float) -> None:
+            told.append(event)
+
+        def poll(self, now: float) -> list[Any]:
+            return []
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        async with trio.open_nursery() as nursery:
+            core: Any = Core()
+            nursery.start_soon(TrioDriver(core, nursery)._read, Link((1, "data")), ours)
+            theirs.sendall(b"a large answer")
+            await trio.testing.wait_all_tasks_blocked()
+            whole.append(0)  # refused while anybody has a view of it
+            nursery.cancel_scope.cancel()
+    assert told == [Filled((1, "data"), 14)]
 
 
 async def test_metrics_and_explanations_are_told_from_any_thread_and_by_node(ottla_broker: Broker) -> None:
@@ -212,7 +317,7 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order() -> None:
         link.outbox += [b"nobody", b"reads"]
         link.write()
         link.write()
-        assert not link.outbox, "the reader says why"
+        assert not link.outbox and link.broke == os.strerror(errno.EPIPE).lower()
 
 
 async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_due(ottla_broker: Broker) -> None:
