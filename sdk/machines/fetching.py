@@ -6,7 +6,8 @@ Rules:
   connection of its own: the first may be held back at the broker for `fetch_max_wait`.
 - Buffers are bounded together, by `fetch_buffer_bytes`, what is under way included; a single batch may exceed that.
   What a paused partition has buffered is kept until the others need the room.
-- Nodes share the bound, partitions share it too but may always have one answer: everybody gets on.
+- Nodes share the bound, and take no more of it than what they are asked for can bring; partitions share it too but may
+  always have one answer: everybody gets on. So may what was sought, without room as well.
 - Whoever leads a partition newly is asked whether it has what was read (KIP-320), before more is fetched. A near
   replica is read from where the leader recommends it (KIP-392); after any error there it is the leader's turn.
 - `poll` costs what has happened: `_stirred` holds the partitions that something happened to.
@@ -269,8 +270,7 @@ class Fetching:
         if new:
             self.assign(new, now)
         for place, position in self._positions.items():
-            leader = cluster.leader(*place)
-            led = (leader.id, cluster.leader_epoch(*place)) if leader else None
+            led = self._led(position)
             anew = cluster.topic_id(place[0]) not in (position.topic_id, NO_UUID)
             if (led is not None and led != position.led) or anew:
                 position.retry_at = -math.inf
@@ -292,7 +292,7 @@ class Fetching:
                 continue
             if position.led is None:
                 position.well()
-            position.led = (leader.id, self._epoch(position))
+            position.led = self._led(position)
             if position.state is State.FETCHING:
                 self._settle(position, leader, now)
             if position.state is State.RESOLVING:
@@ -354,6 +354,11 @@ class Fetching:
             return leader
         return replica
 
+    def _led(self, position: Position) -> tuple[int, int] | None:
+        """Who leads it by the metadata, in which epoch."""
+        leader = self._core.cluster.leader(*position.place)
+        return (leader.id, self._epoch(position)) if leader else None
+
     def _epoch(self, position: Position) -> int:
         return self._core.cluster.leader_epoch(*position.place)
 
@@ -363,11 +368,14 @@ class Fetching:
         """Ask every node where something is wanted and nothing is under way."""
         options = self._core.options
         busy = [each for each in self._sessions.values() if each.wanted]
-        for session in sorted(busy, key=lambda each: each.since):  # where room is short, who has waited longest
+        # Where room is short, it goes to what was sought, then to who has waited longest.
+        for session in sorted(busy, key=lambda each: (not each.express, each.since)):
             if session.under_way or session.retry_at > now:
                 continue
             share = options.fetch_buffer_bytes // len(busy)
             free = self._room(min(options.partition_max_bytes, share))
+            if session.express:
+                free = max(free, options.partition_max_bytes)
             self._short = free <= 0
             if self._short:
                 return  # until the user takes something
@@ -378,7 +386,7 @@ class Fetching:
             if session.express:
                 wait = 0.0
             self._taken = False
-            max_bytes = min(options.fetch_max_bytes, share, free)
+            max_bytes = session.most(min(options.fetch_max_bytes, share, free), options.partition_max_bytes)
             rack = options.rack or ""
             self._fetch(session, Limits(wait, max_bytes, options.partition_max_bytes, self._isolation, rack), now)
 
@@ -430,6 +438,8 @@ class Fetching:
                 continue
             if isinstance(result, OttlaError):
                 self._retry([asked.position], result, now)
+            elif _bad(result) and asked.position.node != session.node.id:
+                continue  # somebody else leads it by now, and is asked
             elif result.error_code:
                 self._refused(asked.position, session, result, nodes, now)
             else:
@@ -444,6 +454,9 @@ class Fetching:
     def _slow_down(self, express: Session) -> None:
         """What was asked for once goes on with the others."""
         for position in list(express.wanted.values()):
+            asked = express.known.get(position.place)
+            if asked is None or asked.seeks != position.seeks:
+                continue  # was sought since, and is still to be asked for
             self._leave_node(position)
             position.hurried = False
             self._stir(position)
@@ -464,7 +477,7 @@ class Fetching:
         elif follower:
             self._stir(position)  # the leader has the last word
         else:
-            self._unless_anew(position, lambda: self._out_of_range(position, result))
+            self._if_still_so(position, lambda: self._out_of_range(position, result))
 
     def _read(self, position: Position, session: Session, result: PartitionData, max_bytes: int, now: float) -> int:
         """Take in what was answered; how many records of it the user can have."""
@@ -472,7 +485,7 @@ class Fetching:
         position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
         if result.diverging_epoch.end_offset >= 0:
             end = result.diverging_epoch
-            self._unless_anew(position, lambda: self._truncated(position, end.end_offset, end.epoch))
+            self._if_still_so(position, lambda: self._truncated(position, end.end_offset, end.epoch))
         elif result.preferred_read_replica not in (NOWHERE, session.node.id):
             position.replica = result.preferred_read_replica
             position.replica_until = now + self._core.options.metadata_max_age
@@ -600,9 +613,9 @@ class Fetching:
 
     def _validated(self, position: Position, result: EpochEndOffset) -> None:
         if result.end_offset < 0 or result.leader_epoch < 0:
-            self._unless_anew(position, lambda: self._truncated(position, -1, -1))
+            self._if_still_so(position, lambda: self._truncated(position, -1, -1))
         elif result.end_offset < position.fetch_offset:
-            self._unless_anew(position, lambda: self._truncated(position, result.end_offset, result.leader_epoch))
+            self._if_still_so(position, lambda: self._truncated(position, result.end_offset, result.leader_epoch))
         else:
             self._valid(position)
 
@@ -622,15 +635,13 @@ class Fetching:
         self._seek(position, start)
         self.on_reset(position.place)
 
-    def _unless_anew(self, position: Position, what: Callable[[], None]) -> None:
-        """Do ``what`` an answer means, if it is about the topic that was read and not a later one of the same name.
+    def _if_still_so(self, position: Position, what: Callable[[], None]) -> None:
+        """Do ``what`` an answer means, if it is about the topic that was read, and of who leads the partition.
 
-        Epochs are asked about by name, and so is what Fetch brings before version 13: only new metadata tell.
+        A leader just deposed does not know that. Epochs are asked about by name, and so is what Fetch brings before
+        version 13, so the topic may be a later one of the same name. Only new metadata tell.
         """
-        if position.topic_id == NO_UUID:
-            what()
-            return
-        name, seeks = position.place[0], position.seeks
+        name, seeks, led = position.place[0], position.seeks, position.led
         self._leave_node(position)
         position.asking = True
         found = self._core.topic(name, self._now, fresh=True)
@@ -641,8 +652,12 @@ class Fetching:
             position.asking = False
             if found.error is not None:
                 self._retry([position], found.error, self._now)
-            elif self._core.cluster.topic_id(name) not in (position.topic_id, NO_UUID):
+            elif NO_UUID not in (position.topic_id, topic_id := self._core.cluster.topic_id(name)) and (
+                position.topic_id != topic_id
+            ):
                 self._made_anew(position)
+            elif self._led(position) != led:
+                self._stir(position)  # the new leader has the last word
             else:
                 what()
             self._notify()
@@ -734,6 +749,11 @@ class Fetching:
 
 def _nobody(answer: Any, now: float) -> None:
     """In place of what `Fetching._ask` puts there, and for what nobody wants to know."""
+
+
+def _bad(result: PartitionData) -> bool:
+    """It says that the position is not to be had there."""
+    return bool(result.error_code) or result.diverging_epoch.end_offset >= 0
 
 
 def _about(position: Position, error: OttlaError) -> OttlaError:

@@ -150,7 +150,7 @@ class Position:
     """Bytes."""
     seeks: int = 0
     asking: bool = False
-    """ListOffsets or OffsetForLeaderEpoch is under way."""
+    """ListOffsets or OffsetForLeaderEpoch is under way; or new metadata, which tell whether bad news are still true."""
     stuck: bool = False
     """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
     led: tuple[int, int] | None = None
@@ -224,23 +224,28 @@ _DOING = {
     State.VALIDATING: "asking the leader whether it has what was read",
     State.FETCHING: "fetching",
 }
+_IN_DOUBT = "asking who leads it by now, because the leader does not have the position"
 _NAMED = 3
 """Partitions that a line names; of the others it gives the number."""
 
 
 def troubles(positions: Iterable[Position], now: float) -> Iterator[str]:
     """What partitions wait for, in lines for people: a line for all that wait for the same."""
-    groups: dict[tuple[State, str], list[Position]] = {}
+    groups: dict[tuple[str, str], list[Position]] = {}
     for each in positions:
-        if each.state is not State.FAILED and (each.trouble is not None or each.state is not State.FETCHING):
-            groups.setdefault((each.state, str(each.trouble or "")), []).append(each)
-    for (state, trouble), waiting in groups.items():
+        in_doubt = each.state is State.FETCHING and each.asking
+        if each.state is not State.FAILED and (
+            each.trouble is not None or each.state is not State.FETCHING or in_doubt
+        ):
+            doing = _IN_DOUBT if in_doubt else _DOING[each.state]
+            groups.setdefault((doing, str(each.trouble or "")), []).append(each)
+    for (doing, trouble), waiting in groups.items():
         names = ", ".join(f"{topic}-{index}" for topic, index in (each.place for each in waiting[:_NAMED]))
         where = names + (f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else "")
         if not trouble:
-            yield f"{where}: {_DOING[state]}"
+            yield f"{where}: {doing}"
             continue
         since = now - min(each.failing_since for each in waiting)
         tries, pause = max(each.failures for each in waiting), max(0.0, waiting[0].retry_at - now)
         vain = f"in vain for {since:.1f} s and {tries} attempt(s), the next in {pause:.1f} s"
-        yield f"{where}: {_DOING[state]}, {vain}: {trouble}"
+        yield f"{where}: {doing}, {vain}: {trouble}"

@@ -141,6 +141,12 @@ class Session:
         """The versions of Fetch that will do; ``None`` for all."""
         return (0, BY_ID - 1) if self._nameless else None
 
+    def most(self, limit: int, partition_max_bytes: int) -> int:
+        """Bytes that an answer can hold, as far as they are fewer than the limit."""
+        if len(self.wanted) * partition_max_bytes >= limit:
+            return limit
+        return min(limit, sum(max(each.max_bytes, partition_max_bytes) for each in self.wanted.values()))
+
     def begin_anew(self) -> None:
         """Who knows what the broker knows: name everything in the next request."""
         self.epoch = 0

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from ottla.codec.apis.fetch import AbortedTransaction, FetchRequest, FetchResponse
+from ottla.codec.apis.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -177,6 +184,39 @@ def test_a_seek_does_not_wait_for_a_fetch_that_the_broker_holds_back(versions: t
     assert all(key[1] == "data" for key in leaders._links)
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("buffer", [2 * 2**20, 64 * 2**20])
+def test_a_seek_is_served_at_once_though_all_nodes_are_asked_already(nodes: int, buffer: int) -> None:
+    """One node that is asked for as much as the buffers hold, and several whose limits together are more than that."""
+    limits = Options(fetch_max_wait=20.0, fetch_buffer_bytes=buffer, fetch_max_bytes=min(buffer, 50 * 2**20))
+    leaders = Leaders({"t": 3}, nodes=nodes, options=limits)
+    for place in T:
+        fill(leaders, "a", "b", place=place)
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    read(leaders, fetcher, 6, limit=200.0)
+    leaders.run(1.0)
+    before = leaders.now
+    fetcher.assign({P: Offset(1)}, leaders.now)
+    assert read(leaders, fetcher, 1) == {P: [b"b"]}
+    assert leaders.now - before < 0.1
+
+
+@pytest.mark.parametrize("again", [P, T[1]])
+def test_what_is_sought_while_another_seek_is_under_way_is_served_at_once(again: tuple[str, int]) -> None:
+    leaders = Leaders({"t": 2}, options=Options(fetch_max_wait=20.0))
+    for place in T[:2]:
+        fill(leaders, "a", "b", place=place)
+    fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
+    read(leaders, fetcher, 4)
+    leaders.run(1.0)
+    before, asked = leaders.now, len(leaders.asked(FetchRequest))
+    fetcher.assign({P: Offset(0)}, leaders.now)
+    leaders.run(lambda: len(leaders.asked(FetchRequest)) > asked)
+    fetcher.assign({again: Offset(1)}, leaders.now)
+    assert read(leaders, fetcher, 1 if again == P else 3)[again] == [b"b"]
+    assert leaders.now - before < 0.1
+
+
 def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     leaders, moved = Leaders({"t": 3}, nodes=2), list[tuple[str, int]]()
     fill(leaders, "a", "b", "c", place=T[1])
@@ -317,6 +357,39 @@ def test_a_topic_made_anew_is_not_taken_for_a_truncated_log(fetch: tuple[int, in
     leaders.run(lambda: lenient.resolved and lenient.position(P) == 1)
     fill(leaders, "y")
     assert read(leaders, lenient, 1) == {P: [b"y"]}
+
+
+@pytest.mark.parametrize("diverging", [False, True])
+def test_a_leader_just_deposed_does_not_decide_that_a_position_is_lost(diverging: bool) -> None:
+    leaders = Leaders({"t": 1}, nodes=2)
+    fill(leaders, "a", "b", "c")
+    fetcher = reader(leaders, {P: Offset(0)}, reset=Time(EARLIEST))
+    read(leaders, fetcher, 3)
+    log, told = leaders.logs[P], list[str]()
+
+    def depose(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, MetadataRequest) and told:
+            told.extend(fetcher.explain(leaders.now))
+        if not isinstance(request, FetchRequest) or told:
+            return answer
+        told.append("deposed")
+        log.leader, log.leader_epoch = 2, log.leader_epoch + 1
+        end = EpochEndOffset(epoch=0, end_offset=1) if diverging else EpochEndOffset()
+        partition = PartitionData(
+            partition_index=0,
+            error_code=0 if diverging else OffsetOutOfRange.code,
+            high_watermark=-1,
+            diverging_epoch=end,
+            records=None,
+        )
+        topic = FetchableTopicResponse(topic="t", topic_id=leaders.ids["t"], partitions=(partition,))
+        return FetchResponse(session_id=answer.session_id, responses=(topic,))
+
+    leaders.bend = depose
+    leaders.run(lambda: bool(told))
+    fill(leaders, "d")
+    assert read(leaders, fetcher, 1) == {P: [b"d"]}
+    assert any(line.startswith("t-0: asking who leads it by now") for line in told)
 
 
 def test_what_was_only_fetched_ahead_and_is_gone_is_fetched_again_silently() -> None:
