@@ -295,6 +295,7 @@ def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatc
             return
         if magic >= MAGIC:
             parse_batch(view, at)  # which says what is wrong with it
+            raise DecodeError("a batch that cannot be read", "RecordBatch", at)
         if verify:
             _check_crc(view[at:end], at=at)
         yield parse_message(view, at)

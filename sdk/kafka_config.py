@@ -6,13 +6,15 @@
         async with client.consumer("orders", **config.consumer) as consumer: ...
 
 Rules:
-- Names are those of Java's producer, consumer and admin client, and where librdkafka has another name for the same,
-  that too. Values may be strings, as in a properties file. Milliseconds become seconds.
+- Names are those of Java's producer, consumer and admin client, of librdkafka, and of confluent-kafka. Values may be
+  strings, as in a properties file. Milliseconds become seconds.
 - Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
   anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
+- Whether a value is possible is asked of whoever takes it: the calls themselves, on a client that is never opened.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
-  warning in the log. What a program may rely on (`security.protocol`, `transactional.id`), and what nobody knows, is
-  refused all the same.
+  warning in the log: they tune what no program sees but in how busy machines are. What a program may rely on
+  (`security.protocol`, `transactional.id`, `max.block.ms`, a function to be called), and what nobody knows, is refused
+  all the same. ``ignore`` leaves out any name.
 - What is left out has ottla's default, not Java's: nothing is committed automatically, and a position outside the log
   is an error, unless you say otherwise.
 
@@ -22,14 +24,17 @@ Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdk
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from ottla.errors import ConfigurationError
+from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import checked
+from ottla.sdk.client import connect
 from ottla.sdk.logs import logger
+from ottla.sdk.machines.options import MOST
 
 log = logger("ottla.sdk")
 
@@ -40,7 +45,7 @@ class KafkaConfig(dict[str, Any]):
     """Arguments: itself those of `ottla.connect`, and `producer` and `consumer` those of the client's methods.
 
     Attributes:
-        left_out: the names that ``lenient`` left out, each with the reason why it means nothing here.
+        left_out: the names that ``lenient`` or ``ignore`` left out, each with the reason.
     """
 
     def __init__(self) -> None:
@@ -49,33 +54,40 @@ class KafkaConfig(dict[str, Any]):
         self.consumer: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
 
+    @checked
     def part(self, name: Part) -> dict[str, Any]:
-        """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``."""
+        """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``; `ConfigurationError` for anything else."""
         return {"client": self, "producer": self.producer, "consumer": self.consumer}[name]
 
 
 @checked
-def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False) -> KafkaConfig:
+def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignore: Collection[str] = ()) -> KafkaConfig:
     """Kafka's names as arguments of `ottla.connect`, and of `Client.producer` and `Client.consumer`.
 
     Args:
-        lenient: leave out what means nothing here and would change nothing, such as ``metric.reporters``: for a
-            configuration that programs in Java use as well. A warning in the log names it, and so does ``left_out``.
+        lenient: leave out what means nothing here and would change nothing that a program sees, such as
+            ``metric.reporters``: for a configuration that programs in Java use as well. A warning in the log names it,
+            and so does ``left_out``.
+        ignore: leave out these names, whatever they mean: those of other programs, such as ``schema.registry.url``,
+            and what you can do without.
 
     Raises:
-        ConfigurationError: names that are unknown or mean nothing here, values that are not possible; all of them.
+        ConfigurationError: names that are unknown or mean nothing here, values that are not possible or contradict each
+            other; all of them.
     """
     made, wrong = KafkaConfig(), []
-    for name, value in config.items():
+    read = {name: value for name, value in config.items() if name not in ignore}
+    for name, value in read.items():
         try:
             _apply(made, name, value, lenient)
         except ConfigurationError as error:
             wrong.append(str(error))
-    wrong += _combine(made, config)
+    wrong += _contradictions(read) + _combine(made, read) + _refusals(made, read)
     if wrong:
         raise ConfigurationError("; ".join(wrong))
     if made.left_out:
         log.warning("names that mean nothing here are left out of the configuration", extra={"names": made.left_out})
+    made.left_out |= {name: "ignore= names it" for name in config if name in ignore}
     return made
 
 
@@ -96,13 +108,20 @@ def _number(value: Any) -> int:
 def _seconds(value: Any) -> float:
     """Of milliseconds, which librdkafka also takes as fractions."""
     try:
-        return float(_text(value)) / 1000
+        number = float(_text(value))
     except ValueError:
-        raise ConfigurationError(f"{value!r} is no number of milliseconds") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigurationError(f"{value!r} is no number of milliseconds")
+    return number / 1000
 
 
 def _seconds_or_never(value: Any) -> float:
-    return _seconds(value) if _seconds(value) > 0 else math.inf
+    return math.inf if _text(value) in ("-1", "0") else _seconds(value)
+
+
+def _seconds_or_longest(value: Any) -> float:
+    return min(_seconds_or_never(value), MOST / 1000)
 
 
 def _boolean(value: Any) -> bool:
@@ -110,6 +129,10 @@ def _boolean(value: Any) -> bool:
     if known is None:
         raise ConfigurationError(f"{value!r} is neither true nor false")
     return known
+
+
+def _level(value: Any) -> int | None:
+    return None if _text(value) == "-1" else _number(value)  # whatever its library has by default
 
 
 def _kilobytes(value: Any) -> int:
@@ -163,8 +186,11 @@ def _where(value: Any) -> str | timedelta:
         found = _DURATION.fullmatch(word.removeprefix("by_duration:"))
         if not found or not any(found.groups()):
             raise ConfigurationError(f"{word!r} has no duration such as P1DT6H")
-        days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
-        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        try:
+            days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
+            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        except (ValueError, OverflowError):
+            raise ConfigurationError(f"{word!r} is no duration that there is") from None
     places = {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}
     places |= {"latest": "end", "largest": "end", "end": "end"}
     if word in ("none", "error"):
@@ -190,11 +216,16 @@ class To:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """It can have these values, which is what ottla does anyway; others fail, because of ``why``, or are ``idle``."""
+    """It can have these values, which is what ottla does anyway; others fail, because of ``why``, or are ``idle``.
+
+    Attributes:
+        needed: values that are not ``idle`` although others are.
+    """
 
     values: tuple[str, ...]
     why: str
     idle: bool = False
+    needed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +249,13 @@ _BATCHES = "the consumer yields whole batches; fetch.max.bytes and max.partition
 _PARTITIONER = "say client.producer(partitioner=…) for anything else"
 _RETRIES = "what may be repeated is, until delivery.timeout.ms or default.api.timeout.ms is over"
 _NEGOTIATED = "versions are always negotiated"
+_LOGGED = 'set the level of logging.getLogger("ottla.sdk")'
+_RETIRED = "librdkafka itself does nothing with it any more"
+_INNER = "it tunes how librdkafka works inside"
+_SYSTEM = "sockets and files are the business of Python and trio"
+_DELIVERY = "say await producer.send_soon(…, on_delivery=…)"
+_REBALANCES = "say client.consumer(listener=…), with assigned, revoked and lost"
+_BACKOFF = "retry.backoff.ms is the pause before anything is repeated"
 
 _ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -249,7 +287,7 @@ CLIENT: dict[str, Meaning] = {
     "metrics.sample.window.ms": No(_METRICS, idle=True),
     "receive.buffer.bytes": No(_SOCKETS, idle=True),
     "send.buffer.bytes": No(_SOCKETS, idle=True),
-    "retries": Only(("2147483647",), _RETRIES),
+    "retries": Only(("2147483647",), _RETRIES, idle=True, needed=("0",)),
     "security.protocol": Only(("PLAINTEXT",), _SECURITY),
     "security.providers": No(_JVM),
 }
@@ -259,7 +297,7 @@ PRODUCER: dict[str, Meaning] = {
     "batch.size": To("producer", "batch_size", _number),
     "buffer.memory": To("producer", "buffer_memory", _number),
     "compression.type": To("producer", "compression", _text),
-    "compression.gzip.level": To("producer", "gzip", _number),
+    "compression.gzip.level": To("producer", "gzip", _level),
     "compression.lz4.level": To("producer", "lz4", _number),
     "compression.zstd.level": To("producer", "zstd", _number),
     "delivery.timeout.ms": To("client", "delivery_timeout", _seconds),
@@ -270,7 +308,7 @@ PRODUCER: dict[str, Meaning] = {
     "key.serializer": No(f"{_JVM}; {_WRITES}", idle=True),
     "value.serializer": No(f"{_JVM}; {_WRITES}", idle=True),
     "max.block.ms": No(
-        "bound what waits where you call it: with trio.fail_after(seconds): await producer.send_soon(…)", idle=True
+        "bound what waits where you call it: with trio.fail_after(seconds): await producer.send_soon(…)"
     ),
     "max.in.flight.requests.per.connection": Only(
         ("5",),
@@ -312,7 +350,7 @@ CONSUMER: dict[str, Meaning] = {
     "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
     "key.deserializer": No(f"{_JVM}; {_READS}", idle=True),
     "value.deserializer": No(f"{_JVM}; {_READS}", idle=True),
-    "max.poll.records": No(_BATCHES, idle=True),
+    "max.poll.records": No(_BATCHES),
     "share.acknowledgement.mode": No("share groups are not there yet"),
     "share.acquire.mode": No("share groups are not there yet"),
 }
@@ -321,9 +359,9 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "api.version.request": Only(("true",), _NEGOTIATED, idle=True),
     "api.version.fallback.ms": No(_NEGOTIATED, idle=True),
     "broker.version.fallback": No(_NEGOTIATED, idle=True),
-    "compression.level": To("producer", "compression_level", _number),
-    "debug": No('set the level of logging.getLogger("ottla.sdk")', idle=True),
-    "log_level": No('set the level of logging.getLogger("ottla.sdk")', idle=True),
+    "compression.level": To("producer", "compression_level", _level),
+    "debug": No(_LOGGED, idle=True),
+    "log_level": No(_LOGGED, idle=True),
     "batch.num.messages": No("batch.size bounds a batch, in bytes", idle=True),
     "enable.auto.offset.store": Only(("true",), "a batch counts as read once its successor is asked for"),
     "enable.partition.eof": Only(("false",), "consumer.lag tells how much is left"),
@@ -342,11 +380,68 @@ LIBRDKAFKA: dict[str, Meaning] = {
     ),
     "queue.buffering.max.kbytes": To("producer", "buffer_memory", _kilobytes),
     "queue.buffering.max.messages": No("buffer.memory bounds the buffer, in bytes", idle=True),
-    "queued.max.messages.kbytes": No("what is fetched ahead is bounded by fetch.max.bytes", idle=True),
-    "queued.min.messages": No("what is fetched ahead is bounded by fetch.max.bytes", idle=True),
+    "queued.max.messages.kbytes": To("client", "fetch_buffer_bytes", _kilobytes),
+    "queued.min.messages": No("as much is fetched ahead as queued.max.messages.kbytes allows", idle=True),
     "socket.keepalive.enable": No("connections are watched by the deadlines of their requests", idle=True),
     "socket.nagle.disable": Only(("true",), "what is sent is never held back", idle=True),
     "statistics.interval.ms": No(_METRICS, idle=True),
+    "topic.metadata.refresh.interval.ms": To("client", "metadata_max_age", _seconds_or_longest),
+    "topic.metadata.refresh.fast.cnt": No(_RETIRED, idle=True),
+    "topic.metadata.refresh.fast.interval.ms": No(_BACKOFF, idle=True),
+    "topic.metadata.refresh.sparse": Only(("true",), "only topics in use are asked for", idle=True),
+    "topic.metadata.propagation.max.ms": No("default.api.timeout.ms says how long an unknown topic is waited for"),
+    "topic.blacklist": No("say client.consumer(pattern=…, deny=…)"),
+    "api.version.request.timeout.ms": No("request.timeout.ms bounds every request", idle=True),
+    "broker.address.family": Only(("any",), "all addresses of a name are tried", idle=True),
+    "broker.address.ttl": No("names are looked up for each connection", idle=True),
+    "builtin.features": No("what is missing here is refused by its name", idle=True),
+    "consume.callback.max.messages": No(_BATCHES, idle=True),
+    "coordinator.query.interval.ms": No("a coordinator is looked for as soon as it is lost", idle=True),
+    "delivery.report.only.error": Only(("false",), "on_delivery hears of every record"),
+    "enable.gapless.guarantee": Only(("false",), "a record that failed does not stop those behind it"),
+    "enable.random.seed": No(_INNER, idle=True),
+    "enabled_events": No(_INNER, idle=True),
+    "fetch.error.backoff.ms": No(_BACKOFF, idle=True),
+    "fetch.queue.backoff.ms": No("fetching goes on as soon as there is room", idle=True),
+    "group.protocol.type": Only(("consumer",), "groups of consumers are the only ones"),
+    "interceptors": No("say client.producer(interceptors=…), client.consumer(interceptors=…)"),
+    "internal.termination.signal": No(_INNER, idle=True),
+    "log.connection.close": No(_LOGGED, idle=True),
+    "log.queue": No(_LOGGED, idle=True),
+    "log.thread.name": No(_LOGGED, idle=True),
+    "message.copy.max.bytes": No(_INNER, idle=True),
+    "offset.store.method": Only(("broker",), "offsets are kept by the group's coordinator"),
+    "offset.store.path": No(_RETIRED, idle=True),
+    "offset.store.sync.interval.ms": No(_RETIRED, idle=True),
+    "opaque": No("functions of Python's remember what they need", idle=True),
+    "plugin.library.paths": No("there are no plugins; see interceptors"),
+    "produce.offset.report": No(_RETIRED, idle=True),
+    "queue.buffering.backpressure.threshold": No(_INNER, idle=True),
+    "queuing.strategy": Only(("fifo",), "records of a partition stay in order"),
+    "receive.message.max.bytes": No("fetch.max.bytes bounds what is fetched", idle=True),
+    "reconnect.backoff.jitter.ms": No(_RETIRED, idle=True),
+    "socket.blocking.max.ms": No(_RETIRED, idle=True),
+    "socket.max.fails": No("a connection whose request has no answer in time is closed", idle=True),
+    "sticky.partitioning.linger.ms": No("keyless records move on with their next batch", idle=True),
+    "background_event_cb": No("errors are raised where you call"),
+    "closesocket_cb": No(_SYSTEM),
+    "connect_cb": No(_SYSTEM),
+    "consume_cb": No("say async for batch in consumer"),
+    "default_topic_conf": No("give its names beside the others"),
+    "dr_cb": No(_DELIVERY),
+    "dr_msg_cb": No(_DELIVERY),
+    "error_cb": No("errors are raised where you call, and client.explain() says what is waited for"),
+    "log_cb": No('add a handler to logging.getLogger("ottla.sdk")'),
+    "msg_order_cmp": No("records of a partition stay in order"),
+    "oauthbearer_token_refresh_cb": No(_SECURITY),
+    "offset_commit_cb": No("say client.consumer(interceptors=…), with on_commit"),
+    "open_cb": No(_SYSTEM),
+    "partitioner_cb": No("say client.producer(partitioner=…) with a function"),
+    "rebalance_cb": No(_REBALANCES),
+    "resolve_cb": No(_SYSTEM),
+    "socket_cb": No(_SYSTEM),
+    "stats_cb": No(_METRICS),
+    "throttle_cb": No(_METRICS),
 }
 
 SAME: dict[str, str] = {
@@ -364,16 +459,28 @@ SAME: dict[str, str] = {
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
     "socket.send.buffer.bytes": "send.buffer.bytes",
     "socket.timeout.ms": "request.timeout.ms",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "default.topic.config": "default_topic_conf",
+    "logger": "log_cb",
+    "oauth_cb": "oauthbearer_token_refresh_cb",
+    "on_commit": "offset_commit_cb",
+    "on_delivery": "dr_cb",
 }
-"""librdkafka's other names for the same."""
+"""Other names for the same: librdkafka's, and last those of confluent-kafka."""
+
+UNITED: dict[str, str] = {
+    "enable_auto_commit": "auto_commit",
+    "gzip": "compression_level",
+    "lz4": "compression_level",
+    "zstd": "compression_level",
+}
+"""What is no argument by itself, and to which one it leads together with others."""
 
 MEANINGS: dict[str, Meaning] = CLIENT | PRODUCER | CONSUMER | LIBRDKAFKA
 
 
 def meaning(name: str) -> Meaning | None:
     """What a name of Kafka's means here; ``None`` where it is not known."""
-    if name.startswith(("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")):
+    if name.startswith(("ssl.", "ssl_", "sasl.", "https.", "enable.ssl.", "enable.sasl.")):
         return No(_SECURITY, idle=True)  # as long as security.protocol does not ask for it, which is refused
     return MEANINGS.get(SAME.get(name, name))
 
@@ -382,14 +489,14 @@ def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
     match meaning(name):
         case None:
             near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME], 1, 0.5)
-            advice = f": did you mean {near[0]!r}?" if near else ""
+            advice = f": did you mean {near[0]!r}?" if near else f"; if it is another program's, ignore=({name!r},)"
             raise ConfigurationError(f"{name!r} is no name that Kafka's clients know{advice}")
         case No() as no:
-            _leave_out(made, name, f"{name!r} has no meaning here", no, lenient)
+            _leave_out(made, name, f"{name!r} has no meaning here", no, lenient and not callable(value))
         case Only(values=values) as only:
             if _text(value).lower() not in [each.lower() for each in values]:
                 can = f"{name!r} can only be {' or '.join(values)} here, not {value!r}"
-                _leave_out(made, name, can, only, lenient)
+                _leave_out(made, name, can, only, lenient and _text(value) not in only.needed)
         case To() if value is None:
             raise ConfigurationError(f"{name!r} is None: is a variable not set? Give a value, or leave the name out")
         case To(part=part, option=option, convert=convert):
@@ -405,6 +512,78 @@ def _leave_out(made: KafkaConfig, name: str, says: str, what: No | Only, lenient
         return
     advice = " (lenient=True leaves it out)" if what.idle else ""
     raise ConfigurationError(f"{says}: {what.why}{advice}")
+
+
+def _leads_to(name: str) -> tuple[Part, str] | None:
+    """The part and the argument that a name has a say in."""
+    what = meaning(name)
+    return (what.part, UNITED.get(what.option, what.option)) if isinstance(what, To) else None
+
+
+def _contradictions(config: Mapping[str, Any]) -> list[str]:
+    """Names of one thing, with values that differ."""
+    values: dict[tuple[Part, str], dict[str, Any]] = {}
+    for name, value in config.items():
+        if isinstance(what := meaning(name), To):
+            with suppress(ConfigurationError):  # which is told of already
+                values.setdefault((what.part, what.option), {})[name] = what.convert(value)
+    return [
+        f"{_listed({name: config[name] for name in names})} are one thing here, and cannot differ"
+        for names in values.values()
+        if len(set(names.values())) > 1
+    ]
+
+
+def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
+    """What those who take the arguments say of them, in Kafka's names.
+
+    A part is tried as a whole, for some values depend on others. Of what it is refused for, those arguments are told of
+    without which it would not be; the rest is tried again, until nothing is refused.
+    """
+    wrong = []
+    for part in get_args(Part):
+        left = dict(made.part(part))
+        while says := _refusal(part, left):
+            guilty = left
+            while fewer := next((each for each in _one_less(guilty) if _refusal(part, each) == says), None):
+                guilty = fewer
+            places = {(part, option) for option in guilty}
+            names = {name: value for name, value in config.items() if _leads_to(name) in places}
+            wrong.append(f"{_listed(names)}: {_in_kafkas_names(says)}")
+            left = {option: value for option, value in left.items() if option not in guilty}
+    return wrong
+
+
+def _refusal(part: Part, options: Mapping[str, Any]) -> str:
+    """What a client that is never opened says of the arguments, which others of its user's may yet join."""
+    client = connect("localhost")
+    try:
+        match part:
+            case "client":
+                connect(**{"bootstrap": "localhost"} | dict(options))
+            case "producer":
+                client.producer(**options)
+            case "consumer":
+                client.consumer("any", **{"group": "any"} | dict(options))
+    except Closed:
+        pass
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+def _one_less(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{each: options[each] for each in options if each != without} for without in options]
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return " and ".join(f"{name!r} ({value!r})" for name, value in values.items())
+
+
+def _in_kafkas_names(text: str) -> str:
+    """Arguments of which nobody thinks as words are replaced."""
+    names = {what.option: name for name, what in reversed(MEANINGS.items()) if isinstance(what, To)}
+    return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: names.get(found[0], found[0]), text)
 
 
 def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ def start_at(where: Where) -> Start:
         case datetime():
             if where.tzinfo is None:
                 raise LocalProtocolError(f"{where!r} has no time zone: say which, as in datetime.now(timezone.utc)")
-            return Time(int(where.timestamp() * 1000))
+            return _since_1970(where.timestamp())
         case timedelta():
             if where < timedelta(0):
                 raise LocalProtocolError(f"{where!r} lies in the future: how long ago is a positive timedelta")
@@ -35,4 +35,9 @@ def start_at(where: Where) -> Start:
 def place_at(where: Where, wall: float) -> Offset | Time:
     """As `start_at`, where what is so long ago counts from ``wall``, in seconds since 1970."""
     start = start_at(where)
-    return Time(int((wall - start.seconds) * 1000)) if isinstance(start, Ago) else start
+    return _since_1970(wall - start.seconds) if isinstance(start, Ago) else start
+
+
+def _since_1970(seconds: float) -> Time:
+    """A time before 1970 is the beginning: as negative milliseconds it would mean something else to brokers."""
+    return Time(int(seconds * 1000)) if seconds >= 0 else Time(EARLIEST)

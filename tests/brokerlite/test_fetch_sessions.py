@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,10 +245,16 @@ def test_an_id_is_not_given_twice(machine: Machine) -> None:
     assert a.fetch({0: 0}) == b.fetch({0: 0}) == 0 and (a.id, b.id) == (5, 6)
 
 
-def test_ids_fit_the_protocol(machine: Machine) -> None:
-    for value in (0, 2**128 - 1, MAX_EPOCH - 1, MAX_EPOCH):
-        machine.core.fetch_sessions._new_id = partial(lambda value: uuid.UUID(int=value).int % MAX_EPOCH + 1, value)
-        assert 0 < machine.core.fetch_sessions._new_id() <= MAX_EPOCH
+@pytest.mark.parametrize("drawn", [0, 2**128 - 1, MAX_EPOCH - 1, MAX_EPOCH])
+def test_ids_fit_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: int) -> None:
+    ids = [uuid.uuid4()]  # the topic's
+    monkeypatch.setattr(uuid, "uuid4", lambda: ids.pop() if ids else uuid.UUID(int=drawn))
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 1, {})
+    reader = Reader(machine)
+    assert reader.fetch({0: 0}) == 0 and not ids
+    assert 0 < reader.id <= MAX_EPOCH
+    machine.folder.abandon()
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -109,6 +109,7 @@ def test_consume_begins_where_it_is_told_and_ends_after_a_count(ottla_broker: Br
     assert ottla(ottla_broker, "consume", "t", "--count", "3")[1] == "0\n1\n2\n"
     _, out, _ = ottla(ottla_broker, "consume", "t", "--from", "1970-01-01T00:00:08Z", "--until-end", "--partition", "0")
     assert out == "8\n9\n"
+    assert ottla(ottla_broker, "consume", "t", "--from", "1900-01-01T00:00:00Z", "--count", "3")[1] == "0\n1\n2\n"
     assert ottla(ottla_broker, "consume", "t", "--from", "2100-01-01T00:00:00Z", "--until-end") == (0, "", "")
     assert ottla(ottla_broker, "consume", "t", "--from", "end", "--until-end") == (0, "", "")
 

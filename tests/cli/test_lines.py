@@ -25,6 +25,26 @@ def test_a_line_that_lacks_its_separator_is_refused() -> None:
         parse_text(b"kv", b":")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb'{"key":"\ud800","value":"x"}',
+        rb'{"value":["\uDC00"]}',
+        rb'{"value":"x","headers":{"\ud800":"y"}}',
+        rb'{"value":"x","\ud800":1}',
+        b'{"value":"\xed\xa0\x80"}',
+    ],
+)
+def test_half_a_character_is_refused(line: bytes) -> None:
+    with pytest.raises(BadInput, match="surrogates not allowed") as caught:
+        parse_json(line)
+    str(caught.value).encode()
+
+
+def test_a_whole_character_that_is_written_in_halves_is_taken() -> None:
+    assert parse_json(rb'{"value":"\ud83e\udda6"}') == Line(value="\U0001f9a6".encode())
+
+
 def test_bytes_that_are_not_utf8_are_marked_as_base64() -> None:
     assert json.loads(as_json(key=b"\xff\x00", value="grün".encode())) == {"key_base64": "/wA=", "value": "grün"}
 

@@ -47,6 +47,8 @@ from ottla.errors import (
         (["groups", "reset", "g", "--from-file", "/nowhere/plan.csv"], "cannot read /nowhere/plan.csv"),
         (["groups", "reset", "g", "--from-file", "/nowhere/plan.csv", "--topic", "t"], "leave out --topic"),
         (["groups", "reset", "g", "--to-latest", "--json", "--export"], "leave out --json"),
+        (["consume", "t", "--from", "3"], "groups reset --to-offset"),
+        (["produce", "t", "--file", "/"], "cannot read /: Is a directory"),
         (["offsets"], "--group"),
         (["offsets", "--group", "g", "--at", "end"], "leave out --at"),
         (["offsets", "t", "--at", "noon"], "max-timestamp"),

@@ -554,3 +554,10 @@ def test_a_wrapper_of_nothing_is_refused() -> None:
 def test_no_records_make_no_messages(magic: int, compression: Compression) -> None:
     assert build_message_set([], magic=magic, compression=compression) == b""
     assert list(read_record_set(b"")) == []
+
+
+def test_a_batch_that_is_refused_is_never_taken_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordBatch, "read", lambda *_: False)
+    monkeypatch.setattr("ottla.codec.message_sets.parse_batch", lambda *_: RecordBatch())
+    with pytest.raises(DecodeError, match="a batch that cannot be read"):
+        list(read_record_set(build_batch(THREE)))

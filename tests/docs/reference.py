@@ -221,9 +221,7 @@ def kafka_names() -> str:
     for name, meaning in sorted(kafka_config.MEANINGS.items()):
         match meaning:
             case kafka_config.To(part=part, option=option):
-                here = {"enable_auto_commit": "auto_commit", "gzip": "compression_level"}.get(option, option)
-                here = "compression_level" if here in ("lz4", "zstd") else here
-                here = "start=…, reset" if here == "start" else here
+                here = "start=…, reset" if option == "start" else kafka_config.UNITED.get(option, option)
                 what = f"`{parts[part]}({here}=…)`"
             case kafka_config.Only(values=values, why=why):
                 what = f"only {' or '.join(f'`{each}`' for each in values)}: {_cell(why)}"

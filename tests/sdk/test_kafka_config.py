@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +15,10 @@ import pytest
 import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.client import Client
-from ottla.sdk.kafka_config import MEANINGS, SAME, To, from_kafka_config, meaning
+from ottla.sdk.kafka_config import MEANINGS, SAME, UNITED, To, from_kafka_config, meaning
 from ottla.sdk.partitioners import CHOOSERS, KEYED
 from ottla.testing import Broker
 from tests.kafka import java
-
-UNITED = {"gzip", "lz4", "zstd", "enable_auto_commit"}
-"""What only decides together with others."""
 
 
 async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
@@ -51,6 +49,21 @@ async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
         ({"request.timeout.ms": "15000"}, {"request_timeout": 15.0}, {}, {}),
         ({"socket.connection.setup.timeout.ms": 500}, {"connect_timeout": 0.5}, {}, {}),
         ({"connections.max.idle.ms": -1}, {"connections_max_idle": math.inf}, {}, {}),
+        ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age": (2**31 - 1) / 1000}, {}, {}),
+        ({"queued.max.messages.kbytes": 1024}, {"fetch_buffer_bytes": 2**20}, {}, {}),
+        ({"acks": "all", "request.required.acks": -1}, {}, {"acks": "all"}, {}),
+        (
+            {"compression.codec": "gzip", "compression.level": -1},
+            {},
+            {"compression": "gzip", "compression_level": None},
+            {},
+        ),
+        (
+            {"heartbeat.interval.ms": 60000, "session.timeout.ms": 90000},
+            {},
+            {},
+            {"heartbeat_interval": 60.0, "session_timeout": 90.0},
+        ),
         ({"security.protocol": "plaintext"}, {}, {}, {}),
         ({"enable.partition.eof": False, "enable.auto.offset.store": True}, {}, {}, {}),
         ({"acks": "all"}, {}, {"acks": "all"}, {}),
@@ -101,7 +114,7 @@ def test_names_become_arguments_with_our_units(
         ({"bootstrap.server": "a"}, "'bootstrap.server' is no name that .* did you mean 'bootstrap.servers'?"),
         ({"bootstrap_servers": "a"}, "did you mean 'bootstrap.servers'?"),
         ({"max.poll.interval": 1}, "did you mean 'max.poll.interval.ms'?"),
-        ({"zzz": 1}, "'zzz' is no name that Kafka's clients know$"),
+        ({"zzz": 1}, "'zzz' is no name that Kafka's clients know; .*ignore=\\('zzz',\\)"),
         ({"key.deserializer": "x.StringDeserializer"}, "'key.deserializer' has no meaning here: .*bytes"),
         (
             {"security.protocol": "SASL_SSL"},
@@ -116,6 +129,34 @@ def test_names_become_arguments_with_our_units(
         ({"auto.commit.interval.ms": 100}, "without enable.auto.commit=true"),
         ({"isolation.level": "dirty"}, "'isolation.level': 'dirty' is not one of read_uncommitted, read_committed"),
         ({"linger.ms": "x", "zzz": 1}, "'linger.ms': .*; 'zzz' is no name"),
+        ({"compression.type": "brotli"}, r"'compression.type' \('brotli'\): .*none, gzip, snappy, lz4, zstd"),
+        ({"acks": 7}, r"'acks' \(7\): acks must be 'all', 1 or 0"),
+        ({"acks": 1, "enable.idempotence": "true"}, r"'acks' \(1\) and 'enable.idempotence' \('true'\): .*needs acks"),
+        ({"linger.ms": -1}, r"'linger.ms' \(-1\): linger must be"),
+        ({"linger.ms": "nan"}, "'linger.ms': 'nan' is no number of milliseconds"),
+        ({"request.timeout.ms": "inf"}, "'request.timeout.ms': 'inf' is no number of milliseconds"),
+        ({"batch.size": 0}, r"'batch.size' \(0\): batch.size must be a number of bytes"),
+        ({"metadata.max.age.ms": -1}, r"'metadata.max.age.ms' \(-1\): metadata.max.age.ms must be a number"),
+        ({"connections.max.idle.ms": -2}, r"'connections.max.idle.ms' \(-2\)"),
+        ({"heartbeat.interval.ms": 60000}, r"'heartbeat.interval.ms' \(60000\): .*below session.timeout.ms"),
+        ({"bootstrap.servers": "a:b"}, r"'bootstrap.servers' \('a:b'\): bootstrap address 'a:b'"),
+        (
+            {"linger.ms": 5, "queue.buffering.max.ms": 7},
+            r"'linger.ms' \(5\) and 'queue.buffering.max.ms' \(7\) are one",
+        ),
+        ({"auto.offset.reset": "by_duration:P99999999999999D"}, "is no duration that there is"),
+        ({"error_cb": print}, "'error_cb' has no meaning here: errors are raised"),
+        ({"ssl_ca": b""}, "'ssl_ca' has no meaning here: TLS"),
+        (
+            {
+                "acks": 7,
+                "linger.ms": -1,
+                "session.timeout.ms": 60000,
+                "max.poll.interval.ms": 0,
+                "request.timeout.ms": 0,
+            },
+            "^'request.timeout.ms' [^;]*; 'acks' [^;]*; 'linger.ms' [^;]*; 'max.poll.interval.ms' [^;]*$",
+        ),
     ],
 )
 def test_what_cannot_be_understood_is_refused_with_the_reason_all_at_once(given: Mapping[str, Any], says: str) -> None:
@@ -132,6 +173,8 @@ def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog:
         "ssl.truststore.location": "/etc/trust.jks",
         "max.in.flight.requests.per.connection": 1,
         "retries": 2147483647,
+        "fetch.queue.backoff.ms": 100,
+        "broker.address.family": "v4",
     }
     with pytest.raises(ConfigurationError, match=r"'key.serializer' has no meaning here.*lenient=True"):
         from_kafka_config(shared)
@@ -152,15 +195,40 @@ def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog:
         ("interceptor.classes", "org.example.Audit"),
         ("group.protocol", "consumer"),
         ("retries", "0"),
+        ("max.block.ms", 60000),
+        ("max.poll.records", 10),
+        ("error_cb", print),
+        ("on_delivery", print),
+        ("value.serializer", str),
         ("enable.auto.offset.store", "false"),
         ("config.providers", "vault"),
         ("metric.reportes", "a typo"),
         ("linger.ms", "soon"),
     ],
 )
-def test_a_lenient_reading_refuses_what_a_program_may_rely_on(name: str, value: str) -> None:
+def test_a_lenient_reading_refuses_what_a_program_may_rely_on(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(name)):
         from_kafka_config({"bootstrap.servers": "b:1", name: value}, lenient=True)
+
+
+def test_repetitions_that_time_bounds_are_not_counted() -> None:
+    assert from_kafka_config({"retries": 5}, lenient=True).left_out.keys() == {"retries"}
+
+
+def test_names_of_other_programs_are_ignored_where_they_are_named() -> None:
+    shared = {"linger.ms": 5, "schema.registry.url": "http://r:8081", "max.block.ms": 60000}
+    config = from_kafka_config(shared, ignore=("schema.registry.url", "max.block.ms", "not.there"))
+    assert config.producer == {"linger": 0.005}
+    assert config.left_out.keys() == {"schema.registry.url", "max.block.ms"}
+
+
+def test_what_is_no_configuration_is_refused() -> None:
+    config: Any = None
+    with pytest.raises(ConfigurationError, match=r"^config must be \{a string: anything\}, not None$"):
+        from_kafka_config(config)
+    config = "x"
+    with pytest.raises(ConfigurationError, match="name must be 'client', 'producer' or 'consumer', not 'x'"):
+        from_kafka_config({}).part(config)
 
 
 def test_a_variable_that_is_not_set_names_no_group() -> None:
@@ -176,7 +244,7 @@ def test_every_name_leads_to_an_argument_that_there_is() -> None:
     }
     for name, each in MEANINGS.items():
         if isinstance(each, To):
-            assert each.option in UNITED or each.option in known[each.part], name
+            assert UNITED.get(each.option, each.option) in known[each.part], name
 
 
 @pytest.mark.parametrize("name", ["consistent", "consistent_random", "fnv1a_random", "murmur2_random", "random"])
@@ -187,6 +255,24 @@ def test_a_partitioner_of_librdkafkas_is_one_of_ours(name: str) -> None:
 
 def test_other_names_stand_for_known_ones() -> None:
     assert all(each in MEANINGS and other not in MEANINGS for other, each in SAME.items())
+
+
+def test_no_name_of_librdkafkas_is_overlooked() -> None:
+    package = Path(pytest.importorskip("confluent_kafka").__file__).parent
+    libraries = [*package.parent.glob("confluent_kafka.libs/librdkafka*")]
+    if not libraries:
+        pytest.skip("librdkafka is not where Linux's wheels of confluent-kafka have it")
+    code = (
+        "import ctypes, sys; lib, libc = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None);"
+        "libc.fdopen.restype = ctypes.c_void_p; out = ctypes.c_void_p(libc.fdopen(1, b'w'));"
+        "lib.rd_kafka_conf_properties_show(out); libc.fflush(out)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code, *map(str, libraries)], capture_output=True, text=True, check=True
+    )
+    names = re.findall(r"^([a-z_.]+) +\| +[*CP] ", shown.stdout, re.MULTILINE)
+    assert len(names) > 100
+    assert [name for name in names if meaning(name) is None] == []
 
 
 @pytest.mark.slow

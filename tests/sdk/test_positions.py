@@ -2,6 +2,7 @@
 
 import math
 import uuid
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from ottla.errors import (
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.positions import Ago, Offset, Start, Time
 from ottla.sdk.machines.record_sets import READ_COMMITTED
+from ottla.sdk.places import place_at, start_at
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader
 
@@ -642,3 +644,9 @@ def test_what_is_taken_costs_nothing_where_reading_goes_on_anyway() -> None:
     assert leaders.core.deadline is not None and leaders.core.deadline > leaders.now
     fill(leaders, "b")
     assert read(leaders, fetcher, 1) == {P: [b"b"]} and len(leaders.asked(FetchRequest)) >= asked
+
+
+def test_a_time_before_1970_is_the_beginning() -> None:
+    long_ago = datetime(1900, 1, 1, tzinfo=UTC)
+    assert start_at(long_ago) == place_at(timedelta(days=100 * 366), 1.7e9) == Time(EARLIEST)
+    assert start_at(datetime(1970, 1, 1, tzinfo=UTC)) == Time(0)

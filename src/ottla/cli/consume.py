@@ -90,6 +90,9 @@ def _start(text: str) -> Start:
         return "beginning"
     if text == "end":
         return "end"
+    if text.isdecimal() and len(text) != len("20130704"):
+        where = "an offset is given by `ottla groups reset --to-offset`, or client.consumer(assign={(topic, 0): 17})"
+        raise typer.BadParameter(f"{text!r} is not beginning, end, or a time; {where}", param_hint="--from")
     return parse_time(text, "--from", "beginning, end, or ")
 
 

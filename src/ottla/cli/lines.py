@@ -56,6 +56,8 @@ def parse_json(line: bytes) -> Line:
     """
     try:
         fields = json.loads(line)
+        if b"\\u" in line or b"\xed" in line:  # perhaps half a surrogate pair, which no UTF-8 can have
+            _encode(fields).encode()
     except ValueError as error:
         raise BadInput(f"not JSON ({error}): {_short(line)}") from None
     if not isinstance(fields, dict):

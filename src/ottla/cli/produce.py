@@ -1,5 +1,6 @@
 """`ottla produce`: lines in, records out."""
 
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -79,6 +80,8 @@ def _open(file: Path | None) -> int:
             raise typer.BadParameter("stdin is closed: name a file", param_hint="--file")
         return 0
     try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return os.open(file, os.O_RDONLY)
     except OSError as error:
         raise typer.BadParameter(f"cannot read {file}: {error.strerror}", param_hint="--file") from None
