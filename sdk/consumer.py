@@ -8,7 +8,7 @@ Rules:
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -165,7 +165,7 @@ class Batch:
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
         tenure = self._must_commit()
-        if why := self._overtaken(tenure):
+        if why := tenure.over or self._overtaken(tenure):
             raise CommitFailed(f"not committed: {why}", {(self.topic, self.partition): self.next_offset})
         self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
         await self._consumer._settled()
@@ -220,6 +220,10 @@ class Consumer:
         self._unwatch: Callable[[], None] = lambda: None
         self._task: trio.lowlevel.Task | None = None
         """Who took the last batch."""
+        self._asking: trio.lowlevel.Task | None = None
+        """Who waits for a batch."""
+        self._telling = ""
+        """The listener's method that is being awaited."""
         self._breath = -math.inf
         """When others had their turn last."""
 
@@ -230,6 +234,12 @@ class Consumer:
                 "the consumer was not opened: use it as `async with client.consumer(...) as consumer`"
             )
         return self._entered
+
+    @property
+    def _open(self) -> ConsumerMachine:
+        if self._machine.closed:
+            raise Closed("the consumer is closed, or its client is")
+        return self._machine
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
@@ -268,7 +278,7 @@ class Consumer:
                 with trio.move_on_after(limit) as scope:
                     await self._leave()
                 if scope.cancelled_caught:
-                    told = [self._uncommitted(), *machine.explain(trio.current_time())]
+                    told = [*self._unfinished(), *machine.explain(trio.current_time())]
                     raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {'; '.join(told)}")
             else:
                 await self._leave_at_once(error)
@@ -289,10 +299,10 @@ class Consumer:
     async def _leave(self) -> None:
         """As if everything were revoked; then say good-bye."""
         machine = self._machine
-        machine.commit_done(trio.current_time())
+        machine.end_loop(trio.current_time())
         failed: OttlaError | None = None
         if machine.received and self._listener is not None:
-            await self._listener.revoked(machine.received)
+            await self._tell(self._listener.revoked, machine.received)
         try:
             await self._settled()
         except (CommitFailed, TimeoutExpired) as error:
@@ -308,7 +318,7 @@ class Consumer:
             return
         with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True) as scope:
             try:
-                machine.commit_done(trio.current_time())
+                machine.end_loop(trio.current_time())
                 await self._settled()
             except OttlaError as failed:
                 error.add_note(f"ottla: {failed}")
@@ -319,7 +329,27 @@ class Consumer:
             await self._driver.call(machine.stop)
         if machine.received and self._listener is not None:
             with trio.move_on_after(CLOSE_TIMEOUT / 2, shield=True):
-                await self._listener.lost(machine.received)
+                await self._tell(self._listener.lost, machine.received)
+
+    async def _tell(
+        self, method: Callable[[Sequence[TopicPartition]], Awaitable[None]], places: Sequence[TopicPartition]
+    ) -> None:
+        """Await a method of the listener."""
+        self._telling = f"{type(self._listener).__name__}.{method.__name__}"
+        before, self._asking = self._asking, trio.lowlevel.current_task()
+        try:
+            await method(places)
+        finally:
+            self._asking = before
+        self._telling = ""
+
+    def _unfinished(self) -> Iterator[str]:
+        """What keeps the consumer from leaving its group."""
+        commits = self._machine.commits
+        if commits is not None and commits.pending:
+            yield self._uncommitted()
+        if self._telling:
+            yield f"{self._telling} of your listener has not returned"
 
     def _uncommitted(self) -> str:
         """What is not acknowledged of what was to be committed."""
@@ -341,9 +371,17 @@ class Consumer:
             FencedInstanceId, GroupAuthorizationFailed, InconsistentGroupProtocol, …: the group refuses this member.
             CommitFailed: a commit that nobody awaited was refused.
             UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
+            LocalProtocolError: in a group: another task reads this consumer, or a method of its listener asks.
         """
-        machine = self._machine
         self._refuse_another_loop()
+        before, self._asking = self._asking, trio.lowlevel.current_task()
+        try:
+            return await self._next()
+        finally:
+            self._asking = before
+
+    async def _next(self) -> Batch:
+        machine = self._machine
         while True:
             if machine.closed or machine.fetcher.closed:
                 raise Closed("the consumer is closed, or its client is")
@@ -357,12 +395,12 @@ class Consumer:
                 continue
             taken = machine.take(now)
             if taken is not None:
+                batch = Batch(*taken, self)  # at once: when others have their turn they may seek
                 self._driver.catch_up()
                 self._task = trio.lowlevel.current_task()
                 if now - self._breath >= BREATH:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                     self._breath = trio.current_time()
-                batch = Batch(*taken, self)
                 for each in self._interceptors:
                     _guarded(partial(each.on_consume, batch))
                 return batch
@@ -370,8 +408,17 @@ class Consumer:
 
     def _refuse_another_loop(self) -> None:
         """Who asks for a batch says that the one before is done: only who has it can say so."""
-        holder = self._task
-        if self._options.group is None or holder is None or holder is trio.lowlevel.current_task():
+        holder, me = self._task, trio.lowlevel.current_task()
+        if self._options.group is None:
+            return
+        if self._asking is me:
+            raise LocalProtocolError("a RebalanceListener is told between two batches: ask for none in its methods")
+        if self._asking is not None:
+            raise LocalProtocolError(
+                f"task {self._asking.name!r} waits for a batch of this consumer: read it in one task, which may hand "
+                "out what it gets, and in parallel with several consumers of the group"
+            )
+        if holder is None or holder is me:
             return
         if self._machine.in_hand and getattr(holder.coro, "cr_frame", None) is not None:
             raise LocalProtocolError(
@@ -387,11 +434,11 @@ class Consumer:
         match step:
             case Receive():
                 if listener is not None:
-                    await listener.assigned(places)
+                    await self._tell(listener.assigned, places)
             case Revoke():
                 machine.commit_done(trio.current_time())
                 if listener is not None:
-                    await listener.revoked(places)
+                    await self._tell(listener.revoked, places)
                 try:
                     await self._settled()
                 except TimeoutExpired as error:
@@ -400,7 +447,7 @@ class Consumer:
                     failed = error
             case Lose():
                 if listener is not None:
-                    await listener.lost(places)
+                    await self._tell(listener.lost, places)
         machine.done_with(step, places, trio.current_time())
         self._driver.step()
         if failed is not None and failed.cause is not None:
@@ -460,13 +507,15 @@ class Consumer:
     async def seek(self, places: Mapping[TopicPartition, Where]) -> None:
         """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
 
-        Returns once the offsets are known. Commits follow, also backwards: a seek says that this is meant.
+        Returns once the offsets are known. Commits follow, also backwards: a seek says that this is meant. What was to
+        be committed before still is, until something newer is.
 
         Raises:
+            Closed: the consumer is, or its client.
             LocalProtocolError: a partition is not assigned to this consumer.
         """
         starts = {place: start_at(where) for place, where in places.items()}
-        self._machine.seek(starts, trio.current_time())
+        self._open.seek(starts, trio.current_time())
         await self._driver.call(lambda now: self._machine.fetcher.resolve(now, starts))
 
     @checked
@@ -491,7 +540,7 @@ class Consumer:
         return self._machine.fetcher.paused
 
     def _must_own(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        owned = self._machine.fetcher.places
+        owned = self._open.fetcher.places
         asked = list(places)
         for place in asked:
             if place not in owned:
@@ -546,7 +595,7 @@ class Consumer:
             raise LocalProtocolError(
                 "a consumer without a group has committed nothing: name one, as in group='billing'"
             )
-        group, asked = self._options.group, list(self.assignment if places is None else places)
+        group, asked = self._options.group, list(self._open.fetcher.assignment if places is None else places)
         core = self._driver.core
         found = await self._driver.call(lambda now: calls.committed(core, {group: asked}, now, stable=True))
         return {place: found[group].get(place) for place in asked}

@@ -8,7 +8,7 @@ Rules:
 - At most one OffsetCommit of a consumer is in flight. What is wished for meanwhile is coalesced, and goes next.
 - Per partition only the highest offset that was wished for is kept, so a repetition never carries an older one. (The
   classic bug: 2000 fails, 3000 succeeds, and the repetition of 2000 rewinds the group.) Only a seek, which says that
-  going back is meant, lowers the mark.
+  going back is meant, lowers the mark; what was wished for before goes out nevertheless, unless something newer does.
 - A commit belongs to one ownership of its partition, a `Tenure`. What is not acknowledged when the tenure ends is
   dropped and never sent again: the next owner has begun where the group stood.
 - An offset that was sent and never answered may still arrive: a machine that was stopped reads what lies in its sockets
@@ -155,12 +155,17 @@ class CommitMachine:
             self._fail({place: wishes[-1]}, f"offsets were not committed, because {why}", quiet=True)
 
     def rewind(self, place: TopicPartition) -> None:
-        """A seek, or another move back: from here on lower offsets are meant."""
+        """The user seeks: from here on lower offsets are meant."""
         if tenure := self._tenures.get(place):
             tenure.asked, tenure.taken = -1, None
             tenure.seeks += 1
-            self._wanted.pop(place, None)
-            self._settle()
+
+    def renew(self, place: TopicPartition, why: str) -> None:
+        """The log is not what it was: nothing that was wished for holds any more, and lower offsets are meant."""
+        if tenure := self._tenures.get(place):
+            doubtful = tenure.doubtful or place in self._in_flight
+            self.disown(place, why)
+            self.own(place).doubtful = doubtful
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -373,11 +378,11 @@ class CommitMachine:
         self._failures += 1
 
     def _again(self, wishes: dict[TopicPartition, Wish]) -> None:
-        """Take wishes back; newer ones win, but stand for the older, too. What a seek or an end overtook is gone."""
+        """Take wishes back; newer ones win, but stand for the older, too. What an end overtook is gone."""
         for place, wish in wishes.items():
             if newer := self._wanted.get(place):
                 newer.number, newer.since = min(newer.number, wish.number), min(newer.since, wish.since)
-            elif wish.commit.offset <= wish.tenure.asked and not wish.tenure.over:
+            elif not wish.tenure.over:
                 self._wanted[place] = wish
 
     # -- ends --------------------------------------------------------------------------------------------------------

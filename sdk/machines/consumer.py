@@ -164,7 +164,7 @@ class ConsumerMachine:
         core.parts[self] = None
         if options.group is not None:
             self._enter_group(options.group, options.member)
-        fetcher.on_reset = self._moved_back
+        fetcher.on_reset = self._reset
 
     def _enter_group(self, group: str, member: MemberOptions | None) -> None:
         if member is None:
@@ -266,7 +266,9 @@ class ConsumerMachine:
             for place in step.places:
                 self._received.pop(place, None)
         if isinstance(step, Revoke):
-            self._end(step.places, "it was given to another member")
+            topics = self._core.cluster.topics
+            self._end([each for each in step.places if each[0] in topics], "it was given to another member")
+            self._end([each for each in step.places if each[0] not in topics], "its topic is gone")
         self.membership.done(step, now)
 
     @property
@@ -313,6 +315,11 @@ class ConsumerMachine:
         fetched, self._in_hand = self._in_hand, None
         if fetched is not None and self._options.auto_commit is not None:
             self._done[fetched.topic, fetched.partition] = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+
+    def end_loop(self, now: float) -> None:
+        """The user asks for no batch any more: what is done is committed, the batch in hand is not."""
+        self._in_hand = None
+        self.commit_done(now)
 
     def commit_done(self, now: float) -> None:
         """Have what is done committed (auto commit)."""
@@ -377,13 +384,15 @@ class ConsumerMachine:
                     f"{topic}-{partition} is not assigned to this consumer, which cannot seek there"
                 )
         for place in starts:
-            self._moved_back(place)
+            if self.commits is not None:
+                self.commits.rewind(place)
+            self._forget(place)
         self.fetcher.assign(starts, now)
 
-    def _moved_back(self, place: TopicPartition) -> None:
-        """From here on lower offsets are meant there."""
+    def _reset(self, place: TopicPartition) -> None:
+        """The fetcher goes on elsewhere there, by policy."""
         if self.commits is not None:
-            self.commits.rewind(place)
+            self.commits.renew(place, "the log is not the one that was read, and the position was reset")
         self._forget(place)
 
     def _may_come(self, place: TopicPartition) -> bool:
@@ -504,7 +513,7 @@ class ConsumerMachine:
                 self._core.later(now + PATIENCE, waited)
 
             def waited(now: float) -> None:
-                self._waited.update((place, tenure) for place, tenure in tenures.items() if tenure and not tenure.over)
+                self._waited.update((place, tenure) for place in tenures if (tenure := commits.tenure(place)))
                 self._notify()
 
             self._core.soon(assign)

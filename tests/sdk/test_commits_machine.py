@@ -133,14 +133,34 @@ def test_after_a_seek_lower_offsets_are_meant_and_the_older_commit_is_not_repeat
     assert group.sent == {P0: 20}
 
 
-def test_a_seek_alone_ends_the_repetition_of_what_was_committed_before() -> None:
+def test_a_seek_drops_nothing_of_what_was_wished_for_before() -> None:
     group = Committer()
     group.commit({P0: 100})
+    group.commit({P1: 100})
     waited = group.machine.settled(group.world.now)
-    group.machine.rewind(P0)
+    for place in (P0, P1):
+        group.machine.rewind(place)
     group.answer(RequestTimedOut.code)
     group.world.later(5.0)
+    assert group.sent == {P0: 100, P1: 100} and not waited.done
+    group.answer()
     assert group.idle and waited.done and waited.error is None
+    group.commit({P0: 20})
+    assert group.sent == {P0: 20}
+
+
+def test_what_was_wished_for_in_a_log_that_was_lost_is_not_committed_and_who_waits_hears_it() -> None:
+    group = Committer()
+    group.commit({P0: 100, P1: 100})
+    waited = group.machine.settled(group.world.now)
+    group.machine.renew(P0, "the log is another")
+    assert isinstance(waited.error, CommitFailed) and waited.error.offsets == {P0: 100}
+    tenure = group.machine.tenure(P0)
+    assert tenure is not None
+    group.machine.commit({tenure: CommittedOffset(20)}, group.world.now)
+    group.answer(RequestTimedOut.code)
+    group.world.later(5.0)
+    assert group.sent == {P0: 20, P1: 100}
 
 
 def test_what_is_not_acknowledged_when_a_partition_is_lost_is_never_sent_again() -> None:

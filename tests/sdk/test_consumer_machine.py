@@ -140,6 +140,20 @@ def test_a_cooperative_member_gives_up_before_it_is_known_where_what_it_got_stan
     assert reader.tell() == (Receive, (T2,))
 
 
+def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> None:
+    for gone, why in ((True, "its topic is gone"), (False, "it was given to another member")):
+        reader = Reader()
+        reader.assign(1, T0)
+        reader.stands(0)
+        reader.tell()
+        tenure = reader.machine.group_commits.tenure(T0)
+        if gone:
+            del reader.world.core.cluster.topics["t"]
+        reader.beat(RebalanceInProgress)
+        assert reader.tell() == (Revoke, (T0,))
+        assert tenure is not None and tenure.over == why
+
+
 def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() -> None:
     reader = Reader()
     reader.assign(1, T0)

@@ -479,6 +479,104 @@ async def test_two_tasks_cannot_read_one_member_as_one_would_commit_what_the_oth
             nursery.start_soon(another)
 
 
+async def test_two_tasks_cannot_wait_for_batches_of_one_member(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.consumer("t", group="g") as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(anext, consumer)
+        await trio.sleep(0.01)
+        with pytest.raises(LocalProtocolError, match=r"waits for a batch.*several consumers of the group"):
+            await one(consumer)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_listener_that_asks_for_batches_hears_that_it_cannot(ottla_broker: Broker) -> None:
+    class Greedy(ottla.RebalanceListener):
+        async def assigned(self, places: Sequence[Place]) -> None:
+            await anext(consumer)
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        with pytest.raises(LocalProtocolError, match="told between two batches"):
+            async with client.consumer("t", group="g", listener=Greedy()) as consumer:
+                await one(consumer)
+
+
+async def test_a_listener_that_keeps_the_consumer_from_leaving_is_named(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck(ottla.RebalanceListener):
+        async def revoked(self, places: Sequence[Place]) -> None:
+            await trio.sleep_forever()
+
+    monkeypatch.setattr(face, "LEAVE_TIMEOUT", 0.2)
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        with pytest.raises(TimeoutExpired, match=r"Stuck\.revoked of your listener has not returned") as raised:
+            async with client.consumer("t", group="g", listener=Stuck()) as consumer:
+                await one(consumer)
+        assert "not committed" not in str(raised.value) and "your loop" not in str(raised.value)
+
+
+async def test_what_was_to_be_committed_before_a_seek_is_or_is_told(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g") as consumer:
+            (await one(consumer)).commit_soon()
+            await consumer.seek({("t", 0): 2})
+            await consumer.commit({})
+            found = (await consumer.committed())["t", 0]
+            assert found is not None and found.offset == 10
+        monkeypatch.setattr(face, "LEAVE_TIMEOUT", 0.5)
+        with trio.fail_after(20), pytest.raises(TimeoutExpired, match=r"not committed.*: t-0 at 10;"):
+            async with client.consumer("t", group="other") as consumer:
+                batch = await one(consumer)
+                ottla_broker.kill()
+                batch.commit_soon()
+                await consumer.seek({("t", 0): 2})
+
+
+async def test_a_seek_of_another_task_while_a_batch_is_handed_out_overtakes_it(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g") as consumer:
+            checkpoint = trio.lowlevel.cancel_shielded_checkpoint
+
+            async def others() -> None:
+                if not consumer._machine.in_hand:
+                    return await checkpoint()
+                monkeypatch.setattr(trio.lowlevel, "cancel_shielded_checkpoint", checkpoint)
+                await consumer.seek({("t", 0): 2})
+
+            monkeypatch.setattr(trio.lowlevel, "cancel_shielded_checkpoint", others)
+            batch = await one(consumer)
+            with pytest.raises(CommitFailed, match="went elsewhere"):
+                await batch.commit()
+
+
+async def test_a_consumer_whose_block_was_left_says_that_it_is_closed(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        async with client.consumer("t", group="g") as consumer:
+            await one(consumer)
+        with pytest.raises(Closed):
+            await consumer.committed()
+        with pytest.raises(Closed):
+            await consumer.seek({("t", 0): 0})
+        for attempt in (consumer.pause, consumer.resume):
+            with pytest.raises(Closed):
+                attempt([("t", 0)])
+        with pytest.raises(Closed):
+            consumer.position("t", 0)
+
+
 async def test_auto_commit_works_for_partitions_assigned_by_hand(ottla_broker: Broker) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, 10)
