@@ -60,6 +60,8 @@ def checked(function: F) -> F:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether the value is what the annotation says."""
+    if type(value) is hint:
+        return True  # mostly, and at once
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in parts)
