@@ -5,26 +5,25 @@ Rules:
 - Once a frame of 64 kB or more has begun, `room` is where the rest of it belongs: a driver that can, reads into it and
   says how much it `filled`. Nothing of it is copied then.
 - The memory of a large frame is used again once nobody looks at the frame any more: to touch a page for the first time
-  costs as much as to decode what is in it. A small frame says that there is no hurry, and frees it.
+  costs as much as to decode what is in it. One block of at most 8 MiB is kept so: a frame that comes while it is in use
+  has memory of its own. A small frame says that there is no hurry, and frees it; so does the end of the connection.
 """
 
-from collections import deque
 from collections.abc import Iterator
 
 from ottla.codec.frames import FrameReader
 from ottla.codec.wire import Buffer
 
 LARGE = 64 * 2**10
-_KEPT = 4
-"""Large frames whose memory is remembered: one that arrives, one that is read, and what lies between."""
-_KEPT_BYTES = 32 * 2**20
+_KEPT = 8 * 2**20
+"""Bytes of the largest block that is kept."""
 
 
 class Inbox:
     def __init__(self) -> None:
         self._reader = FrameReader()
-        self._kept: deque[bytearray] = deque(maxlen=_KEPT)
-        """What the last large frames lay in, or lie in still."""
+        self._kept: bytearray | None = None
+        """What some large frame lay in, or lies in still."""
         self._frame: memoryview | None = None
         """The large frame under way."""
         self._have = 0
@@ -41,7 +40,7 @@ class Inbox:
             data = memoryview(data)[len(first) :]
             yield from self.filled(len(first))
         for frame in self._reader.feed(data):
-            self._kept.clear()
+            self._kept = None
             yield frame
         if begun := self._reader.take_begun(LARGE):
             size, start = begun
@@ -62,14 +61,13 @@ class Inbox:
 
     def _memory(self, size: int) -> memoryview:
         """A place for a frame of this size."""
-        for kept in self._kept:
-            if size <= len(kept) <= 2 * size and _is_free(kept):
-                break
-        else:
+        kept = self._kept
+        free = kept is None or _is_free(kept)
+        if kept is None or not free or not size <= len(kept) <= 2 * size:
             step = 1 << max(size.bit_length() - 4, 0)  # so that it fits those that are a little larger, too
             kept = bytearray((size // step + 1) * step)
-            if len(kept) <= _KEPT_BYTES // _KEPT:
-                self._kept.append(kept)
+            if free:  # what is in use stays the one that is kept: the newest would be in use as well
+                self._kept = kept if len(kept) <= _KEPT else None
         return memoryview(kept)[:size]
 
 

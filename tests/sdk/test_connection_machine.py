@@ -121,6 +121,16 @@ def test_a_lost_connection_fails_what_is_sent_and_what_waits_and_says_why() -> N
         assert str(ends.all[0]).startswith("b:9092 (node 1): reset by peer")
 
 
+def test_a_connection_that_ends_keeps_nothing_of_a_large_answer_that_was_under_way() -> None:
+    one = ready({3: (0, 12)})
+    one.submit(metadata(Ends()), 0)
+    one.poll(0)
+    one.received((2**20).to_bytes(4, "big") + bytes(100), 1)
+    assert one.room is not None
+    one.lost("reset", 2)
+    assert one.room is None
+
+
 def test_attempts_come_at_growing_intervals_up_to_a_second_give_or_take_a_fifth() -> None:
     one, now, pauses = connection(), 0.0, []
     for _ in range(9):

@@ -1,5 +1,8 @@
 """What a connection receives is cut into the same frames in whatever pieces it comes, and wherever it is put."""
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,9 +89,18 @@ def test_memory_is_given_back_when_there_is_no_hurry_or_it_is_too_much() -> None
     inbox = Inbox()
     kept = home(frame_of(inbox, LARGE, 1))
     assert home(frame_of(inbox, LARGE, 2)) is kept
-    assert list(inbox.feed(framed(b"nothing new"))) == [b"nothing new"] and not inbox._kept
+    assert list(inbox.feed(framed(b"nothing new"))) == [b"nothing new"] and inbox._kept is None
     frame_of(inbox, 16 * 2**20, 3)
-    assert not inbox._kept
-    for size in (LARGE, 4 * LARGE, 16 * LARGE, 64 * LARGE, LARGE // 2 * 3):
-        frame_of(inbox, size, 4)
-    assert len(inbox._kept) == 4
+    assert inbox._kept is None, "too large to be kept"
+
+
+def test_no_more_than_one_block_is_kept_however_many_are_looked_at() -> None:
+    inbox = Inbox()
+    frames = [frame_of(inbox, 4 * LARGE, number) for number in range(5)]
+    died = [weakref.ref(each) for each in frames[1:]]
+    assert home(frames[0]) is inbox._kept
+    del frames
+    gc.collect()
+    assert [each() for each in died] == [None] * 4
+    larger = frame_of(inbox, 16 * LARGE, 6)
+    assert home(larger) is inbox._kept, "what is free and too small goes"
