@@ -317,6 +317,7 @@ class Producer(Generic[K, V]):
         plain = self._plain and partition is None and timestamp is None and headers == ()
         if plain and self._intake.put(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
             return
+        self._driver.refuse_another_loop()
         self._machine.raise_failures()
         record = self._record(topic, value, key, partition, headers, timestamp, on_delivery)
         with _refusals(record):
@@ -340,6 +341,7 @@ class Producer(Generic[K, V]):
         self._heard = getattr(told, "__code__", self._heard)
 
     async def _accept(self, record: Outgoing) -> None:
+        self._driver.refuse_another_loop()
         self._machine.raise_failures()
         accepted = self._machine.offer(record, trio.current_time())
         try:

@@ -126,7 +126,7 @@ class TrioDriver:
 
     def step(self) -> None:
         """Poll the core and carry out what it asks for."""
-        self._refuse_another_loop()
+        self.refuse_another_loop()
         now = trio.current_time()
         try:
             actions = self.core.poll(now)
@@ -160,7 +160,7 @@ class TrioDriver:
 
     def nudge(self) -> bool:
         """Wake the timekeeper earlier if the core has something to do before it would; whether that was so."""
-        self._refuse_another_loop()
+        self.refuse_another_loop()
         due = self.core.deadline
         if due is None or due >= self._alarm.deadline or self._kicked.is_set():
             return False
@@ -191,7 +191,7 @@ class TrioDriver:
 
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:
         """Start something on the core and wait for its outcome."""
-        self._refuse_another_loop()
+        self.refuse_another_loop()
         outcome = start(trio.current_time())
         self.step()
         return await self.wait(outcome)
@@ -215,7 +215,8 @@ class TrioDriver:
         if 0 <= (late := now - self._alarm.deadline) < math.inf:
             self._lag.record(late, now)
 
-    def _refuse_another_loop(self) -> None:
+    def refuse_another_loop(self) -> None:
+        """Raise `LocalProtocolError` in a thread that the client does not belong to."""
         if threading.get_ident() != self._thread.ident:
             raise LocalProtocolError(
                 f"this client belongs to the trio loop in thread {self._thread.name!r}, and is used in "

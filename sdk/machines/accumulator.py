@@ -75,6 +75,7 @@ class Receipt(NamedTuple):
 Told = Callable[[Receipt | OttlaError], object]
 """Is called once with what became of a record."""
 
+
 class Batch(OpenBatch):
     """Records of one partition that are sent together."""
 

@@ -13,8 +13,14 @@ T = TypeVar("T")
 MOST = 2**31 - 1
 """What the protocol's 32 bits hold of bytes, and of milliseconds: 24 days."""
 _SECONDS = (0.001, MOST / 1000)
-_OTHERS = {"linger": (0.0, MOST / 1000), "connections_max_idle": (0.001, math.inf)}
-"""Durations with bounds of their own: that may be nothing, or forever, for no request says them."""
+_MEMORY = (1, 2**53)
+_OTHERS = {
+    "linger": (0.0, MOST / 1000),
+    "connections_max_idle": (0.001, math.inf),
+    "buffer_memory": _MEMORY,
+    "fetch_buffer_bytes": _MEMORY,
+}
+"""What has bounds of its own, as no request says it."""
 _BROKERS_PART = 0.8
 """Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
 
@@ -74,7 +80,7 @@ def within_bounds(options: T) -> T:
         if each.type in (float, float | None):
             (least, most), unit = _OTHERS.get(each.name, _SECONDS), "seconds"
         elif each.name.endswith(("size", "bytes", "memory")):
-            (least, most), unit = (1, MOST), "bytes"
+            (least, most), unit = _OTHERS.get(each.name, (1, MOST)), "bytes"
         else:
             continue
         if value is None and each.type is not float:

@@ -20,6 +20,7 @@ from ottla.errors import (
     DeliveryTimeout,
     EncodeError,
     InvalidTopic,
+    LocalProtocolError,
     MessageTooLarge,
     OttlaError,
     RecordTooLarge,
@@ -443,3 +444,12 @@ async def test_what_was_accepted_goes_out_though_the_next_record_is_refused(ottl
                 await producer.send_soon("t", "text")  # type: ignore[arg-type] # which is the point
             while not stored:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_a_producer_is_used_where_its_client_lives(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(lambda: trio.run(producer.send, "t", b"1"))
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(producer.send_nowait, "t", b"1")
+        assert (await producer.send("t", b"1")).offset == 0
