@@ -373,7 +373,7 @@ class Consumer:
             UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
             LocalProtocolError: in a group: another task reads this consumer, or a method of its listener asks.
         """
-        self._refuse_another_loop()
+        self._refuse_another_task()
         before, self._asking = self._asking, trio.lowlevel.current_task()
         try:
             return await self._next()
@@ -406,7 +406,7 @@ class Consumer:
                 return batch
             await self._driver.call(lambda now: machine.wait())
 
-    def _refuse_another_loop(self) -> None:
+    def _refuse_another_task(self) -> None:
         """Who asks for a batch says that the one before is done: only who has it can say so."""
         holder, me = self._task, trio.lowlevel.current_task()
         if self._options.group is None:

@@ -20,7 +20,7 @@ def shell(line: str, broker: Broker) -> subprocess.CompletedProcess[str]:
     ("line", "code", "says"),
     [
         ("ottla produce t --file /nowhere", 2, "cannot read /nowhere"),
-        ("ottla produce t --file /", 1, "is a directory"),
+        ("ottla produce t --file /", 2, "cannot read /: is a directory"),
         ("ottla produce t <&-", 2, "stdin is closed"),
         ("ottla topics list >/dev/full", 1, "no space left"),
         ("ottla consume t --until-end >/dev/full", 1, "no space left"),
