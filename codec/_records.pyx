@@ -22,7 +22,7 @@ from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
-from cpython.object cimport PyObject, PyObject_GenericGetAttr, PyTypeObject
+from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport (
     PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM,
@@ -1588,10 +1588,8 @@ cdef Hash in_c(object partitioner):
 
 
 cdef int check_named_tuple(object make) except -1:
-    """Refuse what `named_tuple` cannot fill: what is no tuple, or more than one."""
+    """Refuse what `named_tuple` cannot fill: what is no kind of tuple."""
     if not isinstance(make, type) or not issubclass(make, tuple):
-        raise TypeError("no named tuple")
-    if (<PyTypeObject*>make).tp_basicsize != (<PyTypeObject*>tuple).tp_basicsize:
         raise TypeError("no named tuple")
     return 0
 
