@@ -27,7 +27,6 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport (
     PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM,
 )
-from cpython.type cimport PyType_GenericAlloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -1587,6 +1586,10 @@ cdef Hash in_c(object partitioner):
     return NULL
 
 
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type takes any object, and compilers complain
+
+
 cdef int check_named_tuple(object make) except -1:
     """Refuse what `named_tuple` cannot fill: what is no kind of tuple."""
     if not isinstance(make, type) or not issubclass(make, tuple):
@@ -1596,7 +1599,7 @@ cdef int check_named_tuple(object make) except -1:
 
 cdef inline object named_tuple(object make, object first, object second, object third, object fourth):
     """``make(first, second, third, fourth)``, without a plain tuple on the way."""
-    made = PyType_GenericAlloc(make, 4)
+    made = PyType_GenericAlloc(<type>make, 4)
     Py_INCREF(first)
     PyTuple_SET_ITEM(made, 0, first)
     Py_INCREF(second)
