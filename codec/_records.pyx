@@ -17,7 +17,7 @@ from cpython.buffer cimport (
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
@@ -1743,9 +1743,15 @@ cdef class Intake:
 
     cdef Slot find(self, object topic, object key):
         """Where the record goes; ``None`` where that has to be found out."""
-        cdef PyObject* found = PyDict_GetItem(self.lanes, topic) if self.lanes is not None else NULL
+        cdef PyObject* found = NULL
         cdef Lane lane
         cdef Py_ssize_t count, partition
+        if self.lanes is None:
+            return None
+        try:
+            found = PyDict_GetItemWithError(self.lanes, topic)
+        except Exception:  # a topic that cannot be hashed; who looks at the record finds out
+            return None
         if found == NULL or not isinstance(<object>found, Lane):
             return None
         lane = <Lane>found
