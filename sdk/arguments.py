@@ -38,7 +38,7 @@ def checked(function: F) -> F:
     """``function``, which raises `ConfigurationError` before anything else where an argument does not fit."""
     signature = inspect.signature(function)
     hints = cache(lambda: get_type_hints(function))  # once somebody calls: they may name what is defined later
-    skipped = {each.name for each in signature.parameters.values() if each.kind in (each.VAR_POSITIONAL,)} | {"self"}
+    skipped = {each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL} | {"self"}
 
     def check(*args: Any, **kwargs: Any) -> None:
         for name, value in signature.bind(*args, **kwargs).arguments.items():

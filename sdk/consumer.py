@@ -341,7 +341,7 @@ class Consumer:
             await method(places)
         finally:
             self._asking = before
-        self._telling = ""
+        self._telling = ""  # only now: who hangs and is cancelled is still to be named
 
     def _unfinished(self) -> Iterator[str]:
         """What keeps the consumer from leaving its group."""
