@@ -4,6 +4,8 @@ Slow tests run last, so that a small mistake is seen early.
 """
 
 import gc
+import os
+import platform
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -19,7 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TESTS = Path(__file__).parent
+RUNNING = platform.python_version()
 _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 """Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
 
@@ -42,6 +44,11 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     part = Path(report.nodeid.partition("::")[0]).parent.name
     _seconds[part]["slow" in report.keywords] += report.duration
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ and (path := os.environ.get("OTTLA_TEST_FAILURES")):
+        why = report.longreprtext.rstrip().splitlines() or ["nobody knows why"]
+        found = next((line for line in why if line.startswith("E  ")), why[-1]).removeprefix("E").strip()
+        with open(path, "a") as file:  # at once: a suite that is killed has a summary here, too
+            print(f"FAILED {report.nodeid} (Python {RUNNING}, codec in {engine}): {found[:300]}", file=file)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,8 +8,8 @@ allow. The output of all but the first of these lanes is printed when the lane h
 A gate ``python3.12`` is the quick tests of all that stands on the codec on another Python, in a virtual environment of
 its own (``.venv-3.12``): `make other`. A Python that is not on the machine is said to be missing, and fails nothing.
 
-A lane stops at its first gate that fails, and the exit code is that of the first failure; the table is printed either
-way.
+A lane stops at its first gate that fails, and the exit code is that of the first failure. The table is printed either
+way, and then which tests failed: the end of the output says it all.
 """
 
 import contextlib
@@ -35,6 +35,10 @@ def interpreter(name: str) -> str | None:
         if subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0:
             return path
     return None
+
+
+FAILURES = "OTTLA_TEST_FAILURES"
+"""Names the file in which `tests/conftest.py` writes a line for each test that failed."""
 
 
 def run(gate: str, output: IO[str] | None) -> tuple[int, str]:
@@ -73,10 +77,12 @@ class Lane:
 def main(arguments: list[str]) -> int:
     """Run the gates; returns the exit code of the first that failed, or 0."""
     first, *rest = [text.split() for text in " ".join(arguments).split("--")]
-    lanes = [Lane(first)]
-    lanes[0].run()
-    if rest and not lanes[0].code:
-        with contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as files:
+        failures = files.enter_context(tempfile.NamedTemporaryFile("r"))
+        os.environ[FAILURES] = failures.name
+        lanes = [Lane(first)]
+        lanes[0].run()
+        if rest and not lanes[0].code:
             beside = [Lane(gates, files.enter_context(tempfile.TemporaryFile("w+"))) for gates in rest[1:]]
             lanes += [Lane(rest[0]), *beside]
             threads = [threading.Thread(target=lane.run) for lane in lanes[1:]]
@@ -88,8 +94,10 @@ def main(arguments: list[str]) -> int:
                 assert lane.output is not None
                 lane.output.seek(0)
                 shutil.copyfileobj(lane.output, sys.stdout)
-    rows = [row for lane in lanes for row in lane.rows]
-    print("\n  gate       minutes", *rows, sep="\n", flush=True)
+        print("\n  gate       minutes", *(row for lane in lanes for row in lane.rows), sep="\n")
+        if failed := failures.read():
+            print(f"\n{failed}", end="")
+    sys.stdout.flush()
     return next((lane.code for lane in lanes if lane.code), 0)
 
 

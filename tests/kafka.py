@@ -155,9 +155,9 @@ def jar(artifact: str) -> Path:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Make a folder, and be the only one of all processes who writes there."""
+    """Make a folder, and be the only one of all processes who downloads: Maven's own store knows no neighbours."""
     home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
+    with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
