@@ -13,7 +13,8 @@ Rules:
 
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache, partial, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -21,7 +22,10 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from ottla.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
+Test = Callable[[Any], bool]
 
+_ALMOST = 0.8
+"""How much two names are alike of which one may be a slip of the other."""
 _NUMBERS: dict[object, type] = {float: Real, int: Integral}
 _WORDS: dict[object, str] = {
     float: "a number",
@@ -36,53 +40,97 @@ _WORDS: dict[object, str] = {
 
 def checked(function: F) -> F:
     """``function``, which raises `ConfigurationError` before anything else where an argument does not fit."""
-    signature = inspect.signature(function)
-    hints = cache(lambda: get_type_hints(function))  # once somebody calls: they may name what is defined later
-    skipped = {each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL} | {"self"}
+    kinds = inspect.signature(function).parameters
+    in_order = [name for name, each in kinds.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
 
-    def check(*args: Any, **kwargs: Any) -> None:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name not in skipped and not fits(value, hints()[name]):
-                raise ConfigurationError(f"{name} must be {described(hints()[name])}, not {value!r}")
+    @cache
+    def expected() -> tuple[list[tuple[str, Test]], dict[str, Test], dict[str, Any]]:
+        """Once somebody calls: annotations may name what is defined later."""
+        hints = get_type_hints(function)
+        by_name = {name: fitting(hints.get(name, Any)) for name in kinds if name != "self"}
+        return [(name, by_name.get(name, _anything)) for name in in_order], by_name, hints
+
+    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # What is too much, or missing, the call itself complains of.
+        by_place, by_name, hints = expected()
+        for (name, fits), value in zip(by_place, args, strict=False):
+            if not fits(value):
+                raise ConfigurationError(f"{name} must be {described(hints[name])}, not {value!r}")
+        for name, value in kwargs.items():
+            if not by_name.get(name, _anything)(value):
+                raise ConfigurationError(f"{name} must be {described(hints[name])}, not {value!r}")
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
+        check(args, kwargs)
         return function(*args, **kwargs)
 
     @wraps(function)
     async def call_async(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
+        check(args, kwargs)
         return await function(*args, **kwargs)
 
     return cast(F, call_async if inspect.iscoroutinefunction(function) else call)
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Whether the value is what the annotation says."""
-    if type(value) is hint:
-        return True  # mostly, and at once
+@cache
+def fitting(hint: Any) -> Test:
+    """What tells whether a value is what the annotation says; made once, to be asked at every call."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return any(fits(value, each) for each in parts)
+        kinds, tests = frozenset(parts), [fitting(each) for each in parts]
+        return lambda value: type(value) in kinds or any(fits(value) for fits in tests)
     if origin is Literal:
-        return any(value is each or (_alike(value, each) and value == each) for each in parts)
+        return lambda value: any(value is each or (_alike(value, each) and value == each) for each in parts)
     if origin is Callable:
-        return callable(value)
+        return callable
     if origin is tuple and parts[-1:] != (...,):
-        return isinstance(value, tuple) and len(value) == len(parts) and all(map(fits, value, parts))
+        return _tuple_of(parts)
     if isinstance(origin, type) and issubclass(origin, Iterable):
-        if not isinstance(value, origin) or isinstance(value, str | bytes):
-            return False
-        if isinstance(value, Mapping):
-            return len(parts) < 2 or all(fits(k, parts[0]) and fits(v, parts[1]) for k, v in value.items())
-        return not isinstance(value, Collection) or all(fits(each, parts[0]) for each in value)
+        return _mapping_of(origin, *parts) if issubclass(origin, Mapping) else _several_of(origin, parts[0])
     hint = origin or hint
-    if kind := _NUMBERS.get(hint):
-        return isinstance(value, kind) and not isinstance(value, bool)
+    if number := _NUMBERS.get(hint):
+        return lambda value: type(value) is hint or (isinstance(value, number) and not isinstance(value, bool))
     if names := _asked_of(hint):
-        return all(hasattr(value, each) for each in names)
-    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
+        return lambda value: all(hasattr(value, each) for each in names)
+    return (lambda value: isinstance(value, hint)) if isinstance(hint, type) and hint is not Any else _anything
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+def _tuple_of(hints: Sequence[Any]) -> Test:
+    kinds, tests = list(hints), [fitting(each) for each in hints]
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, tuple):
+            return False
+        if [*map(type, value)] == kinds:
+            return True  # mostly, and at once
+        return len(value) == len(tests) and all(fit(each) for fit, each in zip(tests, value, strict=True))
+
+    return fits
+
+
+def _several_of(kind: type, hint: Any) -> Test:
+    fit = fitting(hint)
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, kind) or isinstance(value, (str, bytes)):
+            return False
+        return not isinstance(value, Collection) or all(map(fit, value))
+
+    return fits
+
+
+def _mapping_of(kind: type[Mapping[Any, Any]], key: Any, item: Any) -> Test:
+    fit_key, fit_item = fitting(key), fitting(item)
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, kind) and all(fit_key(k) and fit_item(v) for k, v in value.items())
+
+    return fits
 
 
 def described(hint: Any) -> str:
@@ -121,20 +169,39 @@ def _asked_of(hint: Any) -> list[str]:
     return [each for each in vars(hint) if not each.startswith("_")] if getattr(hint, "_is_protocol", False) else []
 
 
-def all_async(owner: object, *names: str) -> None:
-    """Refuse methods that are awaited, and were not written with ``async def``."""
-    for name in names:
-        method = getattr(owner, name)
-        if not (is_async(method) or is_async(inspect.unwrap(method))):
-            raise ConfigurationError(f"{type(owner).__name__}.{name} is awaited: write it with `async def`")
+def derived(owner: object, base: type) -> None:
+    """Refuse an object whose methods are not those that its base class is asked for.
+
+    Each is awaited or not, as the base's is. One at least is the owner's own; and if a name is almost that of another,
+    or begins with ``on_`` and nobody asks for it, then it is misspelt.
+    """
+    asked = {name: method for name, method in vars(base).items() if not name.startswith("_")}
+    for name, method in asked.items():
+        _as_awaited_as(method, owner, name)
+    left = [name for name, method in asked.items() if getattr(getattr(owner, name), "__func__", None) is method]
+    known = {name for each in type(owner).__mro__ if each.__module__.startswith("ottla.") for name in vars(each)}
+    *most, last = asked
+    names = f"a {base.__name__} has {', '.join(most)} and {last}"
+    for name in dir(type(owner)):
+        if name.startswith("_") or name in known or not callable(getattr(type(owner), name)):
+            continue
+        cutoff = 0.0 if name.startswith("on_") else _ALMOST
+        if meant := get_close_matches(name, left if cutoff else asked, 1, cutoff):
+            raise ConfigurationError(
+                f"{type(owner).__name__}.{name} is never called: {names}; do you mean {meant[0]}? What others call is "
+                "better off elsewhere, or with an underscore in front"
+            )
+    if len(left) == len(asked):
+        raise ConfigurationError(f"{type(owner).__name__} is never told anything: {names}; write at least one of them")
 
 
-def none_async(owner: object, *names: str) -> None:
-    """Refuse methods that nobody awaits, and that were written with ``async def``."""
-    for name in names:
-        if is_async(getattr(owner, name)):
-            where = f"{type(owner).__name__}.{name}"
-            raise ConfigurationError(f"{where} is called and not awaited: write it without `async`")
+def _as_awaited_as(method: object, owner: object, name: str) -> None:
+    where, own = f"{type(owner).__name__}.{name}", getattr(owner, name)
+    if is_async(method):
+        if not (is_async(own) or is_async(inspect.unwrap(own))):
+            raise ConfigurationError(f"{where} is awaited: write it with `async def`")
+    elif is_async(own):
+        raise ConfigurationError(f"{where} is called and not awaited: write it without `async`")
 
 
 def is_async(function: object) -> bool:

@@ -30,7 +30,7 @@ from ottla.sdk.admin import (
     ResetPlan,
     TopicDescription,
 )
-from ottla.sdk.arguments import all_async, checked, none_async
+from ottla.sdk.arguments import checked, derived
 from ottla.sdk.assignors import Assignor
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.drivers.trio import TrioDriver, require_trio
@@ -237,7 +237,7 @@ class Client:
         if idempotent and number != -1:
             raise ConfigurationError("an idempotent producer needs acks='all'")
         for each in interceptors:
-            none_async(each, "on_send", "on_acknowledgement")
+            derived(each, ProducerInterceptor)
         default, by_topic = compressors(compression, compression_level)
         options = ProducerOptions(
             acks=number,
@@ -323,9 +323,9 @@ class Client:
         if group is None and (listener is not None or instance_id is not None):
             raise ConfigurationError("listener and instance_id need a group, as in group='billing'")
         if listener is not None:
-            all_async(listener, "assigned", "revoked", "lost")
+            derived(listener, RebalanceListener)
         for each in interceptors:
-            none_async(each, "on_consume", "on_commit")
+            derived(each, ConsumerInterceptor)
         member = None
         if group is not None and not assign:
             member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)

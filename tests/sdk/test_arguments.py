@@ -12,7 +12,7 @@ import pytest
 import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import all_async, checked, described, fits, is_async, none_async
+from ottla.sdk.arguments import checked, derived, described, fitting, is_async
 from ottla.sdk.assignors import Assignor
 from ottla.testing import Broker
 
@@ -35,15 +35,16 @@ class Told(StrEnum):
         (Where, ["end", 3, datetime.min], ["latest", timedelta(1), [3]]),
         (Mapping[tuple[str, int], int], [{}, {("t", 0): 1}], [{"t": 0}, {("t", "0"): 1}, {("t",): 1}, [("t", 0)]]),
         (Sequence[str], [(), ["a"]], ["a", {"a"}, [b"a"], None]),
-        (Iterable[tuple[str, int]], [{("t", 0): 1}.keys(), iter("t"), [("t", 0)]], ["t", ["t"], [["t", 0]], 0]),
+        (Iterable[tuple[str, int]], [iter("t"), [("t", 0)], {("t", 0): 1}], ["t", ["t"], [["t", 0]], 0, {"t": 0}]),
         (Callable[[bytes], int] | None, [len, None], [5]),
         (str | Sequence[str | Assignor], ["range", ["range"]], [5, [5]]),
         (CommittedOffset, [CommittedOffset(1)], [1]),
     ],
 )
 def test_what_fits_is_what_the_annotation_says(hint: Any, good: list[Any], bad: list[Any]) -> None:
-    assert [each for each in good if not fits(each, hint)] == []
-    assert [each for each in bad if fits(each, hint)] == []
+    fits = fitting(hint)
+    assert [each for each in good if not fits(each)] == []
+    assert [each for each in bad if fits(each)] == []
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,8 @@ def test_what_is_checked_stays_what_it_was() -> None:
         f(1, wait="long")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword"):
         f(1, weit=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="missing 1 required"):
+        f()  # type: ignore[call-arg]
 
 
 async def test_what_is_awaited_can_still_be_seen_to_be() -> None:
@@ -109,6 +112,11 @@ class Interceptor(ottla.ConsumerInterceptor):
         pass
 
 
+class Misspelt(ottla.RebalanceListener):
+    async def on_assinged(self, places: Any) -> None:
+        pass
+
+
 def test_methods_are_async_where_they_are_awaited_and_nowhere_else() -> None:
     def decorated(function: Any) -> Any:
         return wraps(function)(lambda *args: function(*args))
@@ -116,12 +124,66 @@ def test_methods_are_async_where_they_are_awaited_and_nowhere_else() -> None:
     class Decorated(ottla.RebalanceListener):
         lost = decorated(ottla.RebalanceListener.lost)
 
-    all_async(Decorated(), "assigned", "revoked", "lost")
-    none_async(ottla.ConsumerInterceptor(), "on_consume", "on_commit")
+    derived(Decorated(), ottla.RebalanceListener)
     with pytest.raises(ConfigurationError, match=r"Listener\.assigned is awaited: write it with `async def`"):
-        all_async(Listener(), "assigned")
+        derived(Listener(), ottla.RebalanceListener)
     with pytest.raises(ConfigurationError, match=r"Interceptor\.on_consume is called and not awaited"):
-        none_async(Interceptor(), "on_consume")
+        derived(Interceptor(), ottla.ConsumerInterceptor)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("on_assinged", "assigned"),
+        ("on_partitions_assigned", "assigned"),
+        ("on_partitions_revoked", "revoked"),
+        ("on_partitions_lost", "lost"),
+        ("on_lost", "lost"),
+        ("asigned", "assigned"),
+        ("revoke", "revoked"),
+        ("losst", "lost"),
+    ],
+)
+def test_a_misspelt_method_is_refused_with_what_is_meant(name: str, meant: str) -> None:
+    async def method(self: object, places: object) -> None:
+        raise AssertionError("nobody calls it")
+
+    async def right(self: object, places: object) -> None:
+        pass
+
+    asked = {each: right for each in ("assigned", "revoked", "lost") if each != meant}
+    for others in (asked, {}):
+        listener = type("Mine", (ottla.RebalanceListener,), {name: method, **others})()
+        with pytest.raises(ConfigurationError, match=rf"Mine\.{name} is never called: .*do you mean {meant}\?"):
+            derived(listener, ottla.RebalanceListener)
+    # Who has it, too, means something else by the other.
+    if not name.startswith("on_"):
+        derived(type("Mine", (ottla.RebalanceListener,), {name: method, meant: right})(), ottla.RebalanceListener)
+
+
+def test_what_hears_nothing_is_refused_and_what_has_other_methods_is_not() -> None:
+    class Both(ottla.RebalanceListener, ottla.ConsumerInterceptor):
+        on = 1
+
+        async def lost(self, places: Any) -> None:
+            pass
+
+        def on_commit(self, offsets: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+        def _on_assigned(self) -> None:
+            pass
+
+    derived(Both(), ottla.RebalanceListener)
+    derived(Both(), ottla.ConsumerInterceptor)
+    later = ottla.RebalanceListener()
+    later.lost = Both().lost  # type: ignore[method-assign]
+    derived(later, ottla.RebalanceListener)
+    with pytest.raises(ConfigurationError, match=r"never told anything: .* has assigned, revoked and lost; write at"):
+        derived(ottla.RebalanceListener(), ottla.RebalanceListener)
 
 
 def test_options_of_the_wrong_type_are_refused_by_name() -> None:
@@ -151,6 +213,9 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
             ("listener must be a RebalanceListener or None", partial(made.consumer, "t", group="g", listener=print)),
             ("assigned is awaited", partial(made.consumer, "t", group="g", listener=Listener())),
             ("on_consume is called", partial(made.consumer, "t", interceptors=[Interceptor()])),
+            ("on_assinged is never called", partial(made.consumer, "t", group="g", listener=Misspelt())),
+            ("has on_consume and on_commit", partial(made.consumer, "t", interceptors=[ottla.ConsumerInterceptor()])),
+            ("has on_send and on_ack", partial(made.producer, interceptors=[ottla.ProducerInterceptor()])),
             ("compression must be a string or .*, not None", partial(made.producer, compression=None)),
             ("linger must be a number, not '5'", partial(made.producer, linger="5")),
             ("partitioner must be a string, .*, not 5", partial(made.producer, partitioner=5)),

@@ -177,7 +177,7 @@ async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_t
     ottla_broker: Broker, intercepted: bool
 ) -> None:
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
-    interceptors = [ProducerInterceptor()] if intercepted else []
+    interceptors = [Counting()] if intercepted else []
     async with ottla.connect(ottla_broker.bootstrap) as client:
         with trio.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
             async with client.producer(linger=0.2, interceptors=interceptors) as producer:
