@@ -371,7 +371,7 @@ class Consumer:
             FencedInstanceId, GroupAuthorizationFailed, InconsistentGroupProtocol, …: the group refuses this member.
             CommitFailed: a commit that nobody awaited was refused.
             UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
-            LocalProtocolError: in a group: another task reads this consumer, or a method of its listener asks.
+            LocalProtocolError: another task reads this consumer, or a method of its listener asks.
         """
         self._refuse_another_task()
         before, self._asking = self._asking, trio.lowlevel.current_task()
@@ -409,21 +409,22 @@ class Consumer:
     def _refuse_another_task(self) -> None:
         """Who asks for a batch says that the one before is done: only who has it can say so."""
         holder, me = self._task, trio.lowlevel.current_task()
-        if self._options.group is None:
-            return
         if self._asking is me:
             raise LocalProtocolError("a RebalanceListener is told between two batches: ask for none in its methods")
+        in_parallel = "several consumers of the group"
+        if self._options.group is None:
+            in_parallel = "several consumers, each with partitions of its own (assign=) or all of one group"
         if self._asking is not None:
             raise LocalProtocolError(
                 f"task {self._asking.name!r} waits for a batch of this consumer: read it in one task, which may hand "
-                "out what it gets, and in parallel with several consumers of the group"
+                f"out what it gets, and in parallel with {in_parallel}"
             )
         if holder is None or holder is me:
             return
         if self._machine.in_hand and getattr(holder.coro, "cr_frame", None) is not None:
             raise LocalProtocolError(
                 f"task {holder.name!r} has a batch of this consumer in hand: read it in one task, and in parallel with "
-                "several consumers of the group"
+                f"{in_parallel}"
             )
 
     async def _follow(self, step: Step, places: tuple[TopicPartition, ...]) -> None:

@@ -464,31 +464,35 @@ async def test_a_loop_ends_when_its_client_closes(ottla_broker: Broker) -> None:
         await one(consumer)
 
 
-async def test_two_tasks_cannot_read_one_member_as_one_would_commit_what_the_other_has_in_hand(
-    ottla_broker: Broker,
+@pytest.mark.parametrize(("group", "instead"), [("g", "consumers of the group"), (None, "assign=")])
+async def test_two_tasks_cannot_read_one_consumer_as_one_would_end_what_the_other_has_in_hand(
+    ottla_broker: Broker, group: str | None, instead: str
 ) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
-        async with client.consumer("t", group="g") as consumer, trio.open_nursery() as nursery:
+        async with client.consumer("t", group=group) as consumer, trio.open_nursery() as nursery:
             await one(consumer)
 
             async def another() -> None:
-                with pytest.raises(LocalProtocolError, match="in one task"):
+                with pytest.raises(LocalProtocolError, match=f"in hand: read it in one task, .*{instead}"):
                     await one(consumer)
 
             nursery.start_soon(another)
 
 
-async def test_two_tasks_cannot_wait_for_batches_of_one_member(ottla_broker: Broker) -> None:
+@pytest.mark.parametrize(("group", "instead"), [("g", "consumers of the group"), (None, "assign=")])
+async def test_two_tasks_cannot_wait_for_batches_of_one_consumer(
+    ottla_broker: Broker, group: str | None, instead: str
+) -> None:
     ottla_broker.create_topic("t")
     async with (
         ottla.connect(ottla_broker.bootstrap) as client,
-        client.consumer("t", group="g") as consumer,
+        client.consumer("t", group=group) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(anext, consumer)
         await trio.sleep(0.01)
-        with pytest.raises(LocalProtocolError, match=r"waits for a batch.*several consumers of the group"):
+        with pytest.raises(LocalProtocolError, match=f"waits for a batch.*several .*{instead}"):
             await one(consumer)
         nursery.cancel_scope.cancel()
 
