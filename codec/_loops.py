@@ -12,13 +12,15 @@ Rules:
 """
 
 import struct
+import time
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, repeat
 from operator import gt
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
 from ottla.errors import EncodeError
@@ -690,28 +692,47 @@ class Lane:
 class Intake:
     """Puts records into the open batches of their partitions.
 
+    It belongs to the thread that it is made in: from another one no record can be put.
+
     Args:
         hash: says the partition of a key; ``None``: no record can be put.
+        free: bytes that all batches together may take.
+        judge: raises why a function cannot be told of records.
 
     Attributes:
         lanes: by topic, those that may be used.
         free: bytes that all batches together may take yet.
     """
 
-    __slots__ = ("_hash", "free", "lanes")
+    __slots__ = ("_hash", "_heard", "_judge", "_thread", "free", "lanes")
 
-    def __init__(self, hash: Callable[[bytes, int], int] | None, free: int) -> None:
-        self._hash = hash
+    def __init__(
+        self, hash: Callable[[bytes, int], int] | None, free: int, judge: Callable[[Any], object] = lambda told: None
+    ) -> None:
+        self._hash, self._judge = hash, judge
+        self._thread = get_ident()
+        self._heard: object = None
+        """What the function is made of that was judged last."""
         self.lanes: dict[str, Lane] = {}
         self.free = free
+
+    def check(self, told: Any) -> None:
+        """Have ``told`` judged, if it is not made of the same code as the one before: each record may have its own."""
+        made_of = getattr(told, "__code__", None)
+        if made_of is None or made_of is not self._heard:
+            self._judge(told)
+            self._heard = made_of
 
     def put(self, topic: str, value: object, key: object, timestamp: int, told: Any = None) -> bool:
         """Put a record into its batch. ``False``: nothing was done, and somebody has to look at it.
 
         Raises:
             EncodeError: the timestamp is none, or too far from those of its batch.
+            Exception: what was judged of ``told``.
         """
-        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
+        if told is not None:
+            self.check(told)
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None) or get_ident() != self._thread:
             return False
         try:
             lane = self.lanes[topic]
@@ -755,6 +776,49 @@ class Intake:
                 return value, key
             most -= 1
         return () if most == 0 else None
+
+
+class Door:
+    """An intake for who has one record at a time, and awaits that it is accepted.
+
+    Args:
+        otherwise: is awaited for what cannot be put, with all that was given.
+        breathe: is awaited when a record was put and the clock shows another millisecond than at the last.
+    """
+
+    __slots__ = ("_breathe", "_intake", "_otherwise", "_stamp")
+
+    def __init__(
+        self,
+        intake: Intake,
+        otherwise: Callable[..., Coroutine[Any, Any, None]],
+        breathe: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._intake, self._otherwise, self._breathe = intake, otherwise, breathe
+        self._stamp = 0
+
+    async def send_soon(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Any = None,
+        on_delivery: Any = None,
+    ) -> None:
+        """Accept a record; see `ottla.sdk.producer.Producer.send_soon`."""
+        if partition is None and timestamp is None and type(headers) is tuple and not headers:
+            stamp = time.time_ns() // 1_000_000
+            if self._intake.put(topic, value, key, stamp, on_delivery):
+                if stamp != self._stamp:
+                    self._stamp = stamp
+                    await self._breathe()
+                return
+        await self._otherwise(
+            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
+        )
 
 
 def check_bytes(key: object, value: object, headers: object) -> None:

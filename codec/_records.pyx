@@ -24,6 +24,7 @@ from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
 from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.ref cimport Py_INCREF
+from cpython.time cimport time
 from cpython.tuple cimport (
     PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM,
 )
@@ -1587,6 +1588,9 @@ cdef Hash in_c(object partitioner):
 
 
 cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+    bint PyFunction_Check(object function)
+    PyObject* PyFunction_GET_CODE(object function)
     object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type takes any object, and compilers complain
 
 
@@ -1685,15 +1689,29 @@ cdef class Lane:
 @cython.final
 cdef class Intake:
     """See `ottla.codec._loops.Intake`."""
-    cdef object hash
+    cdef object hash, judge, heard
     cdef Hash place
+    cdef unsigned long thread
     cdef public dict lanes
     cdef public Py_ssize_t free
 
-    def __init__(self, hash, Py_ssize_t free):
+    def __init__(self, hash, Py_ssize_t free, judge=None):
         self.hash, self.place = hash, in_c(hash)
+        self.judge = judge
+        self.thread = PyThread_get_thread_ident()
         self.lanes = {}
         self.free = free
+
+    def check(self, told):
+        """Have ``told`` judged, if it is not made of the same code as the one before.
+
+        See `ottla.codec._loops.Intake.check`.
+        """
+        cdef object made_of = <object>PyFunction_GET_CODE(told) if PyFunction_Check(told) else getattr(told, "__code__", None)
+        if made_of is None or made_of is not self.heard:
+            if self.judge is not None:
+                self.judge(told)
+            self.heard = made_of
 
     def put(self, topic, value, key, timestamp, told=None):
         """Put a record into its batch. ``False``: nothing was done, and somebody has to look at it.
@@ -1721,7 +1739,9 @@ cdef class Intake:
         cdef Slot slot = self.find(topic, key)
         cdef OpenBatch batch
         cdef Py_ssize_t size = overhead
-        if slot is None:
+        if told is not None:
+            self.check(told)
+        if slot is None or PyThread_get_thread_ident() != self.thread:
             return False
         batch = slot.open
         if batch is None or batch.builder is None:
@@ -1773,3 +1793,56 @@ cdef class Intake:
                 return None
         slot = lane.slots[partition]
         return <Slot>slot if isinstance(slot, Slot) else None
+
+
+cdef class Accepted:
+    """What is awaited where there is nothing to wait for: a coroutine that has ended well."""
+
+    def __await__(self):
+        return self
+
+    def __next__(self):
+        raise StopIteration
+
+    def send(self, value):
+        raise StopIteration
+
+    def throw(self, kind, value=None, traceback=None):
+        raise kind if value is None else value
+
+    def close(self):
+        pass
+
+
+cdef Accepted accepted = Accepted()
+
+
+@cython.final
+cdef class Door:
+    """See `ottla.codec._loops.Door`."""
+    cdef Intake intake
+    cdef object otherwise, breathe, stamp
+    cdef int64_t now
+
+    def __init__(self, Intake intake not None, otherwise, breathe):
+        self.intake, self.otherwise, self.breathe = intake, otherwise, breathe
+        self.stamp = 0
+
+    def send_soon(
+        self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
+    ):
+        """Accept a record; see `ottla.sdk.producer.Producer.send_soon`."""
+        cdef int64_t now
+        cdef bint another
+        if self.intake is None:
+            raise TypeError("the door was not initialized")
+        if partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
+            now = <int64_t>(time() * 1000)
+            another = now != self.now
+            if another:
+                self.now, self.stamp = now, now
+            if self.intake.take_in(topic, value, key, self.stamp, on_delivery):
+                return self.breathe() if another else accepted
+        return self.otherwise(
+            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
+        )

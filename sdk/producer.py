@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 import trio
 
-from ottla.codec.intake import Intake
+from ottla.codec.intake import Door, Intake
 from ottla.codec.records import Headers
-from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError, OttlaError
-from ottla.sdk.arguments import is_async
+from ottla.errors import Closed, DeliveryFailed, EncodeError, OttlaError
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.logs import logger
 from ottla.sdk.machines.accumulator import Receipt, Told
@@ -142,15 +141,14 @@ class Producer(Generic[K, V]):
         self._interceptors = tuple(interceptors)
         self._plain = not (key_serializer or value_serializer or interceptors)
         self._intake: Intake = cast(Intake, Unopened())
-        self._heard: object = self
-        """What the last `on_delivery` is made of; itself: there was none yet."""
-        """The last ``on_delivery``, found to be one."""
         self._breath = 0
         """The millisecond of the last checkpoint."""
 
     async def __aenter__(self) -> Self:
         self._machine = self._made
         self._intake = self._machine.intake
+        if self._plain:  # nearly every record goes in without a coroutine being made for it
+            self.send_soon = Door(self._intake, self.send_soon, self._breathe).send_soon  # type: ignore[method-assign] # alike
         return self
 
     async def __aexit__(
@@ -250,15 +248,6 @@ class Producer(Generic[K, V]):
             RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
             ConfigurationError: ``on_delivery`` cannot be called, or would have to be awaited.
         """
-        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._heard:
-            self._hear(on_delivery)
-        if self._plain and partition is None and timestamp is None and headers == ():
-            stamp = time.time_ns() // 1_000_000
-            if self._intake.put(topic, value, key, stamp, on_delivery):
-                if not 0 <= stamp - self._breath < _BREATH:
-                    self._breath = stamp
-                    await trio.lowlevel.checkpoint()
-                return
         await self._accept(self._record(topic, value, key, partition, headers, timestamp, on_delivery))
         await self._breathe()
 
@@ -283,8 +272,6 @@ class Producer(Generic[K, V]):
             ValueError: there are not as many keys as values; the records up to there are accepted.
             DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
         """
-        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._heard:
-            self._hear(on_delivery)
         stamp = _stamp(timestamp)
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         put_many = self._intake.put_many if self._plain else lambda topic, pairs, *_: next(pairs, None)
@@ -312,8 +299,6 @@ class Producer(Generic[K, V]):
         Raises:
             BufferFull: there is no room; nothing is sent while your task does not await something.
         """
-        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._heard:
-            self._hear(on_delivery)
         plain = self._plain and partition is None and timestamp is None and headers == ()
         if plain and self._intake.put(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
             return
@@ -332,13 +317,6 @@ class Producer(Generic[K, V]):
         """
         await self._driver.call(self._machine.flush)
         self._machine.raise_failures()
-
-    def _hear(self, told: Told) -> None:
-        """Refuse whom nobody could tell anything. What it is made of is remembered: each record may have one."""
-        if not callable(told) or is_async(told):
-            sort = "written with `async def`" if callable(told) else "no function"
-            raise ConfigurationError(f"on_delivery is called, and not awaited: {told!r} is {sort}")
-        self._heard = getattr(told, "__code__", self._heard)
 
     async def _accept(self, record: Outgoing) -> None:
         self._driver.refuse_another_loop()
@@ -371,6 +349,8 @@ class Producer(Generic[K, V]):
         told: Told | None,
     ) -> Outgoing:
         """The record, serialized and past the interceptors."""
+        if told is not None and type(told) is not Awaited:
+            self._intake.check(told)
         of_value: Any = self._value_serializer(value) if self._value_serializer and value is not None else value
         of_key: Any = self._key_serializer(key) if self._key_serializer and key is not None else key
         stamp = _stamp(timestamp)

@@ -11,11 +11,16 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ottla.codec import engine
 from tests.packaging import extension
 
 pytest_plugins = ["tests.kafka"]
+
+# How long something takes says more of the machine than of what is tested.
+settings.register_profile("ottla", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ottla")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.

@@ -43,6 +43,7 @@ from ottla.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
+from ottla.sdk.arguments import is_async
 from ottla.sdk.logs import logger
 from ottla.sdk.machines.accumulator import SHUT, Batch, PartitionQueue, Receipt, Told
 from ottla.sdk.machines.cluster import Topic, TopicPartition
@@ -158,6 +159,13 @@ class Waiter:
     accepted: Outcome[None]
 
 
+def refuse_deaf(told: object) -> None:
+    """Raise `ConfigurationError` for what cannot be told of a record."""
+    if not callable(told) or is_async(told):
+        sort = "written with `async def`" if callable(told) else "no function"
+        raise ConfigurationError(f"on_delivery is called, and not awaited: {told!r} is {sort}")
+
+
 class ProducerMachine:
     """One producer on a `ClientCore`; ``rng`` chooses the partitions of keyless records."""
 
@@ -165,7 +173,7 @@ class ProducerMachine:
         self._core, self._options, self._rng = core, options, rng
         self._partitioner = named(options.partitioner, rng)
         keyed = self._partitioner if isinstance(self._partitioner, Keyed) else None
-        self.intake = Intake(keyed.hash if keyed else None, options.buffer_memory)
+        self.intake = Intake(keyed.hash if keyed else None, options.buffer_memory, refuse_deaf)
         """Takes a record at once, as nearly all can be; `append` and `offer` have to look at the others."""
         self._lanes: dict[str, Lane] = {}
         self._unplaced: dict[str, Unplaced] = {}

@@ -26,7 +26,7 @@ PROSE = b" ".join(b"%x" % (number * number % 65_521) for number in range(30_000)
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
 @given(data=st.binary(max_size=2000) | st.binary(max_size=20).map(lambda piece: piece * 10_000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_what_was_compressed_comes_back(compression: Compression, data: bytes) -> None:
     assert decompress(compression, compress(compression, data)) == data
     assert decompress(compression, memoryview(compress(compression, bytearray(data)))) == data
@@ -132,7 +132,7 @@ def test_data_cut_at_any_byte_is_refused(compression: Compression) -> None:
 
 @pytest.mark.parametrize("compression", REAL, ids=lambda each: each.name)
 @given(data=st.binary(max_size=100))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_garbage_is_refused_or_read_never_anything_else(compression: Compression, data: bytes) -> None:
     with suppress(DecodeError):
         assert len(decompress(compression, data, limit=1 << 16)) <= 1 << 16

@@ -1,6 +1,8 @@
 """Letting records in: each goes into the batch of its partition or is left to the caller, alike in each engine."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -221,6 +223,99 @@ def test_the_engines_agree(rooms: list[int], free: int, records: list[tuple[Any,
     assert state(both[0]) == state(both[1])
 
 
+def test_who_is_to_be_told_is_judged_once_as_long_as_it_is_the_same_code(loops: ModuleType) -> None:
+    judged: list[Any] = []
+
+    def judge(told: Any) -> None:
+        judged.append(told)
+        if told is pytest.fail:
+            raise KeyError("no good")
+
+    lane = intake(loops, 1000)
+    made = loops.Intake(loops.murmur2_partition, 1000, judge)
+    made.lanes = lane.lanes
+    several = [lambda place: None for _ in range(3)]
+    assert all(made.put("t", b"", None, NOW, each) for each in several) and judged == several[:1]
+    made.check(several[2])
+    assert judged == several[:1]
+    assert all(made.put("t", b"", None, NOW, each) for each in (judged.append, judged.append, several[0]))
+    assert judged == [several[0], judged.append, judged.append, several[0]]  # what has no code may be anything
+    with pytest.raises(KeyError, match="no good"):
+        made.put("t", b"", None, NOW, pytest.fail)
+    assert made.lanes["t"].slots[0].open.builder.count == 6
+
+
+def test_from_another_thread_nothing_is_put(loops: ModuleType) -> None:
+    made = intake(loops, 1000)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(made.put, "t", b"", None, NOW).result() is False
+        assert pool.submit(made.put_many, "t", iter([(b"1", None)]), NOW).result() == (b"1", None)
+    assert made.put("t", b"", None, NOW) and made.lanes["t"].slots[0].open.builder.count == 1
+
+
+def outcome(awaited: Any) -> Any:
+    """What something that never waits comes to."""
+    assert isinstance(awaited, Coroutine)
+    with pytest.raises(StopIteration) as done:
+        awaited.send(None)
+    awaited.close()
+    return done.value.value
+
+
+def door(made: Any, loops: ModuleType) -> tuple[Any, list[Any]]:
+    """With what it asked of its owner."""
+    asked: list[Any] = []
+
+    async def otherwise(*args: Any, **named: Any) -> None:
+        asked.append((args, named))
+
+    async def breathe() -> None:
+        asked.append("breathe")
+
+    return loops.Door(made, otherwise, breathe), asked
+
+
+def test_through_a_door_records_go_in_at_once(loops: ModuleType) -> None:
+    made = intake(loops, 100_000)
+    entrance, asked = door(made, loops)
+    before = time.time_ns() // 1_000_000
+    for number in range(2000):
+        assert outcome(entrance.send_soon("t", b"%d" % number)) is None
+
+    async def awaits() -> str:
+        await entrance.send_soon("t", b"2000", key=None, on_delivery=str)
+        return "went on"
+
+    assert outcome(awaits()) == "went on"
+    took = time.time_ns() // 1_000_000 - before
+    batch = made.lanes["t"].slots[0].open
+    assert batch.builder.count == 2001 and batch.told[-1] is str and 0 <= batch.stamps[-1] - before <= took
+    assert set(asked) == {"breathe"} and 1 <= len(asked) <= took + 1  # once for each millisecond
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"partition": 0}, {"timestamp": NOW}, {"headers": [("a", b"")]}, {"headers": (("a", b""),)}, {"key": "str"}],
+)
+def test_what_does_not_go_through_a_door_is_left_to_its_owner(loops: ModuleType, given: dict[str, Any]) -> None:
+    entrance, asked = door(intake(loops, 1000), loops)
+    whole = {"key": None, "partition": None, "headers": (), "timestamp": None, "on_delivery": None} | given
+    assert outcome(entrance.send_soon("t", b"", **given)) is None
+    assert asked == [(("t", b""), whole)]
+    with pytest.raises(TypeError, match="nosuch"):
+        entrance.send_soon("t", b"", nosuch=1)
+    with pytest.raises(TypeError):
+        entrance.send_soon("t")
+
+
+def test_what_was_accepted_at_once_is_a_coroutine_that_has_ended(loops: ModuleType) -> None:
+    entrance, _ = door(intake(loops, 1000), loops)
+    outcome(entrance.send_soon("t", b""))
+    accepted = entrance.send_soon("t", b"")
+    with pytest.raises(KeyError):
+        accepted.throw(KeyError("thrown"))
+
+
 @pytest.mark.skipif("c" not in LOOPS, reason="the extension is not built")
 def test_what_was_never_initialized_or_is_no_lane_does_no_harm() -> None:
     loops = LOOPS["c"]
@@ -237,6 +332,8 @@ def test_what_was_never_initialized_or_is_no_lane_does_no_harm() -> None:
     made.lanes = {"t": 5}
     assert made.put("t", b"", None, NOW) is False
     assert loops.Intake.__new__(loops.Intake).put("t", b"", None, NOW) is False
+    with pytest.raises(TypeError, match="initialized"):
+        loops.Door.__new__(loops.Door).send_soon("t", b"")
     slot.open = loops.OpenBatch(loops.Appender(), 1000)
     slot.open.told = None
     made.lanes = {"t": loops.Lane(1)}

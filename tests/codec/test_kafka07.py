@@ -205,7 +205,7 @@ def test_requests_and_answers_carry_these_values() -> None:
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP, Compression.SNAPPY])
 @given(payloads=st.lists(st.binary(max_size=50) | st.just(b"x" * 70_000), max_size=5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_payloads_come_back(compression: Compression, payloads: list[bytes]) -> None:
     built = build_messages(payloads, compression=compression)
     found = list(read_messages(built, 7))
@@ -321,7 +321,7 @@ def test_a_bomb_is_bounded_by_the_callers_limit(compression: Compression) -> Non
 
 
 @given(data=st.binary(max_size=60), size=st.integers(-2, 60), magic=st.integers(0, 2), attributes=st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_garbage_is_refused_or_read_never_anything_else(data: bytes, size: int, magic: int, attributes: int) -> None:
     garbage = size.to_bytes(4, "big", signed=True) + bytes((magic, attributes)) + data
     with suppress(DecodeError):

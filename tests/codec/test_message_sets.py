@@ -176,7 +176,7 @@ def test_a_recorded_record_set_torn_at_any_byte_yields_its_whole_messages() -> N
 
 @every_format
 @given(given=items)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_records_come_back(magic: int, compression: Compression, given: list[tuple[int, Any, Any]]) -> None:
     records = numbered(given, magic, first=7)
     built = build_message_set(records, magic=magic, compression=compression)
@@ -186,7 +186,7 @@ def test_records_come_back(magic: int, compression: Compression, given: list[tup
 
 @every_format
 @given(given=items)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_kafka_python_and_aiokafka_read_what_is_built(
     magic: int, compression: Compression, given: list[tuple[int, Any, Any]]
 ) -> None:
@@ -200,7 +200,7 @@ def test_kafka_python_and_aiokafka_read_what_is_built(
 
 @every_format
 @given(given=items)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_what_kafka_python_and_aiokafka_build_is_read(
     magic: int, compression: Compression, given: list[tuple[int, Any, Any]]
 ) -> None:
@@ -395,7 +395,7 @@ def test_lengths_that_lie_are_refused_or_torn(magic: int, compression: Compressi
 
 @every_wrapper
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_damage_within_a_wrapper_is_refused_or_read_never_anything_else(
     magic: int, compression: Compression, data: st.DataObject
 ) -> None:
@@ -412,7 +412,7 @@ def test_damage_within_a_wrapper_is_refused_or_read_never_anything_else(
 
 
 @given(data=st.binary(max_size=120), magic=st.integers(0, 3), size=st.integers(-2, 130))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_garbage_is_refused_or_read_never_anything_else(data: bytes, magic: int, size: int) -> None:
     garbage = bytearray(data)
     garbage[SIZE_AT:CRC_AT] = size.to_bytes(4, "big", signed=True)

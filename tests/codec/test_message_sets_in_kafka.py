@@ -72,7 +72,7 @@ def test_kafka_itself_agrees_both_ways(
     kafka_records: Kafka, magic: int, compression: Compression, stamp: int | None
 ) -> None:
     @given(given=items, first=st.sampled_from([0, 1, 1 << 40]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def check(given: list[tuple[int, Any, Any]], first: int) -> None:
         written = [replace_offsets(numbered(given, 1), first), THREE]
         for records in written:

@@ -96,7 +96,7 @@ def test_the_same_records_are_read(items: list[Any], changed: dict[str, int]) ->
 
 
 @given(damaged_bodies(), changes)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @example((b"", 0), {})
 @example((b"", 1), {})
 @example((b"\0" * 7, 1), {})
@@ -108,7 +108,7 @@ def test_damage_is_told_in_the_same_words(damaged: tuple[bytes, int], changed: d
 
 
 @given(st.binary(max_size=60), st.integers(-1, 9))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:
     same(partial(parsed, body=body, count=count))
 
@@ -139,7 +139,7 @@ def test_any_number_anywhere_is_told_in_the_same_words(field: str, number: int) 
 @example(b"\xc1\xbf")
 @example(b"\xc2")
 @example(b"\xf5\x80\x80\x80")
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 def test_the_same_names_are_utf_8(name: bytes) -> None:
     body = record_bytes(headers=zigzag(1) + zigzag(len(name)) + name + zigzag(-1))
     told = same(partial(parsed, body=body, count=1))
@@ -192,7 +192,7 @@ any_records = st.one_of(
 
 @given(st.lists(any_records, max_size=4))
 @example([(-(2**63), None, None), (True, None, None)])
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_the_same_is_appended_and_refused_in_the_same_words(records: list[Any]) -> None:
     def appended(module: Any) -> Any:
         builder = module.BatchBuilder()

@@ -191,7 +191,7 @@ def damaged_bodies(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 @given(damaged_bodies())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_loops_and_declaration_agree_on_damage(damaged: tuple[bytes, int]) -> None:
     body, count = damaged
     assert outcome(lambda: list(batch_of(body, count).records())) == outcome(lambda: by_declaration(body, count))
@@ -281,7 +281,7 @@ def test_the_shortest_record_is_as_short_as_it_is_declared() -> None:
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
 @given(items=record_lists)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_records_come_back(compression: Compression, items: list[tuple[int, Any, Any, Headers]]) -> None:
     batch = parse_batch(build_batch(numbered(items), compression=compression))
     assert list(batch.records()) == numbered(items)
@@ -293,7 +293,7 @@ def test_records_come_back(compression: Compression, items: list[tuple[int, Any,
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
 @given(items=record_lists)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_aiokafka_reads_what_is_built(compression: Compression, items: list[tuple[int, Any, Any, Headers]]) -> None:
     theirs = DefaultRecordBatch(build_batch(numbered(items), compression=compression))
     assert theirs.validate_crc()
@@ -304,7 +304,7 @@ def test_aiokafka_reads_what_is_built(compression: Compression, items: list[tupl
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
 @given(items=record_lists.filter(lambda items: items[0][0] >= 0))  # a first -1 is none at all to aiokafka
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_what_aiokafka_builds_is_read(compression: Compression, items: list[tuple[int, Any, Any, Headers]]) -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2,

@@ -68,7 +68,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(step, max_size=60))
 def test_every_record_is_stored_once_and_every_key_in_order(steps: list[tuple[object, ...]]) -> None:
     world = world_of(nodes=3, delivery_timeout=10_000)

@@ -48,7 +48,7 @@ def reader(world: World, starts: dict[tuple[str, int], Start], reset: Time | Non
     return fetcher
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     breaks=st.sampled_from([0.0, 0.1, 0.4]),

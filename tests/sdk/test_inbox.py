@@ -15,7 +15,7 @@ from ottla.sdk.machines.inbox import LARGE, Inbox
 SIZES = st.sampled_from([0, 1, 100, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(SIZES, max_size=5), st.lists(st.integers(200, LARGE), min_size=1), st.booleans())
 def test_frames_come_out_whole_in_any_pieces_fed_or_read_into_their_place(
     sizes: list[int], pieces: list[int], reads_into: bool

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -453,3 +454,25 @@ async def test_a_producer_is_used_where_its_client_lives(ottla_broker: Broker) -
         with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
             await trio.to_thread.run_sync(producer.send_nowait, "t", b"1")
         assert (await producer.send("t", b"1")).offset == 0
+        await producer.send_soon("t", b"2")  # the next would go into a batch that is open
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(lambda: trio.run(producer.send_soon, "t", b"not"))
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(producer.send_nowait, "t", b"not")
+        assert (await producer.send("t", b"3")).offset == 2
+
+
+async def test_sending_soon_is_what_trio_takes_for_a_task(ottla_broker: Broker) -> None:
+    stored: list[Any] = []
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.producer() as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await producer.send("t", b"0")
+        for number in range(1, 50):
+            nursery.start_soon(partial(producer.send_soon, on_delivery=stored.append), "t", b"%d" % number)
+            await trio.to_thread.run_sync(lambda: trio.from_thread.run(producer.send_soon, "t", b"from a thread"))
+        await producer.flush()
+    assert len(stored) == 49 and all(isinstance(each, Receipt) for each in stored)
+    assert max(each.offset for each in stored) <= 98

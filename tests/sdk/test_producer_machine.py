@@ -55,7 +55,7 @@ def values(world: World, place: tuple[str, int] = ("t", 0)) -> list[bytes | None
     return [record.value for record in world.broker.logs[place].records()]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), breaks=st.sampled_from([0.0, 0.05, 0.2, 0.4]), nodes=st.integers(1, 3))
 def test_whatever_breaks_each_record_is_stored_once_and_in_order(seed: int, breaks: float, nodes: int) -> None:
     world = World(ModelBroker({"t": 4}, nodes), seed=seed, breaks=breaks)
@@ -78,7 +78,7 @@ def test_whatever_breaks_each_record_is_stored_once_and_in_order(seed: int, brea
     assert stored == sent
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_leaders_that_move_cost_nothing_but_time(seed: int) -> None:
     world = World(ModelBroker({"t": 3}, 3), seed=seed)
