@@ -122,12 +122,12 @@ class TrioDriver:
                     self._kicked = trio.Event()
                     self.step()
                     await self._kicked.wait()
-            self._measure(trio.current_time())
+            self._measure(self.now())
 
     def step(self) -> None:
         """Poll the core and carry out what it asks for."""
         self.refuse_another_loop()
-        now = trio.current_time()
+        now = self.now()
         try:
             actions = self.core.poll(now)
         except Exception as bug:  # whatever it is, nobody may wait for what it left half done
@@ -164,7 +164,7 @@ class TrioDriver:
         due = self.core.deadline
         if due is None or due >= self._alarm.deadline or self._kicked.is_set():
             return False
-        if due <= trio.current_time():
+        if due <= self.now():
             self._kicked.set()
         else:
             self._alarm.deadline = due
@@ -173,7 +173,7 @@ class TrioDriver:
     def catch_up(self) -> None:
         """Step, if there is anything to do now; or have the timekeeper wake in time."""
         due = self.core.deadline
-        if due is not None and due <= trio.current_time():
+        if due is not None and due <= self.now():
             self.step()
         else:
             self.nudge()
@@ -192,7 +192,7 @@ class TrioDriver:
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:
         """Start something on the core and wait for its outcome."""
         self.refuse_another_loop()
-        outcome = start(trio.current_time())
+        outcome = start(self.now())
         self.step()
         return await self.wait(outcome)
 
@@ -227,7 +227,7 @@ class TrioDriver:
     def _tell(self, event: Event) -> None:
         """Tell the core what happened, and do what it wants done."""
         try:
-            self.core.handle(event, trio.current_time())
+            self.core.handle(event, self.now())
         except Exception as bug:  # as in `step`
             self._broken(bug)
             raise
@@ -237,7 +237,7 @@ class TrioDriver:
         error = OttlaError(f"the client has stopped on a bug in ottla, please report it: {type(bug).__name__}: {bug}")
         error.__cause__ = bug
         with contextlib.suppress(Exception):  # what is broken may be broken here too, and `bug` says more
-            self.core.close(trio.current_time(), error)
+            self.core.close(self.now(), error)
 
     async def _connect(self, link: Link, wanted: Connect) -> None:
         why = "closed by the broker"

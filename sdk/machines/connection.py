@@ -131,11 +131,14 @@ class Exchange:
             self._withdraw(self)
 
     def settle(self, result: Any, now: float) -> None:
-        """It ended."""
+        """It ended.
+
+        Whom it tells often holds the exchange. Were that kept, each request left a circle for the garbage collector.
+        """
         if self._timer:
             self._timer.cancel()
-        self._withdraw = None
-        self.ended(result, now)
+        ended, self.ended, self.build, self._withdraw = self.ended, _nobody, None, None
+        ended(result, now)
 
 
 def _nobody(answer: Any, now: float) -> None:

@@ -205,14 +205,15 @@ class Sender:
 
     def wake(self, queue: PartitionQueue) -> None:
         """The partition may have something to send."""
+        if not queue.batches:
+            return
         leader = self._core.cluster.leader(*queue.place)
         if leader is None:
             self._homeless[queue.place] = queue
         else:
             self._target(leader.id).ready[queue.place] = queue
             self._turn[leader.id] = None
-        if self._drain_due is None:
-            self._drain_due = self._core.soon(self._drain)
+        self._drain_soon()
 
     def _target(self, node_id: int) -> Target:
         target = self._targets.get(node_id)
@@ -230,8 +231,7 @@ class Sender:
         for target in self._targets.values():
             target.ready.clear()
         for queue in self.queues.values():
-            if queue.batches:
-                self.wake(queue)
+            self.wake(queue)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class Sender:
         turn, self._turn = self._turn, {}
         for node_id in turn:
             target = self._target(node_id)
-            while target.in_flight < MAX_IN_FLIGHT and target.throttled <= now:
+            while target.ready and target.in_flight < MAX_IN_FLIGHT and target.throttled <= now:
                 pairs = self._collect(node_id, target, now)
                 if not pairs:
                     break
@@ -272,8 +272,10 @@ class Sender:
                 if self._identity is None:
                     break
                 queue.take_up(self._identity)
-            again.append(queue)
-            if pairs and batch.size > room:
+            full = bool(pairs) and batch.size > room
+            if full or batch is not queue.batches[-1]:
+                again.append(queue)
+            if full:
                 break
             room -= batch.size
             pairs.append((queue, batch))
@@ -429,8 +431,9 @@ class Sender:
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         for topic in answer.responses:
             for each in topic.partition_responses:
-                hint = each.current_leader
-                self._core.cluster.moved(topic.name, each.index, hint.leader_id, hint.leader_epoch, nodes)
+                if each.error_code:
+                    hint = each.current_leader
+                    self._core.cluster.moved(topic.name, each.index, hint.leader_id, hint.leader_epoch, nodes)
         if answer.throttle_time_ms > 0:
             seconds = answer.throttle_time_ms / 1000
             self._metrics.throttle_time.record(seconds, now)
@@ -438,7 +441,12 @@ class Sender:
             self._core.later(now + seconds, lambda now: self._go_on(node.id))
 
     def _go_on(self, node_id: int) -> None:
-        self._turn[node_id] = None
+        """The node may have another request."""
+        if self._target(node_id).ready:
+            self._turn[node_id] = None
+            self._drain_soon()
+
+    def _drain_soon(self) -> None:
         if self._drain_due is None:
             self._drain_due = self._core.soon(self._drain)
 

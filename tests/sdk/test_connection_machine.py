@@ -1,6 +1,8 @@
 """A connection's promises: the first request negotiates, the last failure is told, every exchange ends once."""
 
+import gc
 import random
+import weakref
 from functools import partial
 from typing import Any
 
@@ -223,6 +225,26 @@ def test_the_answer_to_what_is_cancelled_after_it_was_sent_is_thrown_away() -> N
     second = sent(one.poll(0))
     assert one.received(answer_to(first) + answer_to(second), 0) == []
     assert isinstance(wanted.all[0], MetadataResponse) and not cancelled.all and one.load == 0
+
+
+def test_a_request_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
+    one, ends = ready({3: (0, 1)}), Ends()
+
+    def circle() -> weakref.ref[Any]:
+        def ended(answer: Any, now: float) -> None:
+            ends(exchange.version, now)  # who asks likes to look at what was asked
+
+        exchange = Exchange(MetadataRequest, ended, 30.0, build=lambda version: MetadataRequest(topics=()))
+        one.submit(exchange, 0)
+        return weakref.ref(ended)
+
+    gc.disable()
+    try:
+        kept = circle()
+        one.received(answer_to(sent(one.poll(0))), 0)
+        assert ends.all == [1] and kept() is None
+    finally:
+        gc.enable()
 
 
 def test_an_answer_that_does_not_parse_ends_its_request_alone_and_is_named() -> None:
