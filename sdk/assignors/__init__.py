@@ -22,6 +22,7 @@ An assignor of your own is any object with what `Assignor` asks for; no base cla
 from ottla.sdk.assignors.member import (
     Assignor,
     Member,
+    Partitions,
     build_assigned,
     build_subscription,
     by_id,
@@ -43,6 +44,7 @@ __all__ = [
     "Assignor",
     "CooperativeStickyAssignor",
     "Member",
+    "Partitions",
     "RangeAssignor",
     "RoundRobinAssignor",
     "StickyAssignor",

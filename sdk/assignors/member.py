@@ -32,6 +32,7 @@ class Member:
         topics: that it wants; those the cluster does not have are passed over.
         owned: what it goes on reading while it joins; empty in an eager group.
         generation: the rebalance that ``owned`` comes from; -1 where it is not told.
+        rack: where it is, if it tells.
         user_data: for the assignor.
     """
 
@@ -42,6 +43,18 @@ class Member:
     generation: int = -1
     rack: str | None = None
     user_data: bytes | None = None
+
+
+class Partitions(dict[str, int]):
+    """How many partitions each topic has, and where these are: what the leader of a group gives to its assignor.
+
+    Attributes:
+        racks: of each partition the racks of the nodes that have a replica; empty if no member tells a rack.
+    """
+
+    def __init__(self, counts: Mapping[str, int], racks: Mapping[TopicPartition, frozenset[str]]) -> None:
+        super().__init__(counts)
+        self.racks = racks
 
 
 class Assignor(Protocol):
@@ -67,7 +80,8 @@ class Assignor(Protocol):
         """What each member (by its id, all of them) is to read.
 
         Args:
-            partitions: how many each topic has; topics that the cluster does not have are missing.
+            partitions: how many each topic has; topics that the cluster does not have are missing. In a group these are
+                `Partitions`, which know their racks, too.
         """
         ...
 

@@ -69,6 +69,16 @@ class Cluster:
         known = self.topics.get(topic)
         return known.topic_id if known else NO_UUID
 
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Of each partition of these topics the racks of the nodes that have a replica, as far as nodes tell theirs."""
+        racks = {node.id: node.rack for node in self.nodes.values() if node.rack}
+        return {
+            (name, partition): frozenset(racks[node] for node in place.replicas if node in racks)
+            for name in topics
+            if (known := self.topics.get(name))
+            for partition, place in known.partitions.items()
+        }
+
     def moved(self, topic: str, partition: int, leader: int, leader_epoch: int, nodes: Iterable[Node]) -> bool:
         """Take over what the answer to Produce or Fetch says of a new leader (KIP-951); whether that was news.
 

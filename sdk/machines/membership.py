@@ -17,7 +17,8 @@ Rules:
   until that session ends. FENCED_INSTANCE_ID and whatever no repetition mends ends the membership with an error.
 - A user who asks for no records for `max_poll_interval` is not there: the member leaves, so that others get the
   partitions, and comes back with the user.
-- The leader also watches the topics of the group, and begins a rebalance when their partitions change.
+- The leader also watches the topics of the group, and begins a rebalance when their partitions change, or, where
+  members tell their racks, get replicas in other racks.
 - A coordinator may die in silence while a request waits there, which may rightly take minutes. So others are asked
   meanwhile who coordinates the group; if that is another node now, the member goes there.
 - A static member (KIP-345) does not say good-bye: its partitions wait for its return, until the session ends.
@@ -53,7 +54,15 @@ from ottla.errors import (
     UnknownMemberId,
     broker_error,
 )
-from ottla.sdk.assignors import Assignor, Member, build_assigned, build_subscription, parse_assigned, parse_member
+from ottla.sdk.assignors import (
+    Assignor,
+    Member,
+    Partitions,
+    build_assigned,
+    build_subscription,
+    parse_assigned,
+    parse_member,
+)
 from ottla.sdk.logs import logger
 from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.cluster import TopicPartition
@@ -177,6 +186,8 @@ class Membership:
         """As the leader: the topics of the whole group, and what ends their being watched."""
         self._counts: dict[str, int] = {}
         """How many partitions each of them had when they were assigned."""
+        self._racks: Mapping[TopicPartition, frozenset[str]] = {}
+        """Where these were then, if any member told its rack."""
         core.observers.append(self._metadata_changed)
         metrics = core.metrics
         self._joins = metrics.timing("join-time", group=group)
@@ -430,16 +441,18 @@ class Membership:
             release()
         self._watched = held
         if not topics:
-            self._counts = {}
+            self._counts, self._racks = {}, {}
 
     def _assign(self, attempt: int, node: Node, members: list[Member], skip: bool, now: float) -> None:
         if attempt != self._attempt or self.state is not State.SYNCING:
             return
         self._counts = self._counted()
+        self._racks = self._core.cluster.racks(self._watched) if any(each.rack for each in members) else {}
         result: Mapping[str, Sequence[TopicPartition]] = {}
         if not skip:
             try:
-                result = self._assignor.assign({name: n for name, n in self._counts.items() if n}, members)
+                counts = {name: count for name, count in self._counts.items() if count}
+                result = self._assignor.assign(Partitions(counts, self._racks), members)
             except Exception as error:  # a user's own assignor may do anything
                 failed = OttlaError(f"assignor {self._assignor.name!r} failed: {type(error).__name__}: {error}")
                 failed.__cause__ = error
@@ -638,3 +651,8 @@ class Membership:
         changed = sorted(name for name, count in counted.items() if count and count != self._counts.get(name))
         if changed:
             self.rejoin(f"the partitions of {', '.join(changed)} changed", now)
+        elif self._racks:
+            # Only what came is news: the racks of a node that is down are seen again when it is back.
+            racks = self._core.cluster.racks(self._watched)
+            if any(each - self._racks.get(place, frozenset()) for place, each in racks.items()):
+                self.rejoin("partitions have replicas in other racks", now)

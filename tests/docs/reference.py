@@ -315,7 +315,7 @@ PAGES: dict[str, Page] = {
         "Assignors",
         (
             Part("sdk/assignors/__init__.py"),
-            Part("sdk/assignors/member.py", ("Assignor", "Member", "by_id", "by_instance")),
+            Part("sdk/assignors/member.py", ("Assignor", "Member", "Partitions", "by_id", "by_instance")),
             Part("sdk/assignors/range.py", ("RangeAssignor",), brief=True),
             Part("sdk/assignors/round_robin.py", ("RoundRobinAssignor",), brief=True),
             Part("sdk/assignors/sticky.py", ("StickyAssignor", "CooperativeStickyAssignor"), brief=True),

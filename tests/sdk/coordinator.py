@@ -44,6 +44,10 @@ class Coordinator:
 
     Args:
         topics: how many partitions each has.
+
+    Attributes:
+        racks: of each node that lives.
+        replicas: the nodes that have each partition.
     """
 
     def __init__(self, topics: dict[str, int], options: Options | None = None) -> None:
@@ -55,6 +59,8 @@ class Coordinator:
         self.home = (1, "one", 9001)
         """The coordinator: node id, host and port."""
         self.reachable = True
+        self.racks: dict[int, str | None] = {1: None}
+        self.replicas: tuple[int, ...] = ()
         self._open: dict[Key, None] = {}
         self.core.connect(self.now)
         self.run()
@@ -135,7 +141,10 @@ class Coordinator:
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         names = list(self.topics) if message.topics is None else [each.name or "" for each in message.topics]
         return MetadataResponse(
-            brokers=(MetadataResponseBroker(node_id=1, host="one", port=9001),),
+            brokers=tuple(
+                MetadataResponseBroker(node_id=node, host="one", port=9001, rack=rack)
+                for node, rack in self.racks.items()
+            ),
             controller_id=1,
             topics=tuple(
                 MetadataResponseTopic(
@@ -144,7 +153,11 @@ class Coordinator:
                     topic_id=uuid.UUID(int=7),
                     partitions=tuple(
                         MetadataResponsePartition(
-                            error_code=0, partition_index=index, leader_id=1, replica_nodes=(), isr_nodes=()
+                            error_code=0,
+                            partition_index=index,
+                            leader_id=1,
+                            replica_nodes=self.replicas,
+                            isr_nodes=(),
                         )
                         for index in range(self.topics.get(name, 0))
                     ),

@@ -16,6 +16,7 @@ from ottla.sdk.assignors import (
     ASSIGNORS,
     Assignor,
     Member,
+    Partitions,
     build_assigned,
     build_subscription,
     by_id,
@@ -71,6 +72,36 @@ def test_examples_of_kafkas_documentation(
 ) -> None:
     named = [each.split(":") for each in members]
     assert assign(name, partitions, *(member(each, topics) for each, topics in named)) == expected
+
+
+@pytest.mark.parametrize(
+    ("members", "racks", "expected"),
+    [
+        # Each in its own rack, then whatever is left; the shares are those without racks.
+        (["x:a:1", "y:a:2"], {"a": "2 1 2 1"}, {"x": "a1 a3", "y": "a0 a2"}),
+        (["x:a:1", "y:a:2"], {"a": "1 1 1 2"}, {"x": "a0 a1", "y": "a2 a3"}),
+        (["x:a:1", "y:a:2", "z:a:3"], {"a": "3 2 1 1"}, {"x": "a2 a3", "y": "a1", "z": "a0"}),
+        (["w:a:-", "x:a:3", "y:a:1"], {"a": "123 2"}, {"w": "a0", "x": "a1", "y": ""}),
+        # Who tells no rack is near to all.
+        (["x:a:-", "y:a:2"], {"a": "2 2 1 1"}, {"x": "a0 a1", "y": "a2 a3"}),
+        # Nothing to choose: all partitions are in all racks, or none is near to anybody.
+        (["x:a:1", "y:a:2"], {"a": "12 12 12"}, {"x": "a0 a1", "y": "a2"}),
+        (["x:a:1", "y:a:2"], {"a": "3 4 3"}, {"x": "a0 a1", "y": "a2"}),
+        # Equal numbers of topics that are divided alike stay together, near only if all are.
+        (["x:a b:1", "y:a b:2"], {"a": "2 2 1 1", "b": "2 1 1 2"}, {"x": "a1 a2 b1 b2", "y": "a0 a3 b0 b3"}),
+        (["x:a b:1", "y:a b:2"], {"a": "2 1", "b": "2 1 1"}, {"x": "a1 b1 b2", "y": "a0 b0"}),
+    ],
+)
+def test_range_gives_members_what_is_near_to_them(
+    members: list[str], racks: dict[str, str], expected: dict[str, str]
+) -> None:
+    told = [each.split(":") for each in members]
+    near = {(t, p): frozenset(each) for t, all_of in racks.items() for p, each in enumerate(all_of.split())}
+    counts = {topic: len(each.split()) for topic, each in racks.items()}
+    group = [replace(member(name, topics), rack=None if rack == "-" else rack) for name, topics, rack in told]
+    assert assign("range", Partitions(counts, near), *group) == expected
+    # Of partitions without racks no member is nearer to one.
+    assert assign("range", counts, *group) == assign("range", Partitions(counts, {}), *group)
 
 
 def test_a_static_member_keeps_its_place_under_a_new_member_id() -> None:

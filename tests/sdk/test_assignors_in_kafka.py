@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from ottla.sdk.assignors import ASSIGNORS, Member, build_subscription, parse_assigned, parse_member
+from ottla.sdk.assignors import ASSIGNORS, Member, Partitions, build_subscription, parse_assigned, parse_member
 from ottla.sdk.machines.cluster import TopicPartition
 from tests.kafka import java
 from tests.sdk.test_assignors import STICKY, after, groups, moved, seeds
@@ -32,7 +32,7 @@ class Kafka:
 
     def assign(self, name: str, partitions: Mapping[str, int], members: Sequence[Member]) -> Shares:
         wanted = frozenset().union(*(each.topics for each in members))  # its caller leaves out the others
-        topics = [f"{topic}={partitions[topic]}" for topic in sorted(wanted & partitions.keys())]
+        topics = [f"{topic}={where(partitions, topic)}" for topic in sorted(wanted & partitions.keys())]
         sent = [f"{each.member_id}/{each.instance_id or '-'}/{subscription(name, each).hex()}" for each in members]
         assert self._jvm.stdin is not None
         assert self._jvm.stdout is not None
@@ -47,6 +47,12 @@ class Kafka:
         self._jvm.communicate()
 
 
+def where(partitions: Mapping[str, int], topic: str) -> str:
+    """The racks of each partition, as the program in the JVM reads them."""
+    racks = partitions.racks if isinstance(partitions, Partitions) else {}
+    return ";".join(",".join(sorted(racks.get((topic, each), ()))) for each in range(partitions[topic]))
+
+
 def subscription(name: str, member: Member) -> bytes:
     assignor = ASSIGNORS[name]
     return build_subscription(
@@ -55,6 +61,7 @@ def subscription(name: str, member: Member) -> bytes:
         owned=member.owned,
         generation=member.generation,
         cooperative=assignor.cooperative,
+        rack=member.rack,
     )
 
 
@@ -96,6 +103,39 @@ def test_range_and_round_robin_divide_as_kafka_does(kafka_assignors: Kafka, name
         assert ours(name, partitions, members) == kafka_assignors.assign(name, partitions, members)
 
     check()
+
+
+def in_racks(
+    partitions: dict[str, int], members: list[Member], chance: random.Random
+) -> tuple[Partitions, list[Member]]:
+    """Replicas in some of three racks, or in none that is told, and members, some of which tell theirs."""
+    names = chance.sample(["1", "2", "3"], chance.randint(1, 3))
+    most = chance.randint(0, len(names))
+    racks = {
+        (topic, partition): frozenset(chance.sample(names, chance.randint(min(1, most), most)))
+        for topic, count in partitions.items()
+        for partition in range(count)
+    }
+    return Partitions(partitions, racks), [replace(each, rack=chance.choice([*"1234", None])) for each in members]
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "different"])
+def test_range_looks_at_racks_as_kafka_does(kafka_assignors: Kafka, alike: bool) -> None:
+    differ: list[bool] = []
+
+    @settings(max_examples=500, deadline=None)
+    @given(group=groups(alike=alike, least=1), chance=seeds)
+    def check(group: tuple[dict[str, int], list[Member]], chance: random.Random) -> None:
+        counts, members = group
+        if chance.random() < 0.5:
+            counts = dict.fromkeys(counts, chance.randint(1, 9))
+        partitions, members = in_racks(counts, static(members, chance), chance)
+        mine = ours("range", partitions, members)
+        assert mine == kafka_assignors.assign("range", partitions, members)
+        differ.append(mine != ours("range", counts, members))
+
+    check()
+    assert sum(differ) > 20, "racks mattered"
 
 
 @pytest.mark.parametrize("name", STICKY)

@@ -1,5 +1,7 @@
 """A member of a group: what it tells its user, and what it makes of what the coordinator says."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -22,8 +24,17 @@ from ottla.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from ottla.sdk.assignors import ASSIGNORS, build_assigned, build_subscription, parse_assigned
+from ottla.sdk.assignors import (
+    ASSIGNORS,
+    Assignor,
+    Member,
+    Partitions,
+    build_assigned,
+    build_subscription,
+    parse_assigned,
+)
 from ottla.sdk.machines.membership import Lose, MemberOptions, Membership, Receive, Revoke, State, Step
+from ottla.sdk.machines.options import Options
 from tests.sdk.coordinator import Coordinator
 
 GROUP = "billing"
@@ -34,10 +45,17 @@ ME = "me-1"
 class InGroup:
     """One member, ours, and a test that plays the coordinator."""
 
-    def __init__(self, *assignors: str, instance_id: str | None = None, topics: dict[str, int] | None = None) -> None:
-        self.world = Coordinator({"t": 3} if topics is None else topics)
+    def __init__(
+        self,
+        *assignors: str | Assignor,
+        instance_id: str | None = None,
+        topics: dict[str, int] | None = None,
+        rack: str | None = None,
+    ) -> None:
+        self.world = Coordinator({"t": 3} if topics is None else topics, Options(rack=rack))
         options = MemberOptions(
-            assignors=tuple(ASSIGNORS[each] for each in assignors or ("range",)), instance_id=instance_id
+            assignors=tuple(ASSIGNORS[each] if isinstance(each, str) else each for each in assignors or ("range",)),
+            instance_id=instance_id,
         )
         self.notified: list[Step | None] = []
         self.member = Membership(
@@ -323,6 +341,53 @@ def test_the_leader_begins_a_rebalance_when_a_topic_of_the_group_grows() -> None
     group.world.core.refresh(group.world.now)
     group.world.run()
     assert group.steps == [(Revoke, (T0, T1))]
+
+
+class Seeing:
+    """An assignor that gives nothing away, and keeps what it was given."""
+
+    name = "range"
+    cooperative = False
+
+    def __init__(self) -> None:
+        self.seen: list[Mapping[str, int]] = []
+
+    def user_data(self, owned: Sequence[tuple[str, int]], generation: int) -> None:
+        return None
+
+    def assign(self, partitions: Mapping[str, int], members: Sequence[Member]) -> dict[str, list[tuple[str, int]]]:
+        self.seen.append(partitions)
+        return {each.member_id: [] for each in members}
+
+
+def test_the_leaders_assignor_is_told_where_partitions_are_if_any_member_says_where_it_is() -> None:
+    for rack in (None, "east"):
+        assignor = Seeing()
+        group = InGroup(assignor, topics={"t": 1}, rack=rack)
+        group.world.racks, group.world.replicas = {1: "east", 2: "west", 4: None}, (1, 2, 3, 4)
+        group.joined(1, leader=True)
+        (seen,) = assignor.seen
+        assert isinstance(seen, Partitions) and seen == {"t": 1}
+        assert seen.racks == ({T0: {"east", "west"}} if rack else {})
+
+
+def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_not_when_a_node_is_down() -> None:
+    for rack, rebalances in ((None, False), ("east", True)):
+        group = InGroup(rack=rack)
+        group.world.racks, group.world.replicas = {1: "east", 2: "west", 3: "north"}, (1, 2)
+        group.joined(1, leader=True)
+        group.synced(T0, T1)
+        group.member.done(group.member.steps[0], group.world.now)
+        whole = group.world.racks
+        for racks in ({1: whole[1], 3: whole[3]}, whole):
+            group.world.racks = racks
+            group.world.core.refresh(group.world.now)
+            group.world.later(1.0)
+            assert group.member.state is State.STABLE
+        group.world.replicas = (1, 3)
+        group.world.core.refresh(group.world.now)
+        group.world.later(1.0)
+        assert group.steps == ([(Revoke, (T0, T1))] if rebalances else [])
 
 
 def test_topics_that_do_not_exist_keep_nobody_waiting() -> None:

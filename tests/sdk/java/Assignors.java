@@ -7,7 +7,10 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Assignment;
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.GroupSubscription;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor.Subscription;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.RangeAssignor;
@@ -15,13 +18,16 @@ import org.apache.kafka.clients.consumer.RoundRobinAssignor;
 import org.apache.kafka.clients.consumer.StickyAssignor;
 import org.apache.kafka.clients.consumer.internals.AbstractPartitionAssignor;
 import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
-import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Cluster;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.PartitionInfo;
 
 /**
  * Divides partitions among members as Kafka's assignors do, a line each.
  *
- * <p>"ASSIGNOR TOPIC=COUNT… MEMBER/INSTANCE/SUBSCRIPTION…", subscriptions in hexadecimal digits, an instance of "-" for
- * none, is answered with "MEMBER/ASSIGNMENT…", or with "! " and the exception.
+ * <p>"ASSIGNOR TOPIC=RACKS;RACKS;… MEMBER/INSTANCE/SUBSCRIPTION…", for each partition the racks of its replicas with
+ * commas between them, subscriptions in hexadecimal digits, an instance of "-" for none, is answered with
+ * "MEMBER/ASSIGNMENT…", or with "! " and the exception.
  */
 public final class Assignors {
     private static AbstractPartitionAssignor assignor(String name) {
@@ -33,13 +39,21 @@ public final class Assignors {
         };
     }
 
+    private static PartitionInfo partition(String topic, int partition, String racks) {
+        Node[] replicas = Stream.of(racks.split(",")).filter(rack -> !rack.isEmpty())
+                .map(rack -> new Node(rack.hashCode(), "", 0, rack)).toArray(Node[]::new);
+        return new PartitionInfo(topic, partition, null, replicas, replicas);
+    }
+
     private static String answer(String[] words) {
-        Map<String, Integer> partitions = new HashMap<>();
+        List<PartitionInfo> partitions = new ArrayList<>();
         Map<String, Subscription> members = new HashMap<>();
         for (int i = 1; i < words.length; i++) {
             if (words[i].contains("=")) {
-                String[] topic = words[i].split("=");
-                partitions.put(topic[0], Integer.valueOf(topic[1]));
+                String[] topic = words[i].split("=", 2);
+                String[] racks = topic[1].split(";", -1);
+                for (int each = 0; each < racks.length; each++)
+                    partitions.add(partition(topic[0], each, racks[each]));
             } else {
                 String[] member = words[i].split("/");
                 Subscription subscription =
@@ -48,9 +62,12 @@ public final class Assignors {
                 members.put(member[0], subscription);
             }
         }
+        Cluster cluster = new Cluster("c", List.of(), partitions, Set.of(), Set.of());
+        Map<String, Assignment> assigned =
+                assignor(words[0]).assign(cluster, new GroupSubscription(members)).groupAssignment();
         List<String> answers = new ArrayList<>();
-        for (Map.Entry<String, List<TopicPartition>> each : assignor(words[0]).assign(partitions, members).entrySet()) {
-            ByteBuffer assignment = ConsumerProtocol.serializeAssignment(new Assignment(each.getValue()));
+        for (Map.Entry<String, Assignment> each : assigned.entrySet()) {
+            ByteBuffer assignment = ConsumerProtocol.serializeAssignment(each.getValue());
             byte[] bytes = new byte[assignment.remaining()];
             assignment.get(bytes);
             answers.add(each.getKey() + "/" + HexFormat.of().formatHex(bytes));
