@@ -12,7 +12,6 @@ Rules:
 """
 
 import struct
-import time
 import zlib
 from array import array
 from bisect import bisect_left
@@ -20,7 +19,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, repeat
 from operator import gt
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
 from ottla.errors import EncodeError
@@ -692,8 +690,6 @@ class Lane:
 class Intake:
     """Puts records into the open batches of their partitions.
 
-    It belongs to the thread that it is made in: from another one no record can be put.
-
     Args:
         hash: says the partition of a key; ``None``: no record can be put.
         free: bytes that all batches together may take.
@@ -704,13 +700,12 @@ class Intake:
         free: bytes that all batches together may take yet.
     """
 
-    __slots__ = ("_hash", "_heard", "_judge", "_thread", "free", "lanes")
+    __slots__ = ("_hash", "_heard", "_judge", "free", "lanes")
 
     def __init__(
         self, hash: Callable[[bytes, int], int] | None, free: int, judge: Callable[[Any], object] = lambda told: None
     ) -> None:
         self._hash, self._judge = hash, judge
-        self._thread = get_ident()
         self._heard: object = None
         """What the function is made of that was judged last."""
         self.lanes: dict[str, Lane] = {}
@@ -732,7 +727,7 @@ class Intake:
         """
         if told is not None:
             self.check(told)
-        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None) or get_ident() != self._thread:
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
             return False
         try:
             lane = self.lanes[topic]
@@ -784,17 +779,19 @@ class Door:
     Args:
         otherwise: is awaited for what cannot be put, with all that was given.
         breathe: is awaited when a record was put and the clock shows another millisecond than at the last.
+        clock: tells the nanoseconds since 1970, which records get as their timestamps.
     """
 
-    __slots__ = ("_breathe", "_intake", "_otherwise", "_stamp")
+    __slots__ = ("_breathe", "_clock", "_intake", "_otherwise", "_stamp")
 
     def __init__(
         self,
         intake: Intake,
         otherwise: Callable[..., Coroutine[Any, Any, None]],
         breathe: Callable[[], Coroutine[Any, Any, None]],
+        clock: Callable[[], int],
     ) -> None:
-        self._intake, self._otherwise, self._breathe = intake, otherwise, breathe
+        self._intake, self._otherwise, self._breathe, self._clock = intake, otherwise, breathe, clock
         self._stamp = 0
 
     async def send_soon(
@@ -810,7 +807,7 @@ class Door:
     ) -> None:
         """Accept a record; see `ottla.sdk.producer.Producer.send_soon`."""
         if partition is None and timestamp is None and type(headers) is tuple and not headers:
-            stamp = time.time_ns() // 1_000_000
+            stamp = self._clock() // 1_000_000
             if self._intake.put(topic, value, key, stamp, on_delivery):
                 if stamp != self._stamp:
                     self._stamp = stamp

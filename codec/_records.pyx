@@ -24,7 +24,6 @@ from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.number cimport PyNumber_AsSsize_t
 from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.ref cimport Py_INCREF
-from cpython.time cimport time
 from cpython.tuple cimport (
     PyTuple_Check, PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM,
 )
@@ -1588,7 +1587,6 @@ cdef Hash in_c(object partitioner):
 
 
 cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() noexcept nogil
     bint PyFunction_Check(object function)
     PyObject* PyFunction_GET_CODE(object function)
     object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type takes any object, and compilers complain
@@ -1691,14 +1689,12 @@ cdef class Intake:
     """See `ottla.codec._loops.Intake`."""
     cdef object hash, judge, heard
     cdef Hash place
-    cdef unsigned long thread
     cdef public dict lanes
     cdef public Py_ssize_t free
 
     def __init__(self, hash, Py_ssize_t free, judge=None):
         self.hash, self.place = hash, in_c(hash)
         self.judge = judge
-        self.thread = PyThread_get_thread_ident()
         self.lanes = {}
         self.free = free
 
@@ -1741,7 +1737,7 @@ cdef class Intake:
         cdef Py_ssize_t size = overhead
         if told is not None:
             self.check(told)
-        if slot is None or PyThread_get_thread_ident() != self.thread:
+        if slot is None:
             return False
         batch = slot.open
         if batch is None or batch.builder is None:
@@ -1821,11 +1817,11 @@ cdef Accepted accepted = Accepted()
 cdef class Door:
     """See `ottla.codec._loops.Door`."""
     cdef Intake intake
-    cdef object otherwise, breathe, stamp
+    cdef object otherwise, breathe, clock, stamp
     cdef int64_t now
 
-    def __init__(self, Intake intake not None, otherwise, breathe):
-        self.intake, self.otherwise, self.breathe = intake, otherwise, breathe
+    def __init__(self, Intake intake not None, otherwise, breathe, clock):
+        self.intake, self.otherwise, self.breathe, self.clock = intake, otherwise, breathe, clock
         self.stamp = 0
 
     def send_soon(
@@ -1837,7 +1833,7 @@ cdef class Door:
         if self.intake is None:
             raise TypeError("the door was not initialized")
         if partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            now = <int64_t>(time() * 1000)
+            now = <int64_t>self.clock() // 1_000_000
             another = now != self.now
             if another:
                 self.now, self.stamp = now, now

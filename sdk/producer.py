@@ -148,7 +148,8 @@ class Producer(Generic[K, V]):
         self._machine = self._made
         self._intake = self._machine.intake
         if self._plain:  # nearly every record goes in without a coroutine being made for it
-            self.send_soon = Door(self._intake, self.send_soon, self._breathe).send_soon  # type: ignore[method-assign] # alike
+            door = Door(self._intake, self.send_soon, self._breathe, time.time_ns)
+            self.send_soon = door.send_soon  # type: ignore[method-assign] # which is the point
         return self
 
     async def __aexit__(

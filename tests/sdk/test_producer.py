@@ -454,12 +454,6 @@ async def test_a_producer_is_used_where_its_client_lives(ottla_broker: Broker) -
         with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
             await trio.to_thread.run_sync(producer.send_nowait, "t", b"1")
         assert (await producer.send("t", b"1")).offset == 0
-        await producer.send_soon("t", b"2")  # the next would go into a batch that is open
-        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
-            await trio.to_thread.run_sync(lambda: trio.run(producer.send_soon, "t", b"not"))
-        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
-            await trio.to_thread.run_sync(producer.send_nowait, "t", b"not")
-        assert (await producer.send("t", b"3")).offset == 2
 
 
 async def test_sending_soon_is_what_trio_takes_for_a_task(ottla_broker: Broker) -> None:
