@@ -68,9 +68,12 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "2*popen//python=$(BIN)/python -X dev"
 
-# Those that wait for real peers, and those that compute: at the same time, on a core each.
+# Those that wait for real peers, and those that compute: at the same time, on a core each. With real peers, what fails
+# runs once more, alone, because a machine may stall: it fails then, or is named at the end. Nothing else is forgiven.
+AMONG_PEERS := $(BIN)/python -X dev -m pytest -m slow -o cache_dir=.pytest_cache/peers $(addprefix --ignore=,$(COMPUTING))
+
 slow:
-	$(BIN)/python -X dev -m pytest -m slow $(addprefix --ignore=,$(COMPUTING))
+	$(AMONG_PEERS) || $(AMONG_PEERS) --last-failed --last-failed-no-failures none
 
 proofs:
 	$(BIN)/python -X dev -m pytest -m slow $(COMPUTING)

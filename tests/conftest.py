@@ -27,8 +27,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RUNNING = platform.python_version()
+_again = False
+"""Only what has failed before is run."""
 _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 """Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _again
+    _again = bool(config.getoption("lf"))
 
 
 def pytest_report_header() -> str:
@@ -49,11 +56,16 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     part = Path(report.nodeid.partition("::")[0]).parent.name
     _seconds[part]["slow" in report.keywords] += report.duration
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ and (path := os.environ.get("OTTLA_TEST_FAILURES")):
-        why = report.longreprtext.rstrip().splitlines() or ["nobody knows why"]
-        found = next((line for line in why if line.startswith("E  ")), why[-1]).removeprefix("E").strip()
-        with open(path, "a") as file:  # at once: a suite that is killed has a summary here, too
-            print(f"FAILED {report.nodeid} (Python {RUNNING}, codec in {engine}): {found[:300]}", file=file)
+    if "PYTEST_XDIST_WORKER" in os.environ or not (path := os.environ.get("OTTLA_TEST_FAILURES")):
+        return
+    what = f"{report.nodeid} (Python {RUNNING}, codec in {engine})"
+    with open(path, "a") as file:  # at once: a suite that is killed has a summary here, too
+        if report.failed:
+            why = report.longreprtext.rstrip().splitlines() or ["nobody knows why"]
+            found = next((line for line in why if line.startswith("E  ")), why[-1]).removeprefix("E").strip()
+            print(f"FAILED {what}: {found[:300]}", file=file)
+        elif report.when == "call" and _again:
+            print(f"passed when it ran again: {what}", file=file)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
