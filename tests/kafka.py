@@ -7,9 +7,9 @@ Rules of this file:
 - Who has no JDK or Maven sees a skip with its reason; in CI a missing peer is a failure.
 - Nothing here uses ottla: it must not hide a mistake of ours.
 
-Fixtures: `kafka` is one node, `kafka_cluster` three, `old_kafka` one of each release in `OLD` (about which `Release`
-knows what each needs on a JDK of today). `OTTLA_TEST_KAFKA=host:port` names a broker that already runs, to be used in
-place of the one node; tests that kill nodes are then skipped.
+Fixtures: `kafka` is one node, `kafka_cluster` three, each in a rack of its own, `old_kafka` one of each release in
+`OLD` (about which `Release` knows what each needs on a JDK of today). `OTTLA_TEST_KAFKA=host:port` names a broker that
+already runs, to be used in place of the one node; tests that kill nodes are then skipped.
 """
 
 import atexit
@@ -430,6 +430,9 @@ def _on_kraft(node: Node, nodes: list[Node]) -> dict[str, str]:
         "listeners": f"{common['listeners']},CONTROLLER://{HOST}:{node.controller_port}",
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
+        # Who tells a rack reads there; nobody else notices.
+        "broker.rack": f"rack-{node.id}",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         # A killed node should be missed soon: a test waits for it.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",

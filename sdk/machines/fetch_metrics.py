@@ -4,6 +4,8 @@ Rules:
 - ``records-consumed`` and ``bytes-consumed`` count what the user has taken, ``fetch-size`` what answers held.
 - ``records-lag`` is asked of the position when somebody looks, and costs nothing until then; ``records-lag-max`` is the
   largest at that moment. Both have the consumer's number as a tag, for one client may read a partition twice.
+- ``preferred-read-replica`` is there where the client has a rack: the node that is read from in place of the leader, -1
+  while that is the leader itself.
 - Producers have a ``records-per-request`` too; Kafka tells the two apart by their groups, which JMX calls ``type``.
 
 Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
@@ -18,12 +20,18 @@ from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 
 class FetchMetrics:
-    """The handles of the fetcher with this number, which reads ``positions``."""
+    """The handles of the fetcher with this number, which reads ``positions``, perhaps from ``near`` replicas."""
 
     def __init__(
-        self, metrics: Metrics, number: int, positions: Mapping[TopicPartition, Position], isolation: int
+        self,
+        metrics: Metrics,
+        number: int,
+        positions: Mapping[TopicPartition, Position],
+        isolation: int,
+        *,
+        near: bool = False,
     ) -> None:
-        self._metrics, self._number, self._isolation = metrics, number, isolation
+        self._metrics, self._number, self._isolation, self._near = metrics, number, isolation, near
         self._fetches = metrics.meter("fetch")
         self._latency = metrics.timing("fetch-latency")
         self._throttle = metrics.timing("fetch-throttle-time")
@@ -31,7 +39,7 @@ class FetchMetrics:
         self._per_request = metrics.spread("records-per-request", type="consumer-fetch-manager-metrics")
         self._all = (metrics.meter("records-consumed"), metrics.meter("bytes-consumed"))
         self._topics: dict[str, tuple[Meter, Meter]] = {}
-        self._lags: dict[TopicPartition, Gauge] = {}
+        self._gauges: dict[TopicPartition, list[Gauge]] = {}
         self._highest = metrics.gauge(
             "records-lag-max",
             lambda now: max(
@@ -70,11 +78,13 @@ class FetchMetrics:
             return math.nan if behind is None else behind
 
         tags = {"topic": topic, "partition": partition, "consumer": self._number}
-        self._lags[position.place] = self._metrics.gauge("records-lag", lag, **tags)
+        gauges = self._gauges[position.place] = [self._metrics.gauge("records-lag", lag, **tags)]
+        if self._near:
+            gauges.append(self._metrics.gauge("preferred-read-replica", lambda now: position.replica, **tags))
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """These are not read any more."""
-        if gone := [handle for place in places if (handle := self._lags.pop(place, None)) is not None]:
+        if gone := [handle for place in places for handle in self._gauges.pop(place, ())]:
             self._metrics.remove(*gone)
 
     def close(self) -> None:

@@ -9,7 +9,8 @@ Rules:
 - Nodes share the bound, and take no more of it than what they are asked for can bring; partitions share it too but may
   always have one answer: everybody gets on. So may what was sought, without room as well.
 - Whoever leads a partition newly is asked whether it has what was read (KIP-320), before more is fetched. A near
-  replica is read from where the leader recommends it (KIP-392); after any error there it is the leader's turn.
+  replica is read from where the leader recommends it (KIP-392); after any error there it is the leader's turn. A leader
+  goes on to recommend who has died, or whom only we do not reach: for a while it is not told where we are then.
 - `poll` costs what has happened: `_stirred` holds the partitions that something happened to.
 - Reading may wait for ever, but not silently: a partition without an answer for `STALL` seconds is reported.
 
@@ -70,6 +71,8 @@ STALL = 30.0
 _BRIEFLY = 0.02
 _AHEAD = 4
 """Answers that a partition may have buffered where there is room for all."""
+_AVOID = 2.0
+"""Seconds for which a near replica that did not answer is not read from; four times as long each time it does so."""
 _SLOW = 5.0
 """Seconds after which a user who takes nothing is worth a line."""
 
@@ -110,6 +113,8 @@ class Fetching:
         self._unresolved: dict[Position, None] = {}
         self._sessions: dict[tuple[int, bool], Session] = {}
         """By node, and whether it is the express."""
+        self._avoided: dict[int, tuple[int, float]] = {}
+        """Nodes that have not answered: how often in a row, and until when they are no near replicas."""
         self._broken: dict[TopicPartition, OttlaError] = {}
         self._buffered = 0
         self._short = False
@@ -123,7 +128,9 @@ class Fetching:
         self._due: Timer | None = None
         self._now = -math.inf
         self._followed: set[str] = set()
-        self._metrics = FetchMetrics(core.metrics, self.number, self._positions, isolation)
+        self._metrics = FetchMetrics(
+            core.metrics, self.number, self._positions, isolation, near=bool(core.options.rack)
+        )
         self.closed = False
         core.observers.append(self._metadata_changed)
         core.parts[self] = None
@@ -387,7 +394,7 @@ class Fetching:
                 wait = 0.0
             self._taken = False
             max_bytes = session.most(min(options.fetch_max_bytes, share, free), options.partition_max_bytes)
-            rack = options.rack or ""
+            rack = options.rack if options.rack and session.near_at <= now else ""
             self._fetch(session, Limits(wait, max_bytes, options.partition_max_bytes, self._isolation, rack), now)
 
     def _room(self, least: int) -> int:
@@ -420,8 +427,10 @@ class Fetching:
     def _answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
         if isinstance(answer, OttlaError):
             session.begin_anew()
+            self._avoid(session.node, now)
             self._retry(list(session.wanted.values()), answer, now)
             return
+        self._avoided.pop(session.node.id, None)
         self._metrics.answered(now - session.since, answer.throttle_time_ms / 1000, now)
         if error := session.answered(answer):
             if not isinstance(error, SESSION_ERRORS):
@@ -450,6 +459,11 @@ class Fetching:
         self._metrics.received(size, records, now)
         if session.express:
             self._slow_down(session)
+
+    def _avoid(self, node: Node, now: float) -> None:
+        times, _ = self._avoided.get(node.id, (0, now))
+        pause = min(_AVOID * 4.0 ** min(times, 8), self._core.options.metadata_max_age)
+        self._avoided[node.id] = times + 1, now + pause
 
     def _slow_down(self, express: Session) -> None:
         """What was asked for once goes on with the others."""
@@ -487,6 +501,11 @@ class Fetching:
             end = result.diverging_epoch
             self._if_still_so(position, lambda: self._truncated(position, end.end_offset, end.epoch))
         elif result.preferred_read_replica not in (NOWHERE, session.node.id):
+            _, session.near_at = self._avoided.get(result.preferred_read_replica, (0, now))
+            if session.near_at > now:  # nor are there records: it is asked again, and not told where we are
+                avoided = {"node": result.preferred_read_replica, "seconds": round(session.near_at - now)}
+                log.warning("a near replica does not answer: its leaders are read from", extra=avoided)
+                return 0
             position.replica = result.preferred_read_replica
             position.replica_until = now + self._core.options.metadata_max_age
             self._core.later(position.replica_until, lambda now: self._again([position]))

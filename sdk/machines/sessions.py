@@ -15,6 +15,7 @@ Rules:
 Source: FetchSessionHandler.java, FetchSession.scala.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -104,6 +105,8 @@ class Session:
     failures: int = 0
     """Sessions lost in a row."""
     retry_at: float = 0.0
+    near_at: float = -math.inf
+    """Until then this node is not told in which rack we are, so as not to send us to a replica that does not answer."""
     _changed: dict[TopicPartition, None] = field(default_factory=dict)
     _names: "dict[UUID, str]" = field(default_factory=dict)
     _nameless: dict[TopicPartition, None] = field(default_factory=dict)

@@ -479,6 +479,51 @@ def test_a_replica_that_is_down_is_left_for_the_leader() -> None:
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
 
 
+def test_a_replica_that_only_we_do_not_reach_keeps_nobody_from_reading_and_is_tried_ever_more_rarely() -> None:
+    leaders = with_replica()
+    tried: list[float] = []
+
+    def hidden(node: int) -> bool:
+        if node == 2:
+            tried.append(leaders.now)
+        return node == 2
+
+    leaders.hide = hidden
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}  # the leader goes on recommending it
+    assert leaders.now < 1.0
+    leaders.run(60.0)
+    assert len(tried) == 4 and tried[1] > 2 and tried[2] - tried[1] > 7 and tried[3] - tried[2] > 30
+    leaders.hide = lambda node: False
+    leaders.run(120.0)
+    fill(leaders, "c")
+    assert read(leaders, fetcher, 1) == {P: [b"c"]}
+    assert near(leaders)[-1] == 2
+    # That it answered is all that counts from then on.
+    leaders.hide = lambda node: node == 2
+    leaders.cut()
+    leaders.run(1.0)
+    assert near(leaders)[-1] == 1
+    leaders.hide = lambda node: False
+    leaders.run(3.0)
+    assert near(leaders)[-1] == 2
+
+
+def test_metrics_tell_from_where_a_partition_is_read() -> None:
+    leaders = with_replica()
+    fetcher = reader(leaders, {P: Offset(0)})
+    tags = {"topic": "t", "partition": 0}
+
+    def replica() -> float:
+        return leaders.core.metrics.value("preferred-read-replica", leaders.now, **tags)
+
+    assert replica() == -1
+    read(leaders, fetcher, 2)
+    assert replica() == 2
+    fetcher.close()
+    assert not [each for each in leaders.core.metrics.snapshot(leaders.now) if each.name == "preferred-read-replica"]
+
+
 # -- what is visible --------------------------------------------------------------------------------------------------
 
 
