@@ -1,8 +1,8 @@
-"""Reading from the replica in the client's own rack (KIP-392), on three nodes of Apache Kafka in three racks."""
+"""Reading what is near (KIP-392, KIP-881), from three nodes of Apache Kafka in three racks."""
 
 import itertools
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -157,3 +157,44 @@ async def test_when_the_near_replica_stands_still_and_falls_out_of_sync_the_lead
         finally:
             kafka_cluster.kill(near, signal.SIGCONT)
         await flow.until_served_by(near)
+
+
+async def test_members_of_a_group_get_what_is_in_their_rack(kafka_cluster: ApacheKafka) -> None:
+    with trio.fail_after(DEADLINE):
+        async with ottla.connect(kafka_cluster.bootstrap) as client, trio.open_nursery() as nursery:
+            topic = f"near-{next(numbers)}"
+            await client.create_topic(topic, partitions=6, replication_factor=1)
+            leads = [(await client.leader(topic, partition)).id for partition in range(6)]
+            read: dict[int, list[int]] = {}
+
+            async def reads(rack: int) -> None:
+                places = Places()
+                read[rack] = places.mine
+                async with (
+                    ottla.connect(kafka_cluster.bootstrap, rack=f"rack-{rack}") as member,
+                    member.consumer(topic, group=topic, listener=places) as consumer,
+                ):
+                    await anext(consumer)
+
+            for rack in range(3):
+                nursery.start_soon(reads, rack)
+            # Kafka may place three in one rack and one in another, and still each member gets two.
+            most = {rack: min(2, leads.count(rack)) for rack in range(3)}
+            near: dict[int, int] = {}
+            while near != most or any(len(mine) != 2 for mine in read.values()):
+                await trio.sleep(0.05)
+                near = {rack: sum(leads[each] == rack for each in mine) for rack, mine in read.items()}
+            nursery.cancel_scope.cancel()
+
+
+class Places(ottla.RebalanceListener):
+    """What a member has."""
+
+    def __init__(self) -> None:
+        self.mine: list[int] = []
+
+    async def assigned(self, places: Sequence[tuple[str, int]]) -> None:
+        self.mine += [partition for _, partition in places]
+
+    async def revoked(self, places: Sequence[tuple[str, int]]) -> None:
+        self.mine.clear()
