@@ -87,7 +87,8 @@ def connect(
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
         fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
-        fetch_max_wait: how long a broker may hold back a Fetch that finds nothing.
+        fetch_max_wait: how long a broker may hold back a Fetch that finds nothing; records are never held back. With 0
+            an idle consumer asks without end.
         connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
         metadata_max_age: how old what is known of brokers and leaders may become.
         reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other.

@@ -124,6 +124,36 @@ def _seconds_or_longest(value: Any) -> float:
     return min(_seconds_or_never(value), MOST / 1000)
 
 
+def _seconds_or_as_long_as_it_takes(value: Any) -> float:
+    """As librdkafka's message.timeout.ms; Java's, which is of the same name here, cannot be 0."""
+    return _seconds(value) or MOST / 1000
+
+
+def _pause(value: Any) -> float:
+    if not (seconds := _seconds(value)):
+        raise ConfigurationError("0 would mean to ask again and again without a pause: 1 is the least")
+    return seconds
+
+
+def _patience(value: Any) -> float:
+    if not (seconds := _seconds(value)):
+        raise ConfigurationError("0 would leave no time for anything: 1 is the least")
+    return seconds
+
+
+def _interval(value: Any) -> float:
+    if not (seconds := _seconds(value)):
+        raise ConfigurationError(
+            "0 means at every poll to Java and never to librdkafka: say 1, or enable.auto.commit=false"
+        )
+    return seconds
+
+
+def _size(value: Any) -> int:
+    """Where one record, or one batch, always fits: so 0 is no other than 1."""
+    return 1 if _number(value) == 0 else _number(value)
+
+
 def _boolean(value: Any) -> bool:
     known = {"true": True, "false": False, "1": True, "0": False}.get(_text(value).lower())
     if known is None:
@@ -266,14 +296,14 @@ CLIENT: dict[str, Meaning] = {
     "client.id": To("client", "client_id", _text),
     "client.rack": To("client", "rack", _text),
     "connections.max.idle.ms": To("client", "connections_max_idle", _seconds_or_never),
-    "default.api.timeout.ms": To("client", "api_timeout", _seconds),
-    "metadata.max.age.ms": To("client", "metadata_max_age", _seconds),
-    "reconnect.backoff.ms": To("client", "reconnect_backoff", _seconds),
-    "reconnect.backoff.max.ms": To("client", "reconnect_backoff_max", _seconds),
-    "request.timeout.ms": To("client", "request_timeout", _seconds),
-    "retry.backoff.ms": To("client", "retry_backoff", _seconds),
-    "retry.backoff.max.ms": To("client", "retry_backoff_max", _seconds),
-    "socket.connection.setup.timeout.ms": To("client", "connect_timeout", _seconds),
+    "default.api.timeout.ms": To("client", "api_timeout", _patience),
+    "metadata.max.age.ms": To("client", "metadata_max_age", _pause),
+    "reconnect.backoff.ms": To("client", "reconnect_backoff", _pause),
+    "reconnect.backoff.max.ms": To("client", "reconnect_backoff_max", _pause),
+    "request.timeout.ms": To("client", "request_timeout", _patience),
+    "retry.backoff.ms": To("client", "retry_backoff", _pause),
+    "retry.backoff.max.ms": To("client", "retry_backoff_max", _pause),
+    "socket.connection.setup.timeout.ms": To("client", "connect_timeout", _patience),
     "socket.connection.setup.timeout.max.ms": No("it is three times socket.connection.setup.timeout.ms", idle=True),
     "bootstrap.controllers": No("ottla speaks to brokers, not to controllers"),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried", idle=True),
@@ -294,13 +324,13 @@ CLIENT: dict[str, Meaning] = {
 
 PRODUCER: dict[str, Meaning] = {
     "acks": To("producer", "acks", _acks),
-    "batch.size": To("producer", "batch_size", _number),
+    "batch.size": To("producer", "batch_size", _size),
     "buffer.memory": To("producer", "buffer_memory", _number),
     "compression.type": To("producer", "compression", _text),
     "compression.gzip.level": To("producer", "gzip", _level),
     "compression.lz4.level": To("producer", "lz4", _number),
     "compression.zstd.level": To("producer", "zstd", _number),
-    "delivery.timeout.ms": To("client", "delivery_timeout", _seconds),
+    "delivery.timeout.ms": To("client", "delivery_timeout", _seconds_or_as_long_as_it_takes),
     "enable.idempotence": To("producer", "idempotent", _boolean),
     "linger.ms": To("producer", "linger", _seconds),
     "max.request.size": To("client", "max_request_size", _number),
@@ -328,16 +358,16 @@ PRODUCER: dict[str, Meaning] = {
 }
 
 CONSUMER: dict[str, Meaning] = {
-    "auto.commit.interval.ms": To("consumer", "auto_commit", _seconds),
+    "auto.commit.interval.ms": To("consumer", "auto_commit", _interval),
     "auto.offset.reset": To("consumer", "start", _where),
     "enable.auto.commit": To("consumer", "enable_auto_commit", _boolean),
-    "fetch.max.bytes": To("client", "fetch_max_bytes", _number),
+    "fetch.max.bytes": To("client", "fetch_max_bytes", _size),
     "fetch.max.wait.ms": To("client", "fetch_max_wait", _seconds),
     "group.id": To("consumer", "group", _text),
     "group.instance.id": To("consumer", "instance_id", _text),
     "heartbeat.interval.ms": To("consumer", "heartbeat_interval", _seconds),
     "isolation.level": To("consumer", "isolation", _one_of({each: each for each in _ISOLATIONS})),
-    "max.partition.fetch.bytes": To("client", "partition_max_bytes", _number),
+    "max.partition.fetch.bytes": To("client", "partition_max_bytes", _size),
     "max.poll.interval.ms": To("consumer", "max_poll_interval", _seconds),
     "partition.assignment.strategy": To("consumer", "assignors", _assignors),
     "session.timeout.ms": To("consumer", "session_timeout", _seconds),

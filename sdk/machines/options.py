@@ -16,11 +16,12 @@ _SECONDS = (0.001, MOST / 1000)
 _MEMORY = (1, 2**53)
 _OTHERS = {
     "linger": (0.0, MOST / 1000),
+    "fetch_max_wait": (0.0, MOST / 1000),
     "connections_max_idle": (0.001, math.inf),
     "buffer_memory": _MEMORY,
     "fetch_buffer_bytes": _MEMORY,
 }
-"""What has bounds of its own, as no request says it."""
+"""What has bounds of its own: it may be 0, or no request says it."""
 _BROKERS_PART = 0.8
 """Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
 

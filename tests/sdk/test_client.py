@@ -317,7 +317,7 @@ def test_several_addresses_are_given_in_any_sequence(several: Any) -> None:
         ("connect", "request_timeout", math.inf, "seconds from 0.001 to 2147483.647, not inf"),
         ("connect", "request_timeout", math.nan, "seconds from 0.001"),
         ("connect", "api_timeout", math.nan, "seconds from 0.001"),
-        ("connect", "fetch_max_wait", math.inf, "seconds from 0.001"),
+        ("connect", "fetch_max_wait", math.inf, "seconds from 0 to"),
         ("connect", "metadata_max_age", 2**31 / 1000, "seconds from 0.001"),
         ("connect", "partition_max_bytes", 2**31, "bytes from 1 to 2147483647, not 2147483648"),
         ("connect", "max_request_size", 0, "bytes from 1"),

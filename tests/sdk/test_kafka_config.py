@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import ottla
 from ottla.errors import ConfigurationError
@@ -39,6 +40,23 @@ async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
             async for batch in consumer:
                 assert [record.value for record in batch] == [b"1"]
                 break
+
+
+async def test_what_may_be_zero_works_so(ottla_broker: Broker) -> None:
+    zero = ("fetch.max.wait.ms", "fetch.max.bytes", "max.partition.fetch.bytes", "message.timeout.ms", "batch.size")
+    config = from_kafka_config(dict.fromkeys(zero, 0))
+    ottla_broker.create_topic("t", partitions=2)
+    async with ottla.connect(ottla_broker.bootstrap, **config) as client, client.consumer("t") as consumer:
+        async with client.producer(**config.producer) as producer:
+            for number in range(10):
+                await producer.send_soon("t", b"%d" % number, partition=number % 2)
+        values: list[bytes | None] = []
+        batches = 0
+        with trio.fail_after(10):
+            while len(values) < 10:
+                values += [record.value for record in await anext(consumer)]
+                batches += 1
+        assert sorted(values, key=str) == [b"%d" % number for number in range(10)] and batches == 10
 
 
 @pytest.mark.parametrize(
@@ -99,6 +117,15 @@ async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
             {"assignors": ("cooperative-sticky", "range")},
         ),
         ({"fetch.message.max.bytes": "1000"}, {"partition_max_bytes": 1000}, {}, {}),
+        ({"fetch.max.wait.ms": 0}, {"fetch_max_wait": 0.0}, {}, {}),
+        (
+            {"fetch.max.bytes": 0, "max.partition.fetch.bytes": "0"},
+            {"fetch_max_bytes": 1, "partition_max_bytes": 1},
+            {},
+            {},
+        ),
+        ({"batch.size": 0}, {}, {"batch_size": 1}, {}),
+        ({"message.timeout.ms": "0"}, {"delivery_timeout": (2**31 - 1) / 1000}, {}, {}),
     ],
 )
 def test_names_become_arguments_with_our_units(
@@ -135,7 +162,17 @@ def test_names_become_arguments_with_our_units(
         ({"linger.ms": -1}, r"'linger.ms' \(-1\): linger must be"),
         ({"linger.ms": "nan"}, "'linger.ms': 'nan' is no number of milliseconds"),
         ({"request.timeout.ms": "inf"}, "'request.timeout.ms': 'inf' is no number of milliseconds"),
-        ({"batch.size": 0}, r"'batch.size' \(0\): batch.size must be a number of bytes"),
+        ({"batch.size": -1}, r"'batch.size' \(-1\): batch.size must be a number of bytes"),
+        ({"buffer.memory": 0}, r"'buffer.memory' \(0\): buffer.memory must be a number of bytes"),
+        ({"delivery.timeout.ms": -1}, r"'delivery.timeout.ms' \(-1\): delivery.timeout.ms must be a number"),
+        ({"retry.backoff.ms": 0}, "'retry.backoff.ms': 0 would mean .* without a pause: 1 is the least"),
+        ({"reconnect.backoff.max.ms": "0"}, "'reconnect.backoff.max.ms': 0 would mean .* without a pause"),
+        ({"metadata.max.age.ms": 0}, "'metadata.max.age.ms': 0 would mean .* without a pause"),
+        ({"default.api.timeout.ms": 0}, "'default.api.timeout.ms': 0 would leave no time for anything"),
+        (
+            {"enable.auto.commit": True, "auto.commit.interval.ms": 0},
+            "'auto.commit.interval.ms': 0 means at every poll to Java and never to librdkafka",
+        ),
         ({"metadata.max.age.ms": -1}, r"'metadata.max.age.ms' \(-1\): metadata.max.age.ms must be a number"),
         ({"connections.max.idle.ms": -2}, r"'connections.max.idle.ms' \(-2\)"),
         ({"heartbeat.interval.ms": 60000}, r"'heartbeat.interval.ms' \(60000\): .*below session.timeout.ms"),
@@ -155,7 +192,7 @@ def test_names_become_arguments_with_our_units(
                 "max.poll.interval.ms": 0,
                 "request.timeout.ms": 0,
             },
-            "^'request.timeout.ms' [^;]*; 'acks' [^;]*; 'linger.ms' [^;]*; 'max.poll.interval.ms' [^;]*$",
+            "^'request.timeout.ms'[^;]*; 'acks' [^;]*; 'linger.ms' [^;]*; 'max.poll.interval.ms' [^;]*$",
         ),
     ],
 )
