@@ -5,8 +5,9 @@ calls `step`, which polls the core and carries out its actions; the timekeeper s
 passes. A task that waits for an `Outcome` waits for a trio event that the outcome sets.
 
 A turn of the loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
-always all of it, and the writer has the rest; who begins to wait sees to what is due; and the timekeeper sleeps in a
-scope whose deadline is moved, and is not woken to be told of another.
+always all of it, and the writer has the rest; who begins to wait sees to what is due; the timekeeper sleeps in a scope
+whose deadline is moved, and is not woken to be told of another; and of a large answer the reader takes what is there as
+soon as it begins, and is woken when there is much more.
 
 No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client
 was opened.
@@ -42,6 +43,10 @@ T = TypeVar("T")
 
 _CHUNK = 64 * 2**10
 """Bytes of one read; the rest of what is larger is read into its place."""
+_MUCH = 2**20
+"""Bytes of a large answer for which its reader is woken, where so many are still to come."""
+_PAUSE = 0.05
+"""Seconds after which it looks for fewer."""
 _PARTS = 64
 """Buffers of one write; systems take 1024, most have less."""
 _PATIENCE = 2.0
@@ -62,6 +67,8 @@ class Link:
         """The socket did not take everything: the writer is to go on when it does."""
         self.broke = ""
         """Why writing failed: only the first who touches a broken socket is told, the reader sees a mere end."""
+        self._least = 1
+        """Bytes for which the system wakes the reader."""
 
     def write(self) -> None:
         """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
@@ -82,6 +89,22 @@ class Link:
                 count -= len(outbox.popleft())
             if count:
                 outbox[0] = memoryview(outbox[0])[count:]
+
+    async def wait_readable(self, connection: socket.socket, left: int) -> None:
+        """Wait until it can be read, or has ended; for much of the ``left`` bytes of an answer, or for a moment.
+
+        A moment, because Linux has had bugs by which nobody was woken who waits for more than its memory holds.
+        """
+        least = min(left, _MUCH)
+        if least != self._least:
+            with contextlib.suppress(OSError):  # a system that cannot wakes the reader more often
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._least = least
+        if least == 1:
+            await trio.lowlevel.wait_readable(connection)
+            return
+        with trio.move_on_after(_PAUSE):
+            await trio.lowlevel.wait_readable(connection)
 
     async def keep_writing(self) -> None:
         """Go on with what the socket did not take at once, until cancelled."""
@@ -295,9 +318,14 @@ class TrioDriver:
 
     async def _read(self, link: Link, connection: socket.socket) -> str:
         """Pass on what arrives until the connection ends; return why it did."""
+        under_way = False
         while True:
-            await trio.lowlevel.wait_readable(connection)
             room = self.core.room(link.key)
+            if room is None or under_way:
+                await link.wait_readable(connection, 1 if room is None else len(room))
+                if self._links.get(link.key) is not link:
+                    return "closed here"
+            under_way = room is not None
             try:
                 if room is None:
                     data = connection.recv(_CHUNK)

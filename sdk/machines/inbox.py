@@ -5,8 +5,9 @@ Rules:
 - Once a frame of 64 kB or more has begun, `room` is where the rest of it belongs: a driver that can, reads into it and
   says how much it `filled`. Nothing of it is copied then.
 - The memory of a large frame is used again once nobody looks at the frame any more: to touch a page for the first time
-  costs as much as to decode what is in it. One block of at most 8 MiB is kept so: a frame that comes while it is in use
-  has memory of its own. A small frame says that there is no hurry, and frees it; so does the end of the connection.
+  costs as much as to decode what is in it. Two blocks of at most 8 MiB are kept so, for an answer is asked for, and
+  begins to come, while the one before it is looked at; a frame that comes while both are in use has memory of its own.
+  A small frame says that there is no hurry, and frees them; so does the end of the connection.
 """
 
 from collections.abc import Iterator
@@ -15,15 +16,17 @@ from ottla.codec.frames import FrameReader
 from ottla.codec.wire import Buffer
 
 LARGE = 64 * 2**10
-_KEPT = 8 * 2**20
-"""Bytes of the largest block that is kept."""
+_KEPT = 2
+"""Blocks of memory."""
+_KEPT_SIZE = 8 * 2**20
+"""Bytes of the largest of them."""
 
 
 class Inbox:
     def __init__(self) -> None:
         self._reader = FrameReader()
-        self._kept: bytearray | None = None
-        """What some large frame lay in, or lies in still."""
+        self._kept: list[bytearray] = []
+        """What large frames lay in, or lie in still."""
         self._frame: memoryview | None = None
         """The large frame under way."""
         self._have = 0
@@ -40,7 +43,7 @@ class Inbox:
             data = memoryview(data)[len(first) :]
             yield from self.filled(len(first))
         for frame in self._reader.feed(data):
-            self._kept = None
+            self._kept = []
             yield frame
         if begun := self._reader.take_begun(LARGE):
             size, start = begun
@@ -61,14 +64,16 @@ class Inbox:
 
     def _memory(self, size: int) -> memoryview:
         """A place for a frame of this size."""
-        kept = self._kept
-        free = kept is None or _is_free(kept)
-        if kept is None or not free or not size <= len(kept) <= 2 * size:
-            step = 1 << max(size.bit_length() - 4, 0)  # so that it fits those that are a little larger, too
-            kept = bytearray((size // step + 1) * step)
-            if free:  # what is in use stays the one that is kept: the newest would be in use as well
-                self._kept = kept if len(kept) <= _KEPT else None
-        return memoryview(kept)[:size]
+        in_use: list[bytearray] = []
+        for block in self._kept:
+            if not _is_free(block):
+                in_use.append(block)
+            elif size <= len(block) <= 2 * size:
+                return memoryview(block)[:size]
+        step = 1 << max(size.bit_length() - 4, 0)  # so that it fits those that are a little larger, too
+        block = bytearray((size // step + 1) * step)
+        self._kept = [*in_use, block][:_KEPT] if len(block) <= _KEPT_SIZE else in_use
+        return memoryview(block)[:size]
 
 
 def _is_free(memory: bytearray) -> bool:

@@ -2,12 +2,13 @@
 
 import asyncio
 import errno
+import math
 import os
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ import trio.testing
 import ottla
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import discovery
+from ottla.sdk.drivers import trio as driver_module
 from ottla.sdk.drivers.trio import Link, TrioDriver
 from ottla.sdk.machines.actions import Close, Event, Filled, Lost, Send
 from ottla.sdk.machines.outcome import Outcome
@@ -275,12 +277,89 @@ async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for
         ours.setblocking(False)
         async with trio.open_nursery() as nursery:
             core: Any = Core()
-            nursery.start_soon(TrioDriver(core, nursery)._read, Link((1, "data")), ours)
+            driver, link = TrioDriver(core, nursery), Link((1, "data"))
+            driver._links[link.key] = link
+            nursery.start_soon(driver._read, link, ours)
             theirs.sendall(b"a large answer")
             await trio.testing.wait_all_tasks_blocked()
             whole.append(0)  # refused while anybody has a view of it
             nursery.cancel_scope.cancel()
     assert told == [Filled((1, "data"), 14)]
+
+
+class Deaf(socket.socket):
+    """Of a system that cannot wait for many bytes."""
+
+    def setsockopt(self, *_: Any) -> None:
+        raise OSError(errno.ENOPROTOOPT, "what such a system says")
+
+
+@contextmanager
+def connected(kind: type[socket.socket] = socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection, ours non-blocking."""
+    with socket.create_server(("127.0.0.1", 0)) as server, kind() as ours:
+        ours.connect(server.getsockname())
+        ours.setblocking(False)
+        theirs, _ = server.accept()
+        with theirs:
+            yield ours, theirs
+
+
+@pytest.mark.parametrize("kind", [socket.socket, Deaf])
+async def test_of_a_large_answer_much_is_waited_for_where_the_system_can(
+    kind: type[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
+    link = Link((1, "data"))
+    with connected(kind) as (ours, theirs), trio.fail_after(5):
+        theirs.sendall(bytes(49_000))
+        with trio.move_on_after(0.05) as waited:
+            await link.wait_readable(ours, 50_000)
+        assert waited.cancelled_caught == (kind is socket.socket)
+        theirs.sendall(bytes(1_000))
+        left = 50_000
+        while left:
+            await link.wait_readable(ours, left)
+            left -= len(ours.recv(left))
+        theirs.sendall(b"a little")
+        await link.wait_readable(ours, 1)
+        assert ours.recv(10) == b"a little", "what comes behind it is waited for as ever"
+
+
+async def test_the_end_of_a_connection_is_no_answer_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
+    link = Link((1, "data"))
+    with connected() as (ours, theirs), trio.fail_after(5):
+        theirs.sendall(b"the last")
+        theirs.close()
+        await link.wait_readable(ours, 50_000)
+        assert ours.recv(10) == b"the last"
+        await link.wait_readable(ours, 50_000)
+        assert ours.recv(10) == b""
+
+
+async def test_of_an_answer_that_stalls_what_is_there_is_taken_all_the_same() -> None:
+    link = Link((1, "data"))
+    with connected() as (ours, theirs), trio.fail_after(5):
+        theirs.sendall(b"a little")
+        await link.wait_readable(ours, 50_000)  # as a system that forgets to wake does
+        assert ours.recv(10) == b"a little"
+
+
+async def test_what_arrives_in_the_turn_in_which_a_connection_is_closed_is_told_to_nobody(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        driver, link, told = client._driver, Link((7, "data")), []
+        monkeypatch.setattr(driver.core, "handle", lambda event, now: told.append(event))
+        with connected() as (ours, theirs):
+            driver._links[link.key] = link
+            nursery.start_soon(driver._read, link, ours)
+            await trio.testing.wait_all_tasks_blocked()
+            theirs.sendall(b"late")
+            del driver._links[link.key]  # as for `Close`, whose cancellation comes too late for who is woken already
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert told == []
 
 
 async def test_metrics_and_explanations_are_told_from_any_thread_and_by_node(ottla_broker: Broker) -> None:
