@@ -47,7 +47,8 @@ CLOSE_TIMEOUT = 1.5
 class RebalanceListener:
     """Told, between two batches, which partitions come and go; override what you want to know.
 
-    Every method may await, and a seek or a commit of the consumer is welcome there. An error ends the loop.
+    Every method may await, and a seek or a commit of the consumer is welcome there. An error ends the loop. A name that
+    is almost one of these, or begins with ``on_``, is refused when the consumer is made.
     """
 
     async def assigned(self, places: Sequence[TopicPartition]) -> None:
