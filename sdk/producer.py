@@ -332,12 +332,17 @@ class Producer(Generic[K, V]):
             raise
 
     async def _breathe(self) -> None:
-        """See to it that what was accepted is sent, and let the others run if they have not for a while."""
-        self._driver.nudge()
+        """See to it that what was accepted is sent, and let the others run if they have not for a while.
+
+        A record after a lull is sent at once. Of many, those after the first are sent together, in a turn of their own.
+        """
         stamp = time.time_ns() // 1_000_000
-        if not 0 <= stamp - self._breath < _BREATH:
-            self._breath = stamp
-            await trio.lowlevel.checkpoint()
+        if 0 <= stamp - self._breath < _BREATH:
+            self._driver.nudge()
+            return
+        self._breath = stamp
+        self._driver.catch_up()
+        await trio.lowlevel.checkpoint()
 
     def _record(
         self,

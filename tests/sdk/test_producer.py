@@ -3,7 +3,7 @@
 import gc
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -41,6 +41,29 @@ async def stored(client: ottla.Client, topic: str, count: int) -> list[ottla.Rec
                 if len(records) >= count:
                     return records
     raise AssertionError
+
+
+class FirstYield(trio.abc.Instrument):
+    """Looks at something when the task that makes it next gives the others a turn."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._task, self._look = trio.lowlevel.current_task(), look
+        self.seen: list[object] = []
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is self._task:
+            self.seen.append(self._look())
+
+
+async def test_a_record_after_a_lull_is_sent_before_anybody_else_has_a_turn(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=0) as producer:
+        await producer.send("t", b"first")
+        await trio.sleep(0.01)
+        watch = FirstYield(lambda: client._driver.core.metrics.value("requests-in-flight", trio.current_time()))
+        trio.lowlevel.add_instrument(watch)
+        await producer.send_soon("t", b"after a lull")
+        trio.lowlevel.remove_instrument(watch)
+        assert watch.seen[0] == 1
 
 
 async def test_serializers_turn_what_is_sent_into_bytes(ottla_broker: Broker) -> None:
