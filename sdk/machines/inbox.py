@@ -5,9 +5,9 @@ Rules:
 - Once a frame of 64 kB or more has begun, `room` is where the rest of it belongs: a driver that can, reads into it and
   says how much it `filled`. Nothing of it is copied then.
 - The memory of a large frame is used again once nobody looks at the frame any more: to touch a page for the first time
-  costs as much as to decode what is in it. Two blocks of at most 8 MiB are kept so, for an answer is asked for, and
-  begins to come, while the one before it is looked at; a frame that comes while both are in use has memory of its own.
-  A small frame says that there is no hurry, and frees them; so does the end of the connection.
+  costs as much as to decode what is in it. Blocks of 16 MiB together are kept so, for answers are asked for, and come,
+  while those before them are looked at; a frame that comes while all are in use has memory of its own. A small frame
+  says that there is no hurry, and frees them; so does the end of the connection.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,8 @@ from ottla.codec.frames import FrameReader
 from ottla.codec.wire import Buffer
 
 LARGE = 64 * 2**10
-_KEPT = 2
-"""Blocks of memory."""
-_KEPT_SIZE = 8 * 2**20
-"""Bytes of the largest of them."""
+_KEPT = 16 * 2**20
+"""Bytes of all blocks that are kept."""
 
 
 class Inbox:
@@ -72,7 +70,7 @@ class Inbox:
                 return memoryview(block)[:size]
         step = 1 << max(size.bit_length() - 4, 0)  # so that it fits those that are a little larger, too
         block = bytearray((size // step + 1) * step)
-        self._kept = [*in_use, block][:_KEPT] if len(block) <= _KEPT_SIZE else in_use
+        self._kept = [*in_use, block] if sum(map(len, in_use)) + len(block) <= _KEPT else in_use
         return memoryview(block)[:size]
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import deque
 
 import pytest
 from hypothesis import given, settings
@@ -85,13 +86,14 @@ def test_the_memory_of_a_frame_is_used_again_once_nobody_looks_at_it() -> None:
     assert bytes(second) == b"\x02" * (4 * LARGE - 1)
 
 
-def test_who_looks_at_one_answer_while_the_next_one_comes_needs_two_blocks_however_long_that_goes_on() -> None:
-    inbox = Inbox()
-    looked_at, homes = frame_of(inbox, 4 * LARGE, 0), set[int]()
-    for number in range(1, 10):
-        looked_at = frame_of(inbox, 4 * LARGE, number)
-        homes.add(id(home(looked_at)))
-    assert homes == {id(each) for each in inbox._kept} and len(homes) == 2
+@pytest.mark.parametrize("behind", [1, 3])
+def test_who_looks_at_answers_while_the_next_one_comes_uses_the_same_blocks_over_and_over(behind: int) -> None:
+    inbox, homes = Inbox(), set[int]()
+    looked_at = deque[Buffer](maxlen=behind)
+    for number in range(20):
+        looked_at.append(frame_of(inbox, 4 * LARGE, number))
+        homes.add(id(home(looked_at[-1])))
+    assert homes == {id(each) for each in inbox._kept} and len(homes) == behind + 1
 
 
 def test_memory_is_given_back_when_there_is_no_hurry_or_it_is_too_much() -> None:
@@ -103,13 +105,13 @@ def test_memory_is_given_back_when_there_is_no_hurry_or_it_is_too_much() -> None
     assert inbox._kept == [], "too large to be kept"
 
 
-def test_no_more_than_two_blocks_are_kept_however_many_are_looked_at() -> None:
+def test_no_more_than_16_mib_are_kept_however_many_answers_are_looked_at() -> None:
     inbox = Inbox()
-    frames = [frame_of(inbox, 4 * LARGE, number) for number in range(5)]
+    frames = [frame_of(inbox, 6 * 2**20, number) for number in range(5)]
     died = [weakref.ref(each) for each in frames[2:]]
     assert [home(each) for each in frames[:2]] == inbox._kept
     del frames
     gc.collect()
     assert [each() for each in died] == [None] * 3
-    larger = frame_of(inbox, 16 * LARGE, 6)
+    larger = frame_of(inbox, 8 * 2**20, 6)
     assert [id(each) for each in inbox._kept] == [id(home(larger))], "what is free and too small goes"
