@@ -68,12 +68,14 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "2*popen//python=$(BIN)/python -X dev"
 
-# Those that wait for real peers, and those that compute: at the same time, on a core each. With real peers, what fails
-# runs once more, alone, because a machine may stall: it fails then, or is named at the end. Nothing else is forgiven.
+# Those that wait for real peers, and those that compute: at the same time, on a core each. Among real peers up to three
+# tests that fail run once more, alone, because a machine may stall: they fail then, or are named at the end. Nothing
+# else is forgiven, such as a process that dies (1 is pytest's code for tests that failed).
 AMONG_PEERS := $(BIN)/python -X dev -m pytest -m slow -o cache_dir=.pytest_cache/peers $(addprefix --ignore=,$(COMPUTING))
 
 slow:
-	$(AMONG_PEERS) || $(AMONG_PEERS) --last-failed --last-failed-no-failures none
+	@rm -rf .pytest_cache/peers
+	$(AMONG_PEERS) || { test $$? = 1 && $(AMONG_PEERS) --last-failed --last-failed-no-failures none; }
 
 proofs:
 	$(BIN)/python -X dev -m pytest -m slow $(COMPUTING)
