@@ -12,7 +12,9 @@ Rules:
 """
 
 import struct
+import warnings
 import zlib
+from _thread import get_ident  # nothing else of threads, which machines know nothing of
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -688,7 +690,7 @@ class Lane:
 
 
 class Intake:
-    """Puts records into the open batches of their partitions.
+    """Puts records into the open batches of their partitions; for the thread alone that it was made in.
 
     Args:
         hash: says the partition of a key; ``None``: no record can be put.
@@ -700,12 +702,13 @@ class Intake:
         free: bytes that all batches together may take yet.
     """
 
-    __slots__ = ("_hash", "_heard", "_judge", "free", "lanes")
+    __slots__ = ("_hash", "_heard", "_judge", "_thread", "free", "lanes")
 
     def __init__(
         self, hash: Callable[[bytes, int], int] | None, free: int, judge: Callable[[Any], object] = lambda told: None
     ) -> None:
         self._hash, self._judge = hash, judge
+        self._thread = get_ident()
         self._heard: object = None
         """What the function is made of that was judged last."""
         self.lanes: dict[str, Lane] = {}
@@ -725,6 +728,8 @@ class Intake:
             EncodeError: the timestamp is none, or too far from those of its batch.
             Exception: what was judged of ``told``.
         """
+        if get_ident() != self._thread:
+            return False
         if told is not None:
             self.check(told)
         if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
@@ -773,6 +778,45 @@ class Intake:
         return () if most == 0 else None
 
 
+class Accepted:
+    """What is awaited where there is nothing to wait for: a coroutine that ends at once, and warns as others do."""
+
+    __slots__ = ("_awaited",)
+
+    def __init__(self) -> None:
+        self._awaited = False
+
+    def __await__(self) -> "Accepted":
+        return self
+
+    def __iter__(self) -> "Accepted":
+        return self
+
+    def __next__(self) -> None:
+        self._awaited = True
+        raise StopIteration
+
+    def send(self, value: object) -> None:
+        """End."""
+        self.__next__()
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> NoReturn:
+        """Raise what is thrown."""
+        self._awaited = True
+        raise kind if value is None else value
+
+    def close(self) -> None:
+        """End."""
+        self._awaited = True
+
+    def __del__(self) -> None:
+        if not self._awaited:
+            warnings.warn(NOT_AWAITED, RuntimeWarning, stacklevel=2)
+
+
+NOT_AWAITED = "send_soon was never awaited: without `await` the producer gets no chance to send, nor to say what failed"
+
+
 class Door:
     """An intake for who has one record at a time, and awaits that it is accepted.
 
@@ -794,7 +838,7 @@ class Door:
         self._intake, self._otherwise, self._breathe, self._clock = intake, otherwise, breathe, clock
         self._stamp = 0
 
-    async def send_soon(
+    def send_soon(
         self,
         topic: str,
         value: Any,
@@ -804,16 +848,16 @@ class Door:
         headers: Headers = (),
         timestamp: Any = None,
         on_delivery: Any = None,
-    ) -> None:
-        """Accept a record; see `ottla.sdk.producer.Producer.send_soon`."""
+    ) -> Any:
+        """Accept a record, now if it can be put, and else when what is returned is awaited."""
         if partition is None and timestamp is None and type(headers) is tuple and not headers:
             stamp = self._clock() // 1_000_000
             if self._intake.put(topic, value, key, stamp, on_delivery):
-                if stamp != self._stamp:
-                    self._stamp = stamp
-                    await self._breathe()
-                return
-        await self._otherwise(
+                if stamp == self._stamp:
+                    return Accepted()
+                self._stamp = stamp
+                return self._breathe()
+        return self._otherwise(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
         )
 

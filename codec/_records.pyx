@@ -32,9 +32,11 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int6
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
+import warnings
+
 from ottla.codec._loops import (
-    RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
-    no_records, positive, refuse, refuse_pickling, refuse_record,
+    NOT_AWAITED, RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers,
+    make_record, no_partitioner, no_records, positive, refuse, refuse_pickling, refuse_record,
 )
 from ottla.errors import DecodeError, EncodeError
 
@@ -1586,21 +1588,35 @@ cdef Hash in_c(object partitioner):
     return NULL
 
 
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030E0000  /* tuples keep their hash there, which only they can reset */
+    #define OTTLA_FILLS_TUPLES 0
+    #else
+    #define OTTLA_FILLS_TUPLES 1
+    #endif
+    """
+    bint FILLS_TUPLES "OTTLA_FILLS_TUPLES"
+
+
 cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
     bint PyFunction_Check(object function)
     PyObject* PyFunction_GET_CODE(object function)
     object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type takes any object, and compilers complain
 
 
 cdef int check_named_tuple(object make) except -1:
-    """Refuse what `named_tuple` cannot fill: what is no kind of tuple."""
-    if not isinstance(make, type) or not issubclass(make, tuple):
-        raise TypeError("no named tuple")
+    """Refuse what `named_tuple` cannot fill."""
+    if not isinstance(make, type) or not issubclass(make, tuple) or len(getattr(make, "_fields", ())) != 4:
+        raise TypeError("no named tuple of four")
     return 0
 
 
 cdef inline object named_tuple(object make, object first, object second, object third, object fourth):
     """``make(first, second, third, fourth)``, without a plain tuple on the way."""
+    if not FILLS_TUPLES:
+        return tuple.__new__(make, (first, second, third, fourth))
     made = PyType_GenericAlloc(<type>make, 4)
     Py_INCREF(first)
     PyTuple_SET_ITEM(made, 0, first)
@@ -1689,16 +1705,18 @@ cdef class Intake:
     """See `ottla.codec._loops.Intake`."""
     cdef object hash, judge, heard
     cdef Hash place
+    cdef unsigned long thread
     cdef public dict lanes
     cdef public Py_ssize_t free
 
     def __init__(self, hash, Py_ssize_t free, judge=None):
         self.hash, self.place = hash, in_c(hash)
         self.judge = judge
+        self.thread = PyThread_get_thread_ident()
         self.lanes = {}
         self.free = free
 
-    def check(self, told):
+    cpdef object check(self, object told):
         """Have ``told`` judged, if it is not made of the same code as the one before.
 
         See `ottla.codec._loops.Intake.check`.
@@ -1732,11 +1750,14 @@ cdef class Intake:
         return None
 
     cdef bint take_in(self, object topic, object value, object key, object timestamp, object told) except -1:
-        cdef Slot slot = self.find(topic, key)
+        cdef Slot slot
         cdef OpenBatch batch
         cdef Py_ssize_t size = overhead
+        if PyThread_get_thread_ident() != self.thread:
+            return False
         if told is not None:
             self.check(told)
+        slot = self.find(topic, key)
         if slot is None:
             return False
         batch = slot.open
@@ -1791,26 +1812,33 @@ cdef class Intake:
         return <Slot>slot if isinstance(slot, Slot) else None
 
 
+@cython.final
+@cython.freelist(8)
 cdef class Accepted:
-    """What is awaited where there is nothing to wait for: a coroutine that has ended well."""
+    """See `ottla.codec._loops.Accepted`."""
+    cdef bint awaited
+
+    def __dealloc__(self):
+        if not self.awaited:
+            warnings.warn(NOT_AWAITED, RuntimeWarning, stacklevel=1)
 
     def __await__(self):
         return self
 
     def __next__(self):
+        self.awaited = True
         raise StopIteration
 
     def send(self, value):
+        self.awaited = True
         raise StopIteration
 
     def throw(self, kind, value=None, traceback=None):
+        self.awaited = True
         raise kind if value is None else value
 
     def close(self):
-        pass
-
-
-cdef Accepted accepted = Accepted()
+        self.awaited = True
 
 
 @cython.final
@@ -1827,7 +1855,7 @@ cdef class Door:
     def send_soon(
         self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
     ):
-        """Accept a record; see `ottla.sdk.producer.Producer.send_soon`."""
+        """See `ottla.codec._loops.Door.send_soon`."""
         cdef int64_t now
         cdef bint another
         if self.intake is None:
@@ -1838,7 +1866,7 @@ cdef class Door:
             if another:
                 self.now, self.stamp = now, now
             if self.intake.take_in(topic, value, key, self.stamp, on_delivery):
-                return self.breathe() if another else accepted
+                return self.breathe() if another else Accepted.__new__(Accepted)
         return self.otherwise(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
         )

@@ -147,8 +147,8 @@ class Producer(Generic[K, V]):
     async def __aenter__(self) -> Self:
         self._machine = self._made
         self._intake = self._machine.intake
-        if self._plain:  # nearly every record goes in without a coroutine being made for it
-            door = Door(self._intake, self.send_soon, self._breathe, time.time_ns)
+        if self._plain and type(self).send_soon is _SEND_SOON:  # and nobody put something before it
+            door = Door(self._intake, _SEND_SOON.__get__(self), self._breathe, time.time_ns)
             self.send_soon = door.send_soon  # type: ignore[method-assign] # which is the point
         return self
 
@@ -161,7 +161,7 @@ class Producer(Generic[K, V]):
         try:
             await self._hurry(error)
         finally:
-            self._machine.close(Closed("the producer is closed"))
+            self._close()
 
     async def aclose(self) -> None:
         """Flush, and be done; within `delivery_timeout`.
@@ -175,7 +175,11 @@ class Producer(Generic[K, V]):
             await self._hurry(error)
             raise
         finally:
-            self._machine.close(Closed("the producer is closed"))
+            self._close()
+
+    def _close(self) -> None:
+        self._machine.close(Closed("the producer is closed"))
+        vars(self).pop("send_soon", None)  # with the circle that it makes
 
     async def _hurry(self, error: BaseException) -> None:
         """Give what is on its way a moment, and tell what was not delivered: nothing is lost without a word."""
@@ -239,6 +243,9 @@ class Producer(Generic[K, V]):
         on_delivery: Told | None = None,
     ) -> None:
         """Accept a record, waiting only for room in the buffer; arguments as `send`.
+
+        A record for which there is room may be accepted by the call already. Await it in any case: nothing is sent
+        while your task never waits.
 
         Args:
             on_delivery: is called with the `Receipt` or the error; who gives it is told, so nothing is raised later.
@@ -383,6 +390,9 @@ class Producer(Generic[K, V]):
             record.timestamp,
             told=Intercepted(self._interceptors, record, told),
         )
+
+
+_SEND_SOON = Producer.send_soon
 
 
 @contextlib.contextmanager

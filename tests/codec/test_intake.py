@@ -1,6 +1,8 @@
 """Letting records in: each goes into the batch of its partition or is left to the caller, alike in each engine."""
 
+import time
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -111,7 +113,9 @@ def test_who_is_told_may_change_the_list_or_end_it_all(loops: ModuleType) -> Non
 
 
 @pytest.mark.skipif("c" not in LOOPS, reason="the extension is not built")
-@pytest.mark.parametrize("make", [int, list, "Place"])
+@pytest.mark.parametrize(
+    "make", [int, list, tuple, "Place", time.struct_time, NamedTuple("Two", [("a", int), ("b", int)])]
+)
 def test_what_is_no_named_tuple_is_not_filled(make: Any) -> None:
     batch = intake(LOOPS["c"], 1000).lanes["t"].slots[0].open
     with pytest.raises(TypeError, match="no named tuple"):
@@ -243,6 +247,14 @@ def test_who_is_to_be_told_is_judged_once_as_long_as_it_is_the_same_code(loops: 
     assert made.lanes["t"].slots[0].open.builder.count == 6
 
 
+def test_from_another_thread_nothing_is_put(loops: ModuleType) -> None:
+    made = intake(loops, 1000)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(made.put, "t", b"", None, NOW).result() is False
+        assert pool.submit(made.put_many, "t", iter([(b"1", None)]), NOW).result() == (b"1", None)
+    assert made.put("t", b"", None, NOW) and made.lanes["t"].slots[0].open.builder.count == 1
+
+
 def outcome(awaited: Any) -> Any:
     """What something that never waits comes to."""
     assert isinstance(awaited, Coroutine)
@@ -304,6 +316,18 @@ def test_what_was_accepted_at_once_is_a_coroutine_that_has_ended(loops: ModuleTy
     accepted = entrance.send_soon("t", b"")
     with pytest.raises(KeyError):
         accepted.throw(KeyError("thrown"))
+    with pytest.raises(KeyError):
+        entrance.send_soon("t", b"").throw(KeyError)
+
+
+@pytest.mark.filterwarnings("default")
+def test_who_forgets_to_await_is_told_and_the_record_is_in(loops: ModuleType) -> None:
+    made = intake(loops, 1000)
+    entrance, _ = door(made, loops)
+    for number in range(4):
+        with pytest.warns(RuntimeWarning, match="never awaited"):
+            entrance.send_soon("t", b"%d" % number)
+    assert made.lanes["t"].slots[0].open.builder.count == 4
 
 
 @pytest.mark.skipif("c" not in LOOPS, reason="the extension is not built")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import ottla
 from ottla.errors import (
@@ -28,7 +29,7 @@ from ottla.errors import (
 )
 from ottla.sdk.machines.accumulator import Receipt
 from ottla.sdk.machines.producer import Outgoing
-from ottla.sdk.producer import ProducerInterceptor, ProducerRecord
+from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
 from ottla.testing import Broker
 
 
@@ -477,6 +478,51 @@ async def test_a_producer_is_used_where_its_client_lives(ottla_broker: Broker) -
         with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
             await trio.to_thread.run_sync(producer.send_nowait, "t", b"1")
         assert (await producer.send("t", b"1")).offset == 0
+        await producer.send_soon("t", b"2")  # into a batch that is open now
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(lambda: trio.run(producer.send_soon, "t", b"not"))
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(lambda: trio.run(producer.send_many, "t", [b"not"]))
+        with pytest.raises(LocalProtocolError, match="belongs to the trio loop in thread"):
+            await trio.to_thread.run_sync(producer.send_nowait, "t", b"not")
+        assert (await producer.send("t", b"3")).offset == 2
+
+
+async def test_what_is_put_before_send_soon_sees_every_record(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bytes] = []
+    original = Producer.send_soon
+
+    async def watched(self: Producer, topic: str, value: bytes, **rest: Any) -> None:
+        seen.append(value)
+        await original(self, topic, value, **rest)
+
+    monkeypatch.setattr(Producer, "send_soon", watched)
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for number in range(20):
+            await producer.send_soon("t", b"%d" % number)
+    assert seen == [b"%d" % number for number in range(20)]
+
+
+async def test_a_producer_that_was_left_leaves_no_circle(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as producer:
+            await producer.send_soon("t", b"1")
+        with pytest.raises(Closed):
+            await producer.send_soon("t", b"2")
+        left = weakref.ref(producer)
+        await trio.testing.wait_all_tasks_blocked()
+        gc.collect()
+        gc.disable()
+        try:
+            async with client.producer() as producer:
+                await producer.send_soon("t", b"3")
+            left = weakref.ref(producer)
+            del producer
+            assert left() is None
+        finally:
+            gc.enable()
 
 
 async def test_sending_soon_is_what_trio_takes_for_a_task(ottla_broker: Broker) -> None:
