@@ -2,11 +2,14 @@
 
 import json
 import random
+import tracemalloc
+from typing import Any
 
 import pytest
 
-from ottla.cli.perf import Latencies, as_text
+from ottla.cli.perf import Gauge, Latencies, Load, as_text
 from ottla.testing import Broker
+from tests.cli import program
 from tests.cli.test_commands import ottla
 
 
@@ -27,6 +30,33 @@ def test_nothing_is_told_of_what_was_not_measured() -> None:
     assert Latencies().summary() == {} and Latencies().percentile(0.5) == 0.0
     figures = {"event": "result", "records": 0, "seconds": 1.0, "records_per_second": 0.0, "megabytes_per_second": 0.0}
     assert as_text(figures) == "result: 0 records in 1.0 s, 0 a second, 0.0 MB/s"
+
+
+class Sink:
+    """A producer that counts."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def send_soon(self, topic: str, value: bytes, **options: Any) -> None:
+        self.sizes.append(len(value))
+
+
+@pytest.mark.parametrize("size", [0, 100, 1_000_000])
+async def test_the_values_that_are_sent_take_some_megabytes_however_large_each_is(size: int) -> None:
+    sink: Any = Sink()
+    tracemalloc.start()
+    try:
+        await Load(["t"], 0, size, 20, None, None).send(sink, Gauge("produce", 0.0, True, size), 1)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert sink.sizes == [size] * 20
+
+
+def test_records_that_no_request_holds_are_refused_before_anything_is_made_or_anybody_is_asked() -> None:
+    done = program.run("perf", "produce", "t", "--size", "5000000000", "--bootstrap", "127.0.0.1:1")
+    assert (done.returncode, b"at most 1048576 bytes" in b" ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 @pytest.mark.slow

@@ -40,6 +40,8 @@ WarmUp = Annotated[
 ]
 
 _WIDTH = math.log(1.01)
+_POOL = 8 * 2**20
+"""Bytes of the values that are made before the clock starts, and sent in turn."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -232,6 +234,11 @@ async def produce(
     """
     import trio
 
+    from ottla.sdk.machines.options import Options
+
+    if size >= (limit := Options().max_request_size):
+        message = f"a request, and so a record, has at most {limit} bytes: {size} are too many"
+        raise typer.BadParameter(message, param_hint="--size")
     load = Load(topics, keys, size, count, (duration or 10.0) if count is None else duration, rate)
     nth = sample or (1 if rate else 100)
     async with (
@@ -288,10 +295,11 @@ class Load:
             sent += 1
 
     def _values(self) -> list[bytes]:
-        """A thousand values, each half random and half text, as compressible as data usually are."""
+        """Up to a thousand values, each half random and half text, as compressible as data usually are."""
         rng = random.Random(1)
         half = self.size // 2
-        return [rng.randbytes(half) + (b"%08d" % n * (self.size // 8 + 1))[: self.size - half] for n in range(1000)]
+        count = min(1000, _POOL // max(self.size, 1))
+        return [rng.randbytes(half) + (b"%08d" % n * (self.size // 8 + 1))[: self.size - half] for n in range(count)]
 
 
 # -- consume ----------------------------------------------------------------------------------------------------------
