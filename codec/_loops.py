@@ -820,22 +820,19 @@ NOT_AWAITED = "send_soon was never awaited: without `await` the producer gets no
 class Door:
     """An intake for who has one record at a time, and awaits that it is accepted.
 
+    The first record of each millisecond goes another way: whoever is asked then may let others run, or end the task.
+
     Args:
-        otherwise: is awaited for what cannot be put, with all that was given.
-        breathe: is awaited when a record was put and the clock shows another millisecond than at the last.
+        otherwise: is awaited for that one, and for what cannot be put, with all that was given.
         clock: tells the nanoseconds since 1970, which records get as their timestamps.
     """
 
-    __slots__ = ("_breathe", "_clock", "_intake", "_otherwise", "_stamp")
+    __slots__ = ("_clock", "_intake", "_otherwise", "_stamp")
 
     def __init__(
-        self,
-        intake: Intake,
-        otherwise: Callable[..., Coroutine[Any, Any, None]],
-        breathe: Callable[[], Coroutine[Any, Any, None]],
-        clock: Callable[[], int],
+        self, intake: Intake, otherwise: Callable[..., Coroutine[Any, Any, None]], clock: Callable[[], int]
     ) -> None:
-        self._intake, self._otherwise, self._breathe, self._clock = intake, otherwise, breathe, clock
+        self._intake, self._otherwise, self._clock = intake, otherwise, clock
         self._stamp = 0
 
     def send_soon(
@@ -850,13 +847,11 @@ class Door:
         on_delivery: Any = None,
     ) -> Any:
         """Accept a record, now if it can be put, and else when what is returned is awaited."""
-        if partition is None and timestamp is None and type(headers) is tuple and not headers:
-            stamp = self._clock() // 1_000_000
-            if self._intake.put(topic, value, key, stamp, on_delivery):
-                if stamp == self._stamp:
-                    return Accepted()
-                self._stamp = stamp
-                return self._breathe()
+        stamp = self._clock() // 1_000_000
+        first, self._stamp = stamp != self._stamp, stamp
+        plain = partition is None and timestamp is None and type(headers) is tuple and not headers
+        if not first and plain and self._intake.put(topic, value, key, stamp, on_delivery):
+            return Accepted()
         return self._otherwise(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
         )

@@ -1845,11 +1845,11 @@ cdef class Accepted:
 cdef class Door:
     """See `ottla.codec._loops.Door`."""
     cdef Intake intake
-    cdef object otherwise, breathe, clock, stamp
+    cdef object otherwise, clock, stamp
     cdef int64_t now
 
-    def __init__(self, Intake intake not None, otherwise, breathe, clock):
-        self.intake, self.otherwise, self.breathe, self.clock = intake, otherwise, breathe, clock
+    def __init__(self, Intake intake not None, otherwise, clock):
+        self.intake, self.otherwise, self.clock = intake, otherwise, clock
         self.stamp = 0
 
     def send_soon(
@@ -1857,16 +1857,14 @@ cdef class Door:
     ):
         """See `ottla.codec._loops.Door.send_soon`."""
         cdef int64_t now
-        cdef bint another
         if self.intake is None:
             raise TypeError("the door was not initialized")
-        if partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            now = <int64_t>self.clock() // 1_000_000
-            another = now != self.now
-            if another:
-                self.now, self.stamp = now, now
+        now = <int64_t>self.clock() // 1_000_000
+        if now != self.now:
+            self.now, self.stamp = now, now
+        elif partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
             if self.intake.take_in(topic, value, key, self.stamp, on_delivery):
-                return self.breathe() if another else Accepted.__new__(Accepted)
+                return Accepted.__new__(Accepted)
         return self.otherwise(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
         )

@@ -148,7 +148,7 @@ class Producer(Generic[K, V]):
         self._machine = self._made
         self._intake = self._machine.intake
         if self._plain and type(self).send_soon is _SEND_SOON:  # and nobody put something before it
-            door = Door(self._intake, _SEND_SOON.__get__(self), self._breathe, time.time_ns)
+            door = Door(self._intake, _SEND_SOON.__get__(self), time.time_ns)
             self.send_soon = door.send_soon  # type: ignore[method-assign] # which is the point
         return self
 
@@ -164,13 +164,17 @@ class Producer(Generic[K, V]):
             self._close()
 
     async def aclose(self) -> None:
-        """Flush, and be done; within `delivery_timeout`.
+        """Flush, and be done; within `delivery_timeout`, or twice that where records come in meanwhile.
+
+        What is accepted while the flush goes on, such as by a callback, is flushed as well; then records are refused.
 
         Raises:
             DeliveryFailed: records were not stored.
         """
         try:
-            await self.flush()
+            await self._driver.call(self._machine.flush)
+            await self._driver.call(self._machine.shut)
+            self._machine.raise_failures()
         except BaseException as error:  # a cancellation included
             await self._hurry(error)
             raise
@@ -184,7 +188,7 @@ class Producer(Generic[K, V]):
     async def _hurry(self, error: BaseException) -> None:
         """Give what is on its way a moment, and tell what was not delivered: nothing is lost without a word."""
         with trio.move_on_after(CLOSE_TIMEOUT, shield=True):
-            await self._driver.call(self._machine.flush)
+            await self._driver.call(self._machine.shut)
         if left := self._machine.pending:
             log.error("records are given up, because the producer was left", extra={"records": left})
             error.add_note(f"{left} record(s) of the producer that was left may not have been stored")
@@ -222,6 +226,7 @@ class Producer(Generic[K, V]):
             DeliveryTimeout: not acknowledged within `delivery_timeout`; it says whether it may be in the log.
             RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: it was refused, and why.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         awaited = Awaited()
         record = self._record(topic, value, key, partition, headers, timestamp, awaited)
         try:
@@ -256,6 +261,7 @@ class Producer(Generic[K, V]):
             RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
             ConfigurationError: ``on_delivery`` cannot be called, or would have to be awaited.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         await self._accept(self._record(topic, value, key, partition, headers, timestamp, on_delivery))
         await self._breathe()
 
@@ -283,11 +289,13 @@ class Producer(Generic[K, V]):
         stamp = _stamp(timestamp)
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         put_many = self._intake.put_many if self._plain else lambda topic, pairs, *_: next(pairs, None)
+        await trio.lowlevel.checkpoint_if_cancelled()
         while (refused := put_many(topic, pairs, stamp, on_delivery, _MANY)) is not None:
             if refused:
                 value, key = refused
                 await self._accept(self._record(topic, value, key, None, (), stamp, on_delivery))
             await self._breathe()
+            await trio.lowlevel.checkpoint_if_cancelled()
             if timestamp is None:
                 stamp = _stamp(None)
 
@@ -341,6 +349,7 @@ class Producer(Generic[K, V]):
     async def _breathe(self) -> None:
         """See to it that what was accepted is sent, and let the others run if they have not for a while.
 
+        Who is cancelled hears so at the next call: a record that is in must not look as if it were not.
         A record after a lull is sent at once. Of many, those after the first are sent together, in a turn of their own.
         """
         stamp = time.time_ns() // 1_000_000
@@ -349,7 +358,7 @@ class Producer(Generic[K, V]):
             return
         self._breath = stamp
         self._driver.catch_up()
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _record(
         self,

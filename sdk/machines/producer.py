@@ -35,6 +35,7 @@ from ottla.codec.intake import RECORD_OVERHEAD, Intake, Lane
 from ottla.codec.records import HEADER_SIZE, Headers, check_bytes
 from ottla.errors import (
     BufferFull,
+    Closed,
     ConfigurationError,
     DeliveryFailed,
     DeliveryTimeout,
@@ -189,7 +190,7 @@ class ProducerMachine:
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
         self._callback_error: Exception | None = None
-        self._closed = False
+        self._shut = self._closed = False
         self.fatal: OttlaError | None = None
         """Set once the producer can never send again."""
         self._sender = Sender(core, options, self)
@@ -264,6 +265,13 @@ class ProducerMachine:
         self._settle_flushes()
         return outcome
 
+    def shut(self, now: float) -> Outcome[None]:
+        """Refuse records from now on, also those that wait for room, and `flush` the others."""
+        self._shut = True
+        self._turn_away(Closed("the producer is being left"))
+        self._look_out()
+        return self.flush(now)
+
     def _all_due(self) -> None:
         for queue in self._sender.queues.values():
             if queue.open is not SHUT:
@@ -325,6 +333,8 @@ class ProducerMachine:
         """See whether a record can be sent at all, and how large it is."""
         if self.fatal:
             raise self.fatal
+        if self._shut:
+            raise Closed("the producer is being left: it takes no more records")
         key, value = record.key, record.value
         if not isinstance(record.topic, str) or not record.topic:
             raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
@@ -387,7 +397,7 @@ class ProducerMachine:
 
     def _look_out(self) -> None:
         """Show the lanes to the intake if all is well."""
-        ordinary = not (self._waiters or self._first_failure or self._callback_error or self.fatal)
+        ordinary = not (self._waiters or self._first_failure or self._callback_error or self.fatal or self._shut)
         self.intake.lanes = self._lanes if ordinary and isinstance(self._partitioner, Keyed) else {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -608,11 +618,14 @@ class ProducerMachine:
         for each in unplaced.values():
             for record in each.records:
                 self._fail_unplaced(record, error)
-        while self._waiters:
-            self._waiters.popleft().accepted.fail(error)
+        self._turn_away(error)
         self._unsettled.clear()
         self._settle_flushes()
         self._look_out()
+
+    def _turn_away(self, error: OttlaError) -> None:
+        while self._waiters:
+            self._waiters.popleft().accepted.fail(error)
 
     def _tell(self, told: Told, result: Receipt | OttlaError) -> None:
         try:

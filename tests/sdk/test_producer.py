@@ -525,6 +525,75 @@ async def test_a_producer_that_was_left_leaves_no_circle(ottla_broker: Broker) -
             gc.enable()
 
 
+async def test_what_is_accepted_while_the_producer_is_left_is_stored_and_then_nothing_is_accepted(
+    ottla_broker: Broker,
+) -> None:
+    ottla_broker.create_topic("small", configs={"max.message.bytes": "200"})
+    told: list[object] = []
+
+    def dead_letter(result: Receipt | OttlaError) -> None:
+        assert isinstance(result, MessageTooLarge)
+        producer.send_nowait("dead", b"letter", on_delivery=too_late)
+
+    def too_late(result: Receipt | OttlaError) -> None:
+        told.append(result)
+        with pytest.raises(Closed, match="is being left"):
+            producer.send_nowait("dead", b"too late")
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as producer:
+            await producer.send("dead", b"warm")
+            await producer.send_soon("small", bytes(1000), on_delivery=dead_letter)
+        assert [type(each) for each in told] == [Receipt]
+        assert [each.value for each in await stored(client, "dead", 2)] == [b"warm", b"letter"]
+
+
+async def test_others_who_send_while_the_producer_is_left_are_stored_or_hear_that(ottla_broker: Broker) -> None:
+    accepted = refused = 0
+
+    async def send(number: int) -> None:
+        nonlocal accepted, refused
+        while not refused:
+            try:
+                await producer.send_soon("t", b"%04d" % number * 25)
+                accepted += 1
+            except Closed:
+                refused += 1
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with trio.open_nursery() as nursery, client.producer(buffer_memory=5000, linger=0.01) as producer:
+            await producer.send("t", b"first")
+            for number in range(100):
+                nursery.start_soon(send, number)
+            await trio.sleep(0.05)
+        assert refused and accepted
+        assert len(await stored(client, "t", accepted + 1)) == accepted + 1
+
+
+async def test_cancelled_is_not_accepted(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer() as producer:
+            await producer.send("t", b"first")
+            sent = 0
+            while sent < 3000:
+                with trio.move_on_after(0.001):
+                    while sent < 3000:
+                        await producer.send_soon("t", b"%d" % sent)
+                        sent += 1
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                with pytest.raises(trio.Cancelled):
+                    await producer.send("t", b"not")
+                with pytest.raises(trio.Cancelled):
+                    await producer.send_many("t", [b"not"])
+                with pytest.raises(trio.Cancelled):
+                    while True:  # which ends within a millisecond
+                        await producer.send_soon("t", b"%d" % sent)
+                        sent += 1
+        values = [each.value for each in await stored(client, "t", sent + 1)]
+        assert values == [b"first", *(b"%d" % number for number in range(sent))]
+
+
 async def test_sending_soon_is_what_trio_takes_for_a_task(ottla_broker: Broker) -> None:
     stored: list[Any] = []
     async with (
