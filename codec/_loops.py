@@ -481,7 +481,7 @@ def encode_headers(headers: Headers) -> bytes:
     """
     if not isinstance(headers, tuple | list):
         hint = ": give tuple(headers.items())" if isinstance(headers, dict) else ""
-        raise EncodeError(f"headers are a tuple of pairs, not {type(headers).__name__}{hint}")
+        raise EncodeError(f"headers are a list or tuple of (name, value) pairs, not {type(headers).__name__}{hint}")
     parts = [_varint(len(headers))]
     for header in headers:
         match header:

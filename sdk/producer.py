@@ -21,7 +21,7 @@ Rules:
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
@@ -283,10 +283,12 @@ class Producer(Generic[K, V]):
             timestamp: of all of them.
 
         Raises:
-            ValueError: there are not as many keys as values; the records up to there are accepted.
+            ValueError: there are not as many keys as values; of iterators the records up to there are accepted.
             DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
         """
         stamp = _stamp(timestamp)
+        if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
+            raise ValueError(f"{len(values)} values and {len(keys)} keys")
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         put_many = self._intake.put_many if self._plain else lambda topic, pairs, *_: next(pairs, None)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -422,12 +424,18 @@ def _stamp(timestamp: Timestamp | None) -> int:
     """Milliseconds since 1970.
 
     Raises:
-        EncodeError: a datetime without a zone could be any of 24 moments.
+        EncodeError: a datetime without a zone could be any of 24 moments; before 1970 Kafka knows no time.
     """
     if timestamp is None:
         return time.time_ns() // 1_000_000
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             raise EncodeError(f"{timestamp} has no time zone: give it one, as in datetime.now(UTC)")
-        return int(timestamp.timestamp() * 1000)
-    return timestamp
+        stamp = int(timestamp.timestamp() * 1000)
+    elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        stamp = timestamp
+    else:
+        raise EncodeError(f"the timestamp is {timestamp!r:.80}, and must be an int of milliseconds, or a datetime")
+    if stamp < 0:
+        raise EncodeError(f"the timestamp {timestamp} is before 1970, where Kafka knows no time")
+    return stamp

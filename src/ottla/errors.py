@@ -163,7 +163,7 @@ class DeliveryFailed(OttlaError):
 
     Attributes:
         count: how many.
-        partitions: ``{(topic, partition): count}``.
+        partitions: ``{(topic, partition): count}``; partition -1 where none had been chosen yet.
         cause: the first error (also ``__cause__``).
     """
 
@@ -175,7 +175,10 @@ class DeliveryFailed(OttlaError):
         self.__cause__ = cause
 
     def __str__(self) -> str:
-        where = ", ".join(f"{topic}-{partition}: {n}" for (topic, partition), n in sorted(self.partitions.items()))
+        where = ", ".join(
+            f"{topic}{'' if partition < 0 else f'-{partition}'}: {n}"
+            for (topic, partition), n in sorted(self.partitions.items())
+        )
         first = f"{type(self.cause).__name__}: {self.cause}"
         return f"{self.count} record(s) were not delivered ({where}); first cause: {first}"
 

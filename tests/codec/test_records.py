@@ -818,8 +818,8 @@ NOT_BYTES: list[tuple[tuple[Any, ...], str]] = [
     ((NOW, b"", b"", (("a", b"b", b"c"),)), "headers are pairs"),
     ((NOW, b"", b"", ("ab",)), "headers are pairs"),
     ((NOW, b"", b"", (5,)), "headers are pairs"),
-    ((NOW, b"", b"", {"a": b"b"}), "headers are a tuple of pairs, not dict"),
-    ((NOW, b"", b"", 5), "headers are a tuple of pairs, not int"),
+    ((NOW, b"", b"", {"a": b"b"}), r"of \(name, value\) pairs, not dict"),
+    ((NOW, b"", b"", 5), r"of \(name, value\) pairs, not int"),
     ((NOW, b"", b"", (("\ud800", b""),)), "is not encodable"),
 ]
 

@@ -107,7 +107,7 @@ async def test_many_records_go_in_one_call_in_order(ottla_broker: Broker) -> Non
         await producer.send_many("t", (b"%d" % i for i in range(5000)), on_delivery=told.append)
         await producer.send_many("t", [b"x"] * 100, keys=[b"k%d" % i for i in range(100)])
         with pytest.raises(ValueError, match="zip"):
-            await producer.send_many("t", [b"1", b"2"], keys=[b"k"])
+            await producer.send_many("t", iter([b"1", b"2"]), keys=[b"k"])
         await producer.flush()
         ends = await client.offsets({("t", partition): "end" for partition in range(3)})
     assert len(told) == 5000 and all(isinstance(each, Receipt) for each in told)
@@ -395,7 +395,7 @@ async def test_headers_that_are_none_are_refused_whether_a_batch_is_open_or_not(
 ) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=60.0) as producer:
         for _ in range(2):
-            with pytest.raises(EncodeError, match="headers are a tuple of pairs"):
+            with pytest.raises(EncodeError, match="headers are a list or tuple"):
                 await producer.send_soon("t", b"", headers=headers)
             await producer.send_soon("t", b"", headers=[])  # opens a batch
 
@@ -592,6 +592,17 @@ async def test_cancelled_is_not_accepted(ottla_broker: Broker) -> None:
                         sent += 1
         values = [each.value for each in await stored(client, "t", sent + 1)]
         assert values == [b"first", *(b"%d" % number for number in range(sent))]
+
+
+async def test_what_cannot_be_a_time_or_a_pair_is_refused_at_the_call(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        bad: list[Any] = [True, -5, 1.5, "now", datetime(1969, 1, 1, tzinfo=UTC)]
+        for timestamp in bad:
+            with pytest.raises(EncodeError, match="timestamp"):
+                await producer.send_soon("t", b"", timestamp=timestamp)  # of a topic that is not known yet
+        with pytest.raises(ValueError, match="3 values and 2 keys"):
+            await producer.send_many("t", [b"1", b"2", b"3"], keys=[b"a", b"b"])
+        assert (await producer.send("t", b"first")).offset == 0
 
 
 async def test_sending_soon_is_what_trio_takes_for_a_task(ottla_broker: Broker) -> None:
