@@ -38,7 +38,7 @@ from ottla.sdk.machines import calls
 from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.calls import resets
 from ottla.sdk.machines.cluster import TopicPartition
-from ottla.sdk.machines.consumer import ConsumerOptions, member_options, topic_filter
+from ottla.sdk.machines.consumer import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import FetcherMachine
 from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap, within_bounds
@@ -297,7 +297,8 @@ class Client:
             topics: read these: all their partitions, or those that the group gives to this member.
             group: share the topics with all who name this group, in any language, and keep there how far they are read.
             pattern: instead of topics, regular expressions that the whole name must match (one or several); topics that
-                come later are found within half a minute. ``deny``: none of these may match.
+                come later are found within half a minute.
+            deny: with ``pattern``, regular expressions that no whole name may match.
             assign: instead of topics, ``{("t", 0): where}``, without a share of a group; with ``group`` also
                 ``"committed"``, and commits are kept there.
             start: where to begin in a partition for which the group has no committed offset, or without a group.
@@ -321,6 +322,8 @@ class Client:
             ConfigurationError: an option makes no sense, or they contradict each other.
         """
         _check_what_to_read(topics, pattern, assign or {})
+        if deny and not pattern:
+            raise ConfigurationError("deny goes with a pattern, as in pattern='orders-.*', deny='.*-test'")
         if group is None and (listener is not None or instance_id is not None):
             raise ConfigurationError("listener and instance_id need a group, as in group='billing'")
         if listener is not None:
@@ -330,11 +333,10 @@ class Client:
         member = None
         if group is not None and not assign:
             member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
-            within_bounds(member)
         options = ConsumerOptions(
             start=start_at(start),
             topics=topics,
-            matches=topic_filter(pattern, deny) if pattern else None,
+            matches=TopicFilter(pattern, deny) if pattern else None,
             group=group,
             member=member,
             auto_commit=auto_commit,

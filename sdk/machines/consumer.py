@@ -31,6 +31,7 @@ from ottla.sdk.machines.commits import CommitMachine, Tenure
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import Fetched, FetcherMachine, Offset, Start, Time
 from ottla.sdk.machines.membership import Lose, MemberOptions, Membership, Receive, Revoke, Step
+from ottla.sdk.machines.options import within_bounds
 from ottla.sdk.machines.outcome import Outcome, any_of
 from ottla.sdk.machines.timers import Timer
 
@@ -42,6 +43,33 @@ PATIENCE = 1.0
 """Seconds in which positions are awaited before partitions are told of that have none yet, for want of a leader."""
 SLOW = 2 / 3
 """Part of `max_poll_interval` after which a batch that is still in hand is reported."""
+
+
+class TopicFilter:
+    """Whether a topic's whole name matches one of ``pattern`` and none of ``deny``; as text, for messages.
+
+    Raises:
+        ConfigurationError: one is no regular expression.
+    """
+
+    def __init__(self, pattern: str | Sequence[str], deny: str | Sequence[str] = ()) -> None:
+        self._allowed, self._denied = _compiled(pattern), _compiled(deny)
+
+    def __call__(self, name: str) -> bool:
+        return any(each.fullmatch(name) for each in self._allowed) and not any(
+            each.fullmatch(name) for each in self._denied
+        )
+
+    def __str__(self) -> str:
+        allowed, denied = (" or ".join(repr(each.pattern) for each in some) for some in (self._allowed, self._denied))
+        return f"{allowed} without {denied}" if denied else allowed
+
+
+def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(each) for each in ([given] if isinstance(given, str) else given)]
+    except re.error as error:
+        raise ConfigurationError(f"{error.pattern!r} is no regular expression: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +85,7 @@ class ConsumerOptions:
 
     start: Start
     topics: tuple[str, ...] = ()
-    matches: Callable[[str], bool] | None = None
+    matches: TopicFilter | None = None
     group: str | None = None
     member: MemberOptions | None = None
     auto_commit: float | None = None
@@ -90,36 +118,19 @@ def member_options(
         chosen.append(ASSIGNORS[each] if isinstance(each, str) else each)
     if not chosen:
         raise ConfigurationError("a member of a group needs an assignor")
-    if not 0 < heartbeat_interval < session_timeout:
-        raise ConfigurationError("heartbeat_interval must be positive and below session_timeout, best a third of it")
-    if not max_poll_interval > 0:
-        raise ConfigurationError(f"max_poll_interval must be a positive number of seconds, not {max_poll_interval!r}")
-    return MemberOptions(
+    if instance_id == "":
+        raise ConfigurationError("instance_id names one member of the group, or is None: '' would be anybody's")
+    options = MemberOptions(
         assignors=tuple(chosen),
         instance_id=instance_id,
         session_timeout=session_timeout,
         heartbeat_interval=heartbeat_interval,
         max_poll_interval=max_poll_interval,
     )
-
-
-def topic_filter(pattern: str | Sequence[str], deny: str | Sequence[str] = ()) -> Callable[[str], bool]:
-    """Whether a topic's whole name matches one of ``pattern`` and none of ``deny``.
-
-    Raises:
-        ConfigurationError: one is no regular expression.
-    """
-
-    def compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
-        try:
-            return [re.compile(each) for each in ([given] if isinstance(given, str) else given)]
-        except re.error as error:
-            raise ConfigurationError(f"{error.pattern!r} is no regular expression: {error}") from None
-
-    allowed, denied = compiled(pattern), compiled(deny)
-    return lambda name: (
-        any(each.fullmatch(name) for each in allowed) and not any(each.fullmatch(name) for each in denied)
-    )
+    within_bounds(options)
+    if heartbeat_interval >= session_timeout:
+        raise ConfigurationError("heartbeat_interval must be below session_timeout, best a third of it")
+    return options
 
 
 class ConsumerMachine:
@@ -161,6 +172,8 @@ class ConsumerMachine:
         self._busy_since = math.nan
         self._auto: Timer | None = None
         self._pattern_due: Timer | None = None
+        self._unmatched: int | None = None
+        """How many topics there are, where none of them matches."""
         core.parts[self] = None
         if options.group is not None:
             self._enter_group(options.group, options.member)
@@ -560,9 +573,19 @@ class ConsumerMachine:
                 log.warning("topics could not be listed", extra={"why": str(found.error)})
                 return
             self._known = tuple(name for name in found.result() if matches(name))
+            self._tell_unmatched(matches, len(found.result()))
             self._core.soon(self._know)
 
         found.when_done(arrived)
+
+    def _tell_unmatched(self, matches: TopicFilter, topics: int) -> None:
+        """Once, that there is nothing to read: a pattern may be misspelt, or be no regular expression at all."""
+        told, self._unmatched = self._unmatched is not None, None if self._known else topics
+        if self._unmatched is not None and not told:
+            log.warning(
+                "no topic matches the pattern, a regular expression for the whole name as in 'orders-.*'",
+                extra={"pattern": str(matches), "topics": topics},
+            )
 
     def _know(self, now: float) -> None:
         """Subscribe once the partitions of the topics are known."""
@@ -582,6 +605,9 @@ class ConsumerMachine:
             self._core.topic(name, now).when_done(arrived)
 
     def explain(self, now: float) -> Iterator[str]:
+        if self._unmatched is not None:
+            pattern = f"{self._options.matches}, a regular expression for the whole name"
+            yield f"of {self._unmatched} topic(s) none matches the pattern {pattern}"
         if self.membership is not None:
             yield from self.membership.explain(now)
             if not math.isnan(self._busy_since) and self._in_hand is not None:

@@ -113,8 +113,8 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
         host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
         if not colon:
             host, port = text, "9092"
-        if "/" in host or not port.isdigit() or not 0 < int(port) < 65536 or not host:
-            raise ConfigurationError(f"bootstrap address {text!r} is not host:port")
+        if "/" in host or host.split() != [host] or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigurationError(f"bootstrap address {text!r} is not host:port; several are separated by commas")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
         raise ConfigurationError("bootstrap names no address; it is host:port, several separated by commas")

@@ -299,7 +299,9 @@ async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:
         await producer.send("t", b"")
 
 
-@pytest.mark.parametrize("bad", ["", "host:port", "host:0", ",", "host:99999", "kafka://host:9092", None])
+@pytest.mark.parametrize(
+    "bad", ["", "host:port", "host:0", ",", "host:99999", "kafka://host:9092", "host 9092", "a:1 b:2", None]
+)
 def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: Any) -> None:
     with pytest.raises(ConfigurationError, match="bootstrap"):
         ottla.connect(bad)
@@ -327,6 +329,7 @@ def test_several_addresses_are_given_in_any_sequence(several: Any) -> None:
         ("producer", "linger", math.inf, "seconds from 0"),
         ("producer", "delivery_timeout", math.inf, "seconds from 0.001"),
         ("consumer", "session_timeout", math.inf, "seconds from 0.001"),
+        ("consumer", "session_timeout", math.nan, "seconds from 0.001"),
         ("consumer", "max_poll_interval", math.inf, "seconds from 0.001"),
         ("consumer", "auto_commit", 1e-12, "seconds from 0.001 to 2147483.647, not 1e-12"),
     ],

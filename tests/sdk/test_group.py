@@ -249,6 +249,27 @@ async def test_topics_are_found_by_pattern_also_when_they_come_later(
                 assert await read(consumer, 5, commit=False) == list(range(5))
 
 
+async def test_a_pattern_that_matches_nothing_is_told_once(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(machine, "PATTERN_AGE", 0.02)
+    ottla_broker.create_topic("orders")
+    async with (
+        ottla.connect(ottla_broker.bootstrap) as client,
+        client.consumer(pattern="ord*", deny="x") as consumer,
+    ):
+        with trio.move_on_after(0.2):
+            await anext(consumer)
+        said = "of 1 topic(s) none matches the pattern 'ord*' without 'x', a regular expression for the whole name"
+        assert client.explain() == said
+        ottla_broker.create_topic("ordd")
+        await fill(client, 1, "ordd")
+        assert await read(consumer, 1, commit=False) == [0]
+        assert client.explain() == ""
+    (warning,) = [each for each in caplog.records if "no topic matches" in each.message]
+    assert (warning.__dict__["pattern"], warning.__dict__["topics"]) == ("'ord*' without 'x'", 1)
+
+
 async def test_paused_partitions_are_not_handed_out_until_they_are_resumed(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
     async with ottla.connect(ottla_broker.bootstrap) as client:
@@ -401,7 +422,9 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(ottla_broker: 
         ({"assign": {("t", 0): "committed"}}, "needs a group"),
         ({"pattern": "t", "auto_commit": 1.0}, "needs a group"),
         ({"pattern": "t", "instance_id": "a"}, "need a group"),
+        ({"assign": {("t", 0): 0}, "deny": "t"}, "deny goes with a pattern"),
         ({"pattern": "t", "group": ""}, "needs a name"),
+        ({"pattern": "t", "group": "g", "instance_id": ""}, "instance_id names one member"),
         ({"pattern": "t", "group": "g", "auto_commit": 0.0}, "positive number of seconds"),
         ({"pattern": "t", "group": "g", "assignors": ["rang"]}, "not one of range"),
         ({"pattern": "t", "group": "g", "assignors": []}, "needs an assignor"),
