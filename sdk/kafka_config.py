@@ -11,6 +11,8 @@ Rules:
 - Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
   anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
 - Whether a value is possible is asked of whoever takes it: the calls themselves, on a client that is never opened.
+- What other names make idle, as Kafka's clients have it too, such as the level of a compression that is not chosen, is
+  left out, with a warning in the log.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
   warning in the log: they tune what no program sees but in how busy machines are. What a program may rely on
   (`security.protocol`, `transactional.id`, `max.block.ms`, a function to be called), and what nobody knows, is refused
@@ -22,6 +24,7 @@ Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdk
 """
 
 import difflib
+import inspect
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -32,7 +35,7 @@ from typing import Any, Literal, get_args
 
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import checked
-from ottla.sdk.client import connect
+from ottla.sdk.client import Client, connect
 from ottla.sdk.logs import logger
 from ottla.sdk.machines.options import MOST
 
@@ -45,7 +48,8 @@ class KafkaConfig(dict[str, Any]):
     """Arguments: itself those of `ottla.connect`, and `producer` and `consumer` those of the client's methods.
 
     Attributes:
-        left_out: the names that ``lenient`` or ``ignore`` left out, each with the reason.
+        left_out: the names that ``lenient`` or ``ignore`` left out, and those that others make idle, such as the level
+            of a compression that is not chosen; each with the reason.
     """
 
     def __init__(self) -> None:
@@ -170,6 +174,8 @@ def _kilobytes(value: Any) -> int:
 
 
 def _servers(value: Any) -> str:
+    if not all(isinstance(each, str) for each in (value if isinstance(value, list | tuple) else [value])):
+        raise ConfigurationError(f"{value!r} is neither host:port nor a list of such")
     return _text(value).replace("PLAINTEXT://", "")
 
 
@@ -228,7 +234,7 @@ def _where(value: Any) -> str | timedelta:
             "leave it out, which means that a position outside the log is an error, and say start="
         )
     if word not in places:
-        raise ConfigurationError(f"{value!r} is not one of earliest, latest, none, by_duration:<PnDTnHnMn.nS>")
+        raise ConfigurationError(f"{value!r} is not one of earliest, latest, by_duration:<PnDTnHnMn.nS>")
     return places[word]
 
 
@@ -579,7 +585,7 @@ def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
                 guilty = fewer
             places = {(part, option) for option in guilty}
             names = {name: value for name, value in config.items() if _leads_to(name) in places}
-            wrong.append(f"{_listed(names)}: {_in_kafkas_names(says)}")
+            wrong.append(f"{_listed(names)}: {_in_kafkas_terms(says)}{_defaults_in(says, config)}")
             left = {option: value for option, value in left.items() if option not in guilty}
     return wrong
 
@@ -610,26 +616,73 @@ def _listed(values: Mapping[str, Any]) -> str:
     return " and ".join(f"{name!r} ({value!r})" for name, value in values.items())
 
 
-def _in_kafkas_names(text: str) -> str:
-    """Arguments of which nobody thinks as words are replaced."""
-    names = {what.option: name for name, what in reversed(MEANINGS.items()) if isinstance(what, To)}
-    return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: names.get(found[0], found[0]), text)
+def _in_kafkas_terms(text: str) -> str:
+    """Arguments of which nobody thinks as words are replaced, and seconds are milliseconds."""
+    text = _ARGUMENT.sub(lambda found: _KAFKAS_NAMES.get(found[0], found[0]), text)
+    text = re.sub(r"\b([\d.]+) s\b", lambda found: f"{_in_milliseconds(found[1])} ms", text)
+    bounds = re.compile(r"a number of seconds from (\S+) to (\S+), not (\S+)")
+    return bounds.sub(
+        lambda found: "a number of milliseconds from {} to {}, not {}".format(*map(_in_milliseconds, found.groups())),
+        text,
+    )
+
+
+_ARGUMENT = re.compile(r"\b[a-z]+_[a-z_]+\b")
+_KAFKAS_NAMES = {what.option: name for name, what in reversed(MEANINGS.items()) if isinstance(what, To)}
+
+
+def _in_milliseconds(seconds: float | str) -> str:
+    return f"{float(seconds) * 1000:.10g}"
+
+
+def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
+    """What the names are by default that ``text`` speaks of, but not ``config``."""
+    takers: dict[Part, Callable[..., Any]] = {
+        "client": connect,
+        "producer": Client.producer,
+        "consumer": Client.consumer,
+    }
+    given, says = {_leads_to(name) for name in config}, ""
+    for option in dict.fromkeys(_ARGUMENT.findall(text)):
+        name = _KAFKAS_NAMES.get(option, "")
+        leads_to = _leads_to(name)
+        if leads_to is not None and leads_to not in given:
+            default = inspect.signature(takers[leads_to[0]]).parameters[leads_to[1]].default
+            says += f" ({name} is {_in_milliseconds(default) if isinstance(default, float) else default} by default)"
+    return says
 
 
 def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
     """Settle what several names decide together; returns what is wrong with it."""
-    wrong = []
-    producer, consumer = made.producer, made.consumer
-    levels = {codec: producer.pop(codec) for codec in ("gzip", "lz4", "zstd") if codec in producer}
-    if producer.get("compression") in levels:
-        producer["compression_level"] = levels[producer["compression"]]
+    wrong = _choose_level(made)
+    consumer = made.consumer
     enabled, interval = consumer.pop("enable_auto_commit", None), consumer.pop("auto_commit", 5.0)
     if enabled:
         consumer["auto_commit"] = interval
+    elif enabled is False and "auto.commit.interval.ms" in config:
+        made.left_out["auto.commit.interval.ms"] = "enable.auto.commit is false"
     elif enabled is None and "auto.commit.interval.ms" in config:
         wrong.append(
             "'auto.commit.interval.ms': nothing is committed automatically here without enable.auto.commit=true"
         )
     if "start" in consumer:
         consumer["reset"] = consumer["start"]
+    return wrong
+
+
+def _choose_level(made: KafkaConfig) -> list[str]:
+    """The level of the compression that is chosen; those of others are left out."""
+    wrong, producer = [], made.producer
+    chosen = producer.get("compression", "none").lower()
+    for codec in ("gzip", "lz4", "zstd"):
+        if codec not in producer:
+            continue
+        name, level = f"compression.{codec}.level", producer.pop(codec)
+        if codec != chosen:
+            made.left_out[name] = f"compression.type is {chosen}"
+        elif producer.setdefault("compression_level", level) != level:
+            wrong.append(f"'compression.level' and {name!r} are one thing here, and cannot differ")
+    if chosen == "none" and producer.get("compression_level") is not None:
+        del producer["compression_level"]
+        made.left_out["compression.level"] = "compression.type is none"
     return wrong

@@ -98,7 +98,10 @@ def compressors(
         return known, checked
 
     if isinstance(compression, str):
-        return compressor(compression), {}
+        default = compressor(compression)
+        if level is not None and not default[0]:
+            raise ConfigurationError("a compression_level needs a compression to go with, as in compression='zstd'")
+        return default, {}
     by_topic = {topic: compressor(given) for topic, given in compression.items()}
     return by_topic.pop("*", (Compression.NONE, None)), by_topic
 

@@ -152,6 +152,7 @@ def test_names_become_arguments_with_our_units(
         ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is no number of milliseconds"),
         ({"enable.idempotence": "maybe"}, "'enable.idempotence': 'maybe' is neither true nor false"),
         ({"auto.offset.reset": "none"}, "'auto.offset.reset': leave it out"),
+        ({"auto.offset.reset": "nonne"}, "'nonne' is not one of earliest, latest, by_duration"),
         ({"auto.offset.reset": "by_duration:soon"}, "has no duration such as"),
         ({"auto.commit.interval.ms": 100}, "without enable.auto.commit=true"),
         ({"isolation.level": "dirty"}, "'isolation.level': 'dirty' is not one of read_uncommitted, read_committed"),
@@ -164,7 +165,11 @@ def test_names_become_arguments_with_our_units(
         ({"request.timeout.ms": "inf"}, "'request.timeout.ms': 'inf' is no number of milliseconds"),
         ({"batch.size": -1}, r"'batch.size' \(-1\): batch.size must be a number of bytes"),
         ({"buffer.memory": 0}, r"'buffer.memory' \(0\): buffer.memory must be a number of bytes"),
-        ({"delivery.timeout.ms": -1}, r"'delivery.timeout.ms' \(-1\): delivery.timeout.ms must be a number"),
+        (
+            {"delivery.timeout.ms": -1},
+            r"'delivery.timeout.ms' \(-1\): delivery.timeout.ms must be a number of milliseconds from 1 to 2147483647, "
+            "not -1$",
+        ),
         ({"retry.backoff.ms": 0}, "'retry.backoff.ms': 0 would mean .* without a pause: 1 is the least"),
         ({"reconnect.backoff.max.ms": "0"}, "'reconnect.backoff.max.ms': 0 would mean .* without a pause"),
         ({"metadata.max.age.ms": 0}, "'metadata.max.age.ms': 0 would mean .* without a pause"),
@@ -176,6 +181,17 @@ def test_names_become_arguments_with_our_units(
         ({"metadata.max.age.ms": -1}, r"'metadata.max.age.ms' \(-1\): metadata.max.age.ms must be a number"),
         ({"connections.max.idle.ms": -2}, r"'connections.max.idle.ms' \(-2\)"),
         ({"heartbeat.interval.ms": 60000}, r"'heartbeat.interval.ms' \(60000\): .*below session.timeout.ms"),
+        (
+            {"session.timeout.ms": 1000},
+            r"'session.timeout.ms' \(1000\): .*\(heartbeat.interval.ms is 3000 by default\)$",
+        ),
+        ({"linger.ms": 200_000}, r"'linger.ms' \(200000\): linger must be below delivery.timeout.ms, 120000 ms"),
+        ({"bootstrap.servers": 5}, "'bootstrap.servers': 5 is neither host:port nor a list of such"),
+        ({"bootstrap.servers": ["a", 5]}, "is neither host:port nor a list of such"),
+        (
+            {"compression.type": "zstd", "compression.zstd.level": 7, "compression.level": 1},
+            "'compression.level' and 'compression.zstd.level' are one thing here, and cannot differ",
+        ),
         ({"bootstrap.servers": "a:b"}, r"'bootstrap.servers' \('a:b'\): bootstrap address 'a:b'"),
         (
             {"linger.ms": 5, "queue.buffering.max.ms": 7},
@@ -246,6 +262,29 @@ def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog:
 def test_a_lenient_reading_refuses_what_a_program_may_rely_on(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(name)):
         from_kafka_config({"bootstrap.servers": "b:1", name: value}, lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "left_out"),
+    [
+        (
+            {"compression.type": "ZSTD", "compression.gzip.level": 3, "compression.zstd.level": 7},
+            {"compression.gzip.level": "compression.type is zstd"},
+        ),
+        ({"compression.gzip.level": 3}, {"compression.gzip.level": "compression.type is none"}),
+        ({"compression.level": 3}, {"compression.level": "compression.type is none"}),
+        ({"compression.type": "none", "compression.level": -1}, {}),
+        (
+            {"enable.auto.commit": False, "auto.commit.interval.ms": 100},
+            {"auto.commit.interval.ms": "enable.auto.commit is false"},
+        ),
+    ],
+)
+def test_what_another_name_makes_idle_is_left_out_and_told(
+    given: Mapping[str, Any], left_out: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert from_kafka_config(given).left_out == left_out
+    assert len(caplog.records) == bool(left_out)
 
 
 def test_repetitions_that_time_bounds_are_not_counted() -> None:

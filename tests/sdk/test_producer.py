@@ -291,6 +291,7 @@ async def test_acks_0_and_1_are_served_in_order(ottla_broker: Broker) -> None:
         ({"compression": {"a": "zstd", "b": "brotli"}}, "'brotli' is not one of none, gzip"),
         ({"compression": {"a": ("gzip", 99)}}, "gzip has the levels 0 to 9, and not 99"),
         ({"compression": "snappy", "compression_level": 3}, "snappy has no levels"),
+        ({"compression_level": 3}, "needs a compression to go with, as in compression='zstd'"),
         ({"partitioner": "md5"}, "'md5' is not one of murmur2"),
         ({"delivery_timeout": 0}, "delivery_timeout must be a number of seconds from 0.001 to"),
         ({"linger": -1}, "linger must be a number of seconds from 0 to"),
