@@ -48,7 +48,8 @@ class RebalanceListener:
     """Told, between two batches, which partitions come and go; override what you want to know.
 
     Every method may await, and a seek or a commit of the consumer is welcome there. An error ends the loop. A name that
-    is almost one of these, or begins with ``on_``, is refused when the consumer is made.
+    is almost that of a method you did not write, as Java's ``onPartitionsAssigned``, is refused when the consumer is
+    made.
     """
 
     async def assigned(self, places: Sequence[TopicPartition]) -> None:
@@ -372,7 +373,8 @@ class Consumer:
             FencedInstanceId, GroupAuthorizationFailed, InconsistentGroupProtocol, …: the group refuses this member.
             CommitFailed: a commit that nobody awaited was refused.
             UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
-            LocalProtocolError: another task reads this consumer, or a method of its listener asks.
+            LocalProtocolError: another task waits for a batch, or a method of the listener asks; in a group also while
+                another task has a batch in hand that it has not committed.
         """
         self._refuse_another_task()
         before, self._asking = self._asking, trio.lowlevel.current_task()
@@ -408,7 +410,7 @@ class Consumer:
             await self._driver.call(lambda now: machine.wait())
 
     def _refuse_another_task(self) -> None:
-        """Who asks for a batch says that the one before is done: only who has it can say so."""
+        """Who asks for a batch says that the one before is done: in a group, only who has it can say so."""
         holder, me = self._task, trio.lowlevel.current_task()
         if self._asking is me:
             raise LocalProtocolError("a RebalanceListener is told between two batches: ask for none in its methods")
@@ -420,12 +422,13 @@ class Consumer:
                 f"task {self._asking.name!r} waits for a batch of this consumer: read it in one task, which may hand "
                 f"out what it gets, and in parallel with {in_parallel}"
             )
-        if holder is None or holder is me:
+        if self._options.group is None or holder is None or holder is me:
             return
         if self._machine.in_hand and getattr(holder.coro, "cr_frame", None) is not None:
             raise LocalProtocolError(
-                f"task {holder.name!r} has a batch of this consumer in hand: read it in one task, and in parallel with "
-                f"{in_parallel}"
+                f"task {holder.name!r} has a batch of this consumer in hand, and to ask for the next would say that it "
+                "is done: to hand over, let that task commit it (batch.commit_soon()) or end; to read in parallel, "
+                f"open {in_parallel}"
             )
 
     async def _follow(self, step: Step, places: tuple[TopicPartition, ...]) -> None:

@@ -286,8 +286,11 @@ class ConsumerMachine:
 
     @property
     def in_hand(self) -> bool:
-        """The user has a batch that may not be done."""
-        return self._in_hand is not None
+        """The user has a batch that may not be done: he has not committed it, nor asked for the next."""
+        if self._in_hand is None:
+            return False
+        tenure = self.commits.tenure((self._in_hand.topic, self._in_hand.partition)) if self.commits else None
+        return tenure is None or tenure.asked < self._in_hand.next_offset
 
     @property
     def received(self) -> tuple[TopicPartition, ...]:

@@ -487,17 +487,60 @@ async def test_a_loop_ends_when_its_client_closes(ottla_broker: Broker) -> None:
         await one(consumer)
 
 
-@pytest.mark.parametrize(("group", "instead"), [("g", "consumers of the group"), (None, "assign=")])
-async def test_two_tasks_cannot_read_one_consumer_as_one_would_end_what_the_other_has_in_hand(
-    ottla_broker: Broker, group: str | None, instead: str
+async def test_two_tasks_cannot_read_one_member_as_one_would_end_what_the_other_has_in_hand(
+    ottla_broker: Broker,
 ) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
-        async with client.consumer("t", group=group) as consumer, trio.open_nursery() as nursery:
+        async with client.consumer("t", group="g", auto_commit=0.01) as consumer, trio.open_nursery() as nursery:
             await one(consumer)
 
             async def another() -> None:
-                with pytest.raises(LocalProtocolError, match=f"in hand: read it in one task, .*{instead}"):
+                with pytest.raises(LocalProtocolError, match=r"in hand, .* commit it .* or end; .* of the group"):
+                    await one(consumer)
+
+            nursery.start_soon(another)
+
+
+@pytest.mark.parametrize("how", ["without a group", "batch", "consumer", "offset", "ended"])
+async def test_another_task_reads_on_where_nobody_has_anything_in_hand_that_is_not_committed(
+    ottla_broker: Broker, how: str
+) -> None:
+    offsets: list[int] = []
+
+    async def take() -> None:
+        batch = await one(consumer)
+        offsets.extend(record.offset for record in batch)
+        if how == "batch":
+            batch.commit_soon()
+        elif how == "consumer":
+            await consumer.commit()
+        elif how == "offset":
+            consumer.commit_soon({("t", 0): batch.next_offset})
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        group = None if how == "without a group" else "g"
+        async with client.consumer("t", group=group) as consumer:
+            for turn in range(1, 4):
+                async with trio.open_nursery() as nursery:
+                    if turn == 2 and how != "ended":
+                        await take()
+                    else:
+                        nursery.start_soon(take)
+                await fill(client, 1, first=turn)
+    assert offsets == [0, 1, 2]
+
+
+async def test_a_batch_that_is_not_committed_to_its_end_stays_in_hand(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        async with client.consumer("t", group="g") as consumer, trio.open_nursery() as nursery:
+            await one(consumer)
+            consumer.commit_soon({("t", 0): 0})
+
+            async def another() -> None:
+                with pytest.raises(LocalProtocolError, match="in hand"):
                     await one(consumer)
 
             nursery.start_soon(another)
