@@ -12,9 +12,10 @@ Rules:
 """
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from functools import cache, partial, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -124,7 +125,7 @@ def _several_of(kind: type, hint: Any) -> Test:
     return fits
 
 
-def _mapping_of(kind: type[Mapping[Any, Any]], key: Any, item: Any) -> Test:
+def _mapping_of(kind: type[Mapping[Any, Any]], key: Any = Any, item: Any = Any) -> Test:
     fit_key, fit_item = fitting(key), fitting(item)
 
     def fits(value: Any) -> bool:
@@ -151,7 +152,8 @@ def _words(hint: Any) -> list[str]:
     if origin is tuple and parts[-1:] != (...,):
         return [f"({', '.join(map(described, parts))})"]
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return [f"{{{described(parts[0])}: {described(parts[1])}}}"]
+        key, item, *_ = *parts, Any, Any  # of a Counter only the keys are told
+        return [f"{{{described(key)}: {described(item)}}}"]
     if isinstance(origin, type) and issubclass(origin, Iterable):
         return [f"several, each {described(parts[0])}"]
     if names := _asked_of(hint):
@@ -172,8 +174,8 @@ def _asked_of(hint: Any) -> list[str]:
 def derived(owner: object, base: type) -> None:
     """Refuse an object whose methods are not those that its base class is asked for.
 
-    Each is awaited or not, as the base's is. One at least is the owner's own; and if a name is almost that of another,
-    or begins with ``on_`` and nobody asks for it, then it is misspelt.
+    Each is awaited or not, as the base's is. One at least is the owner's own; and what is almost named as one that is
+    not, in our words or in Java's, is misspelt. Other methods are the owner's own affair.
     """
     asked = {name: method for name, method in vars(base).items() if not name.startswith("_")}
     for name, method in asked.items():
@@ -185,14 +187,30 @@ def derived(owner: object, base: type) -> None:
     for name in dir(type(owner)):
         if name.startswith("_") or name in known or not callable(getattr(type(owner), name)):
             continue
-        cutoff = 0.0 if name.startswith("on_") else _ALMOST
-        if meant := get_close_matches(name, left if cutoff else asked, 1, cutoff):
-            raise ConfigurationError(
-                f"{type(owner).__name__}.{name} is never called: {names}; do you mean {meant[0]}? What others call is "
-                "better off elsewhere, or with an underscore in front"
-            )
+        for meant in left:
+            if _misspelt(name, meant):
+                raise ConfigurationError(
+                    f"{type(owner).__name__}.{name} is never called: {names}; do you mean {meant}? What others call is "
+                    "better off elsewhere, or with an underscore in front"
+                )
     if len(left) == len(asked):
         raise ConfigurationError(f"{type(owner).__name__} is never told anything: {names}; write at least one of them")
+
+
+def _misspelt(name: str, meant: str) -> bool:
+    """Whether the one is likely a slip of the other, as ``onPartitionsAssigned`` is of ``assigned``."""
+    if meant.removesuffix("ed") in name.casefold():
+        return True
+    word, wanted = _gist(name), _gist(meant)
+    if word[:1] != wanted[:1]:
+        return False  # short words are alike by their ends: of "lost" that would be "post"
+    short = len(word) > 2 and wanted.startswith(word)
+    return short or SequenceMatcher(None, word, wanted).ratio() >= _ALMOST
+
+
+def _gist(name: str) -> str:
+    """What is left of ``on_commit`` or ``onPartitionsLost`` without what many such names have."""
+    return re.sub("^on|partitions?", "", name.casefold().replace("_", ""))
 
 
 def _as_awaited_as(method: object, owner: object, name: str) -> None:

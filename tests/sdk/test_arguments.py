@@ -1,6 +1,7 @@
 """Whoever gives what does not fit hears which argument it is, what he gave, and what would do."""
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -38,6 +39,7 @@ class Told(StrEnum):
         (Iterable[tuple[str, int]], [iter("t"), [("t", 0)], {("t", 0): 1}], ["t", ["t"], [["t", 0]], 0, {"t": 0}]),
         (Callable[[bytes], int] | None, [len, None], [5]),
         (str | Sequence[str | Assignor], ["range", ["range"]], [5, [5]]),
+        (Counter[str], [Counter(), Counter("ab")], [{}, Counter([1])]),
         (CommittedOffset, [CommittedOffset(1)], [1]),
     ],
 )
@@ -53,6 +55,7 @@ def test_what_fits_is_what_the_annotation_says(hint: Any, good: list[Any], bad: 
         (float, "a number"),
         (Any, "anything"),
         (dict[str, Any], "{a string: anything}"),
+        (Counter[str], "{a string: anything}"),
         (tuple[()], "()"),
         (str | None, "a string or None"),
         (Mapping[tuple[str, int], Where], "{(a string, an integer): 'beginning', 'end', a datetime or an integer}"),
@@ -139,6 +142,12 @@ def test_methods_are_async_where_they_are_awaited_and_nowhere_else() -> None:
         ("on_partitions_revoked", "revoked"),
         ("on_partitions_lost", "lost"),
         ("on_lost", "lost"),
+        ("onPartitionsAssigned", "assigned"),
+        ("onPartitionsRevoked", "revoked"),
+        ("onPartitionsLost", "lost"),
+        ("on_assign", "assigned"),
+        ("on_assignment", "assigned"),
+        ("handle_revoked", "revoked"),
         ("asigned", "assigned"),
         ("revoke", "revoked"),
         ("losst", "lost"),
@@ -157,8 +166,62 @@ def test_a_misspelt_method_is_refused_with_what_is_meant(name: str, meant: str) 
         with pytest.raises(ConfigurationError, match=rf"Mine\.{name} is never called: .*do you mean {meant}\?"):
             derived(listener, ottla.RebalanceListener)
     # Who has it, too, means something else by the other.
-    if not name.startswith("on_"):
-        derived(type("Mine", (ottla.RebalanceListener,), {name: method, meant: right})(), ottla.RebalanceListener)
+    derived(type("Mine", (ottla.RebalanceListener,), {name: method, meant: right})(), ottla.RebalanceListener)
+
+
+@pytest.mark.parametrize(
+    ("base", "written", "name", "meant"),
+    [
+        (ottla.ConsumerInterceptor, "on_commit", "onConsume", "on_consume"),
+        (ottla.ConsumerInterceptor, "on_consume", "on_committed", "on_commit"),
+        (ottla.ConsumerInterceptor, "on_consume", "commit", "on_commit"),
+        (ottla.ProducerInterceptor, "on_send", "onAcknowledgement", "on_acknowledgement"),
+        (ottla.ProducerInterceptor, "on_send", "on_acknowledged", "on_acknowledgement"),
+        (ottla.ProducerInterceptor, "on_send", "on_ack", "on_acknowledgement"),
+        (ottla.ProducerInterceptor, "on_acknowledgement", "on_error", None),
+        (ottla.ProducerInterceptor, "on_acknowledgement", "on_end", None),
+        (ottla.ProducerInterceptor, "on_acknowledgement", "resend", None),
+        (ottla.ConsumerInterceptor, "on_commit", "on_close", None),
+        (ottla.ConsumerInterceptor, "on_consume", "on_shutdown", None),
+        (ottla.RebalanceListener, "assigned", "on_shutdown", None),
+        (ottla.RebalanceListener, "assigned", "on_post", None),
+        (ottla.RebalanceListener, "lost", "on", None),
+        (ottla.RebalanceListener, "lost", "as_dict", None),
+    ],
+)
+def test_only_what_is_likely_a_slip_of_a_method_that_is_not_written_is_refused(
+    base: type, written: str, name: str, meant: str | None
+) -> None:
+    def own(self: object, *args: object) -> None:
+        raise AssertionError("nobody calls it")
+
+    owner = type("Mine", (base,), {written: vars(base)[written], name: own})()
+    setattr(owner, written, partial(getattr(owner, written)))  # the owner's own, and awaited as the base's is
+    if meant is None:
+        derived(owner, base)
+    else:
+        with pytest.raises(ConfigurationError, match=rf"Mine\.{name} is never called: .*do you mean {meant}\?"):
+            derived(owner, base)
+
+
+def test_who_writes_all_methods_may_name_others_as_he_likes() -> None:
+    class Whole(ottla.RebalanceListener):
+        async def assigned(self, places: Any) -> None:
+            pass
+
+        async def revoked(self, places: Any) -> None:
+            pass
+
+        async def lost(self, places: Any) -> None:
+            pass
+
+        def on_shutdown(self) -> None:
+            pass
+
+        def on_partitions_assigned(self) -> None:
+            pass
+
+    derived(Whole(), ottla.RebalanceListener)
 
 
 def test_what_hears_nothing_is_refused_and_what_has_other_methods_is_not() -> None:
