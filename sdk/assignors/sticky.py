@@ -7,7 +7,7 @@ two claim the same partition, the one of the newer generation has it, and of equ
 joins again, and the second round gives it away: there is an even division that leaves to all what they have kept, so it
 is found, and nothing more has to be let go.
 
-Racks (KIP-881) are not looked at, as only `range` does.
+Racks (KIP-881) are not looked at here: Kafka's assignors of these names know them, of ours only `range` does.
 
 Source: AbstractStickyAssignor.java, StickyAssignor.java, CooperativeStickyAssignor.java; KIP-54, KIP-341, KIP-429.
 """

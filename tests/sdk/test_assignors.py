@@ -224,7 +224,7 @@ def test_a_custom_assignor_is_any_object_of_that_shape() -> None:
 
 # -- what holds for every group --------------------------------------------------------------------------------------
 
-QUICK = settings(max_examples=50, deadline=None)
+QUICK = settings(max_examples=50)
 TOPICS = "abcdef"
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9))
 seeds = st.randoms(use_true_random=False)

@@ -16,7 +16,7 @@ from tests.sdk.test_assignors import STICKY, after, groups, moved, seeds
 
 pytestmark = pytest.mark.slow
 
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=200)
 
 Shares = dict[str, list[TopicPartition]]
 
@@ -123,7 +123,7 @@ def in_racks(
 def test_range_looks_at_racks_as_kafka_does(kafka_assignors: Kafka, alike: bool) -> None:
     differ: list[bool] = []
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=500)
     @given(group=groups(alike=alike, least=1), chance=seeds)
     def check(group: tuple[dict[str, int], list[Member]], chance: random.Random) -> None:
         counts, members = group
