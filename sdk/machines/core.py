@@ -244,7 +244,7 @@ class ClientCore:
     def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
         """Send a request to ``node``."""
         if self.closed:
-            exchange.ended(self.closed, now)
+            exchange.settle(self.closed, now)
             return
         # What the metadata say of the address is newer than what somebody may have kept.
         peer = self._peer(self.cluster.nodes.get(node.id, node), now)

@@ -9,8 +9,8 @@ Rules:
 - Nodes share the bound, and take no more of it than what they are asked for can bring; partitions share it too but may
   always have one answer: everybody gets on. So may what was sought, without room as well.
 - Whoever leads a partition newly is asked whether it has what was read (KIP-320), before more is fetched. A near
-  replica is read from where the leader recommends it (KIP-392); after any error there it is the leader's turn. A leader
-  goes on to recommend who has died, or whom only we do not reach: for a while it is not told where we are then.
+  replica is read from where the leader recommends it (KIP-392); after any error there it is the leader's turn
+  (`NearReplicas`).
 - `poll` costs what has happened: `_stirred` holds the partitions that something happened to.
 - Reading may wait for ever, but not silently: a partition without an answer for `STALL` seconds is reported.
 
@@ -30,6 +30,7 @@ from ottla.codec.apis.offset_for_leader_epoch import EpochEndOffset, OffsetForLe
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BrokerError,
+    ConnectionLost,
     DataLoss,
     DecodeError,
     LocalProtocolError,
@@ -49,6 +50,7 @@ from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.core import FETCH, ClientCore
 from ottla.sdk.machines.fetch_metrics import FetchMetrics
 from ottla.sdk.machines.lookups import EPOCHS, by_place, ends_of_epochs, list_offsets, offset_in
+from ottla.sdk.machines.near import ALONE, NearReplicas
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.positions import (
     NOWHERE,
@@ -71,8 +73,6 @@ STALL = 30.0
 _BRIEFLY = 0.02
 _AHEAD = 4
 """Answers that a partition may have buffered where there is room for all."""
-_AVOID = 2.0
-"""Seconds for which a near replica that did not answer is not read from; four times as long each time it does so."""
 _SLOW = 5.0
 """Seconds after which a user who takes nothing is worth a line."""
 
@@ -113,8 +113,7 @@ class Fetching:
         self._unresolved: dict[Position, None] = {}
         self._sessions: dict[tuple[int, bool], Session] = {}
         """By node, and whether it is the express."""
-        self._avoided: dict[int, tuple[int, float]] = {}
-        """Nodes that have not answered: how often in a row, and until when they are no near replicas."""
+        self._near = NearReplicas(core, self._channel)
         self._broken: dict[TopicPartition, OttlaError] = {}
         self._buffered = 0
         self._short = False
@@ -184,6 +183,7 @@ class Fetching:
             self.unassign(list(self._positions))
             self._core.soon(partial(self._close_sessions, list(self._sessions.values())))
             self._sessions.clear()
+            self._near.close()
             self._metrics.close()
 
     def _close_sessions(self, sessions: Iterable[Session], now: float) -> None:
@@ -267,6 +267,7 @@ class Fetching:
 
     def _metadata_changed(self, now: float) -> None:
         cluster = self._core.cluster
+        self._near.learned()
         new: dict[TopicPartition, Start] = {
             (name, index): Time(EARLIEST)
             for name in sorted(self._followed)
@@ -356,7 +357,7 @@ class Fetching:
     def _reader(self, position: Position, leader: Node, now: float) -> Node:
         """Whom to read from: the leader, or for a while the replica that it recommends."""
         replica = self._core.cluster.nodes.get(position.replica)
-        if replica is None or now >= position.replica_until:
+        if replica is None or now >= position.replica_until or replica.id not in self._near:
             position.replica = NOWHERE
             return leader
         return replica
@@ -394,8 +395,8 @@ class Fetching:
                 wait = 0.0
             self._taken = False
             max_bytes = session.most(min(options.fetch_max_bytes, share, free), options.partition_max_bytes)
-            rack = options.rack if options.rack and session.near_at <= now else ""
-            self._fetch(session, Limits(wait, max_bytes, options.partition_max_bytes, self._isolation, rack), now)
+            limits = Limits(wait, max_bytes, options.partition_max_bytes, self._isolation, options.rack or "")
+            self._fetch(session, limits, now)
 
     def _room(self, least: int) -> int:
         """Bytes that a Fetch may bring; 0 where they are fewer than ``least``."""
@@ -420,17 +421,25 @@ class Fetching:
                 self._wake()
 
         deadline = now + limits.wait + self._core.options.request_timeout
-        build, versions = partial(session.request, limits), session.versions
+        build, versions = partial(session.request, limits), self._versions(session)
         exchange = Exchange(FetchRequest, ended, deadline, build=build, versions=versions)
         self._core.submit(session.node, exchange, now, self._express if session.express else self._channel)
+
+    def _versions(self, session: Session) -> tuple[int, int] | None:
+        """The versions that will do; of a leader that would send us in vain, those in which it cannot."""
+        if self._near.tempts(session.node.id):
+            spoken = self._core.supports(session.node, FetchRequest)
+            if spoken and spoken[0] <= ALONE:
+                return (0, ALONE)
+        return session.versions
 
     def _answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
         if isinstance(answer, OttlaError):
             session.begin_anew()
-            self._avoid(session.node, now)
+            self._near.failed(session.node.id, answer, now)
             self._retry(list(session.wanted.values()), answer, now)
             return
-        self._avoided.pop(session.node.id, None)
+        self._near.answered(session.node.id)
         self._metrics.answered(now - session.since, answer.throttle_time_ms / 1000, now)
         if error := session.answered(answer):
             if not isinstance(error, SESSION_ERRORS):
@@ -459,11 +468,6 @@ class Fetching:
         self._metrics.received(size, records, now)
         if session.express:
             self._slow_down(session)
-
-    def _avoid(self, node: Node, now: float) -> None:
-        times, _ = self._avoided.get(node.id, (0, now))
-        pause = min(_AVOID * 4.0 ** min(times, 8), self._core.options.metadata_max_age)
-        self._avoided[node.id] = times + 1, now + pause
 
     def _slow_down(self, express: Session) -> None:
         """What was asked for once goes on with the others."""
@@ -501,15 +505,7 @@ class Fetching:
             end = result.diverging_epoch
             self._if_still_so(position, lambda: self._truncated(position, end.end_offset, end.epoch))
         elif result.preferred_read_replica not in (NOWHERE, session.node.id):
-            _, session.near_at = self._avoided.get(result.preferred_read_replica, (0, now))
-            if session.near_at > now:  # nor are there records: it is asked again, and not told where we are
-                avoided = {"node": result.preferred_read_replica, "seconds": round(session.near_at - now)}
-                log.warning("a near replica does not answer: its leaders are read from", extra=avoided)
-                return 0
-            position.replica = result.preferred_read_replica
-            position.replica_until = now + self._core.options.metadata_max_age
-            self._core.later(position.replica_until, lambda now: self._again([position]))
-            self._stir(position)
+            self._recommended(position, session.node.id, result.preferred_read_replica, now)
         elif result.records:
             session.served(position.place)
             batches, damage = whole(result.records)
@@ -518,6 +514,18 @@ class Fetching:
                 return self._buffer(position, ahead, result)
             self._nothing(position, result.records, batches, damage, max_bytes, now)
         return 0
+
+    def _recommended(self, position: Position, leader: int, replica: int, now: float) -> None:
+        """The leader has no records for us, but says who is nearer."""
+        self._near.recommended(leader, replica, now)
+        if replica not in self._near:
+            vain = f"{position.place[0]}-{position.place[1]} is to be read from node {replica}, which cannot be reached"
+            self._retry([position], ConnectionLost(vain), now)
+            return
+        position.replica = replica
+        position.replica_until = now + self._core.options.metadata_max_age
+        self._core.later(position.replica_until, lambda now: self._again([position]))
+        self._stir(position)
 
     def _buffer(self, position: Position, batches: list[AnyBatch], result: PartitionData) -> int:
         position.max_bytes = 0

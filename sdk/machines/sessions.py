@@ -15,7 +15,6 @@ Rules:
 Source: FetchSessionHandler.java, FetchSession.scala.
 """
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,8 +104,6 @@ class Session:
     failures: int = 0
     """Sessions lost in a row."""
     retry_at: float = 0.0
-    near_at: float = -math.inf
-    """Until then this node is not told in which rack we are, so as not to send us to a replica that does not answer."""
     _changed: dict[TopicPartition, None] = field(default_factory=dict)
     _names: "dict[UUID, str]" = field(default_factory=dict)
     _nameless: dict[TopicPartition, None] = field(default_factory=dict)
@@ -192,9 +189,7 @@ class Session:
 
     def farewell(self) -> FetchRequest | None:
         """The request that closes the session, if there is one; the answer holds nothing."""
-        if not self.id:
-            return None
-        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self.id, session_epoch=_FINAL, topics=())
+        return nothing(self.id) if self.id else None
 
     def _begin(self, version: int) -> None:
         if (version >= BY_ID) != (self._version >= BY_ID) or version < SESSIONS:
@@ -246,6 +241,11 @@ class Session:
         """It got something: the others first."""
         if place in self.wanted:
             self.wanted.move_to_end(place)
+
+
+def nothing(session_id: int = 0) -> FetchRequest:
+    """A request that is answered at once, with no records; it closes the session, if it names one."""
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=_FINAL, topics=())
 
 
 def _asked(position: Position, limits: Limits) -> Asked:

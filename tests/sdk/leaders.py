@@ -79,7 +79,9 @@ class Log:
     leader_epoch: int = 0
     followers: tuple[int, ...] = ()
     prefer: int = -1
-    """The replica that the leader recommends to readers with a rack."""
+    """The replica that the leader recommends."""
+    by_rack: bool = True
+    """It does so only to readers with a rack, and not to whom it knows by the address."""
     start: int = 0
     end: int = 0
     batches: list[tuple[int, int, int, bytes]] = field(default_factory=list)
@@ -413,7 +415,8 @@ class Leaders:
         else:
             result.high_watermark = result.last_stable_offset = log.end
             result.log_start_offset = log.start
-            if node == log.leader and message.rack_id and log.prefer >= 0 and version >= 11:
+            recommends = version >= 11 and (message.rack_id or not log.by_rack)
+            if node == log.leader and recommends and log.prefer >= 0:
                 result.preferred_read_replica = log.prefer
             else:
                 limit = min(asked.partition_max_bytes, max(left, 0))

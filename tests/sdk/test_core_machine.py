@@ -406,3 +406,13 @@ def test_what_waits_is_explained_and_ends_when_the_client_is_closed() -> None:
     net.core.close(net.now)
     with pytest.raises(Closed):
         topic.result()
+
+
+def test_what_is_asked_of_a_closed_client_ends_once_and_keeps_nobody() -> None:
+    net = Net([A])
+    net.core.close(net.now)
+    ended: list[Any] = []
+    exchange = Exchange(MetadataRequest(topics=()), lambda answer, now: ended.append(answer), 1.0)
+    net.core.submit(Node(1, *A), exchange, net.now)
+    exchange.ended(None, net.now)
+    assert [type(each) for each in ended] == [Closed]

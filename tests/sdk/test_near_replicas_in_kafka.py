@@ -131,17 +131,20 @@ async def test_what_is_there_already_is_read_on_before_the_cluster_notices_that_
             ) as reader:
                 heard: list[int] = []
                 died = 0.0
-                async with reader.consumer(topic) as consumer:
-                    async for batch in consumer:
-                        heard += [int((record.value or b"").rstrip(b"\0")) for record in batch]
-                        if len(heard) >= 500 and not died:
-                            assert [each.value for each in reader.metrics() if each.name == PREFERRED] == [near]
-                            kafka_cluster.kill(near)
-                            died = trio.current_time()
-                        if len(heard) == 800:
-                            break
-                gone = trio.current_time() - died
-            await trio.to_thread.run_sync(kafka_cluster.revive, near)
+                try:
+                    async with reader.consumer(topic) as consumer:
+                        async for batch in consumer:
+                            heard += [int((record.value or b"").rstrip(b"\0")) for record in batch]
+                            if len(heard) >= 500 and not died:
+                                assert [each.value for each in reader.metrics() if each.name == PREFERRED] == [near]
+                                kafka_cluster.kill(near)
+                                died = trio.current_time()
+                            if len(heard) == 800:
+                                break
+                    gone = trio.current_time() - died
+                finally:
+                    if died:
+                        await trio.to_thread.run_sync(kafka_cluster.revive, near)
     assert heard == list(range(800))
     assert gone < NOTICED, "before the cluster has noticed"
 

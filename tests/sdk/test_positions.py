@@ -28,6 +28,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from ottla.sdk.machines.fetcher import FetcherMachine
 from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.positions import Ago, Offset, Start, Time
 from ottla.sdk.machines.record_sets import READ_COMMITTED
@@ -507,6 +508,189 @@ def test_a_replica_that_only_we_do_not_reach_keeps_nobody_from_reading_and_is_tr
     leaders.hide = lambda node: False
     leaders.run(3.0)
     assert near(leaders)[-1] == 2
+
+
+def fetches(leaders: Leaders, node: int) -> int:
+    """How many Fetches this node was sent, with records to bring or none."""
+    return sum(asked == node and isinstance(message, FetchRequest) for asked, _, message in leaders.requests)
+
+
+def pauses(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
+    """Which near replicas the log says are avoided, and for how many seconds."""
+    lines: list[Any] = [each for each in caplog.records if each.message.startswith("a near replica cannot be")]
+    return [(each.node, each.seconds) for each in lines]
+
+
+def test_a_replica_that_the_metadata_do_not_know_is_read_from_once_they_do(caplog: pytest.LogCaptureFixture) -> None:
+    leaders = with_replica()
+    leaders.logs[P].followers, leaders.logs[P].prefer = (4,), 4
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    assert leaders.now < 1.0
+    asked, timers = len(leaders.asked(MetadataRequest)), len(leaders.core._timers)
+    leaders.run(60.0)
+    assert pauses(caplog) == [(4, 2), (4, 8), (4, 32), (4, 128)]
+    assert len(leaders.asked(MetadataRequest)) >= asked + 3
+    assert fetches(leaders, 1) < 140 and len(leaders.core._timers) < timers + 10
+    leaders.nodes.append(4)
+    leaders.core.refresh(leaders.now)
+    leaders.run(1.0)
+    fill(leaders, "c")
+    assert read(leaders, fetcher, 1) == {P: [b"c"]}
+    assert near(leaders)[-1] == 4
+
+
+def test_a_replica_that_is_newer_than_the_metadata_is_read_from_as_soon_as_they_were_asked_for() -> None:
+    leaders = with_replica()
+    fetcher = reader(leaders, {P: Offset(2)})
+    leaders.run(lambda: near(leaders)[-1:] == [2])
+    leaders.nodes.append(4)
+    leaders.logs[P].followers, leaders.logs[P].prefer = (4,), 4
+    leaders.run(1.5)
+    fill(leaders, "c")
+    assert read(leaders, fetcher, 1) == {P: [b"c"]}
+    assert near(leaders)[-1] == 4
+
+
+def test_a_leader_that_recommends_by_the_address_is_asked_in_a_version_in_which_it_cannot(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leaders = with_replica()
+    leaders.logs[P].by_rack = False
+    leaders.hide = lambda node: node == 2
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    leaders.run(20.0)
+    fill(leaders, "c")
+    assert read(leaders, fetcher, 1, limit=1.0) == {P: [b"c"]}
+    assert pauses(caplog) == [(2, 2), (2, 8), (2, 32)] and fetches(leaders, 1) < 60
+    leaders.hide = lambda node: False
+    leaders.run(40.0)
+    fill(leaders, "d")
+    assert read(leaders, fetcher, 1) == {P: [b"d"]}
+    assert near(leaders)[-1] == 2
+
+
+def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_explained() -> None:
+    leaders = with_replica()
+    leaders.versions[1] = (11, 18)
+    leaders.hide = lambda node: node == 2
+    fetcher = reader(leaders, {P: Offset(0)})
+    told: list[str] = []
+
+    def explained() -> bool:
+        told.extend(leaders.core.explain(leaders.now))
+        return leaders.now >= 10.0
+
+    leaders.run(explained)
+    assert any("t-0 is to be read from node 2, which cannot be reached" in line for line in told)
+    assert fetches(leaders, 1) < 120
+    leaders.hide = lambda node: False
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+
+
+def test_a_replica_that_falls_silent_is_waited_for_once_and_tried_again_while_the_leader_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leaders = with_replica()
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    leaders.bend = lambda node, request, answer: None if node == 2 else answer
+    fill(leaders, "c")
+    assert read(leaders, fetcher, 1) == {P: [b"c"]}
+    assert leaders.now < 32.0  # request_timeout, and what a broker may hold a Fetch back
+    late = [each for each in range(200) if not _read_soon(leaders, fetcher)]
+    assert late == [] and near(leaders)[-1] == 1
+    assert pauses(caplog) == [(2, 2), (2, 8), (2, 32), (2, 128)]
+    leaders.bend = lambda node, request, answer: answer
+    assert all(_read_soon(leaders, fetcher) for _ in range(130))
+    assert near(leaders)[-1] == 2
+
+
+def _read_soon(leaders: Leaders, fetcher: FetcherMachine) -> bool:
+    """A record comes within a second."""
+    fill(leaders, "x")
+    leaders.run(1.0)
+    return fetcher.take() is not None
+
+
+def test_a_replica_that_answers_questions_but_brings_no_records_is_tried_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leaders = with_replica()
+
+    def stuck(node: int, request: Any, answer: Any) -> Any:
+        return None if node == 2 and isinstance(request, FetchRequest) and request.topics else answer
+
+    leaders.bend = stuck
+    fetcher = reader(leaders, {P: Offset(0)})
+    leaders.run(200.0)
+    assert fetcher.take() is not None
+    assert pauses(caplog) == [(2, 2), (2, 8), (2, 32), (2, 128)]
+
+
+@pytest.mark.parametrize("dead", [2, 3])
+def test_of_two_near_replicas_only_the_one_that_is_dead_is_avoided(dead: int, caplog: pytest.LogCaptureFixture) -> None:
+    places = [("t", index) for index in range(20)]
+    leaders = Leaders({"t": 20}, nodes=3, options=Options(rack="r2"))
+    for index, place in enumerate(places):
+        log = leaders.logs[place]
+        log.leader, log.followers, log.prefer = 1, (2, 3), 2 + index % 2
+        log.append(b"x")
+    leaders.hide = lambda node: node == dead
+    fetcher = reader(leaders, dict.fromkeys(places, Offset(0)))
+    read(leaders, fetcher, 20)
+    assert leaders.now < 1.0 and pauses(caplog) == [(dead, 2)]
+    leaders.run(1.0)
+    fill(leaders, *"y" * 10, place=places[dead - 2])
+    read(leaders, fetcher, 10)
+    assert fetches(leaders, 1) < 10 and pauses(caplog) == [(dead, 2)]
+
+
+def test_two_fetches_that_fail_at_a_replica_together_are_one_failure(caplog: pytest.LogCaptureFixture) -> None:
+    leaders = Leaders({"t": 2}, nodes=2, options=Options(rack="r2"))
+    leaders.logs[T[0]].followers, leaders.logs[T[0]].prefer = (2,), 2
+    fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
+    leaders.run(1.3)
+    fetcher.assign({T[1]: Offset(0)}, leaders.now)  # node 2 leads it, and holds the usual Fetch back
+    leaders.run(lambda: {key for key, each in fetcher._sessions.items() if each.under_way} >= {(2, False), (2, True)})
+    leaders.hide = lambda node: node == 2
+    leaders.cut()
+    leaders.run(1.0)
+    assert pauses(caplog) == [(2, 2)]
+
+
+def test_a_partition_that_was_not_asked_for_when_its_replica_failed_goes_to_the_leader_too() -> None:
+    leaders = Leaders({"t": 2}, nodes=2, options=Options(rack="r2"))
+    for place in T[:2]:
+        log = leaders.logs[place]
+        log.leader, log.followers, log.prefer = 1, (2,), 2
+        fill(leaders, "a", place=place)
+    fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
+    read(leaders, fetcher, 2)
+    fetcher.pause([T[1]])
+    leaders.run(1.0)
+    leaders.hide = lambda node: node == 2
+    leaders.cut()
+    leaders.run(0.5)
+    fill(leaders, "b", place=T[1])
+    tried = fetches(leaders, 2)
+    fetcher._now = leaders.now
+    fetcher.resume([T[1]])
+    leaders.hide = lambda node: False
+    assert read(leaders, fetcher, 1) == {T[1]: [b"b"]}
+    assert fetches(leaders, 2) == tried
+
+
+def test_a_fetcher_that_is_closed_asks_no_replica_whether_it_answers() -> None:
+    leaders = with_replica()
+    leaders.hide = lambda node: node == 2
+    fetcher = reader(leaders, {P: Offset(0)})
+    read(leaders, fetcher, 2)
+    fetcher.close()
+    leaders.hide = lambda node: False
+    leaders.run(5.0)
+    assert fetches(leaders, 2) == 0
 
 
 def test_metrics_tell_from_where_a_partition_is_read() -> None:

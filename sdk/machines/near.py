@@ -1,0 +1,115 @@
+"""Near replicas, which leaders recommend in place of themselves (KIP-392), and those of them that do not answer.
+
+    used ── a Fetch fails there, or metadata do not know it ──► avoided ── a pause ──► sounded ── it answers ──► used
+                                                                   ▲                      │
+                                                                   └─── it does not ──────┘
+
+Rules:
+- A leader goes on to recommend who has died until the cluster notices, and for ever whom only we do not reach. While it
+  may do so, it is asked in a version that has no word for it. To hide our rack would not do: brokers may choose by the
+  client's address or id as well.
+- To sound is to ask for nothing at all, while leaders are read from. So it keeps nobody from reading, not even where
+  the replica is silent and its answer is waited for in vain.
+- Who answers that may still bring no records: pauses are short again only once a Fetch for some was answered.
+
+Source: AbstractFetch.java, selectReadReplica; ReplicaManager.scala, findPreferredReadReplica, KafkaApis.scala.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.fetch import FetchResponse
+from ottla.errors import OttlaError
+from ottla.sdk.logs import logger
+from ottla.sdk.machines.connection import Exchange
+from ottla.sdk.machines.sessions import nothing
+
+if TYPE_CHECKING:
+    from ottla.sdk.machines.core import ClientCore
+    from ottla.sdk.machines.timers import Timer
+
+log = logger("ottla.sdk.consumer")
+
+ALONE = 10
+"""The last version of Fetch in which no leader recommends anybody."""
+_PAUSE = 2.0
+"""Seconds before an avoided replica is sounded; four times as long each time, up to `metadata_max_age`."""
+
+
+class NearReplicas:
+    """Of one fetcher, whose requests go by ``channel``."""
+
+    def __init__(self, core: "ClientCore", channel: str) -> None:
+        self._core, self._channel = core, channel
+        self._vain: dict[int, int] = {}
+        """Who was ever recommended, and how often in a row it has failed."""
+        self._avoided: dict[int, Timer] = {}
+        """Those that failed, until they answer, each with when it is sounded."""
+        self._by_leader: dict[int, set[int]] = {}
+        """Whom each leader has recommended."""
+        self._unknown: set[int] = set()
+        """Those that the metadata did not know when they were recommended."""
+
+    def __contains__(self, replica: int) -> bool:
+        """It may be read from, as far as is known."""
+        return replica not in self._avoided
+
+    def recommended(self, leader: int, replica: int, now: float) -> None:
+        """A leader has named ``replica`` in place of records."""
+        self._by_leader.setdefault(leader, set()).add(replica)
+        self._vain.setdefault(replica, 0)
+        if replica not in self._core.cluster.nodes and replica not in self._avoided:
+            self._unknown.add(replica)
+            self.failed(replica, "the metadata do not know it", now)
+
+    def learned(self) -> None:
+        """There are new metadata: who was only unknown is avoided no more."""
+        for replica in self._unknown & self._core.cluster.nodes.keys():
+            self._unknown.remove(replica)
+            self._allow(replica)
+
+    def tempts(self, leader: int) -> bool:
+        """This leader might send us to somebody who is avoided."""
+        return not self._by_leader.get(leader, set()).isdisjoint(self._avoided)
+
+    def answered(self, node: int) -> None:
+        """A Fetch for records was answered there."""
+        if node in self._vain:
+            self._vain[node] = 0
+        self._allow(node)
+
+    def failed(self, node: int, why: object, now: float) -> None:
+        """A Fetch came to nothing; one failure that several notice counts as one."""
+        if node not in self._vain or node in self._avoided:
+            return
+        pause = min(_PAUSE * 4.0 ** min(self._vain[node], 8), self._core.options.metadata_max_age)
+        self._vain[node] += 1
+        self._avoided[node] = self._core.later(now + pause, partial(self._sound, node))
+        extra = {"node": node, "seconds": round(pause), "why": str(why)}
+        log.warning("a near replica cannot be read from: the leaders are, until it answers", extra=extra)
+
+    def _sound(self, replica: int, now: float) -> None:
+        """Does it answer?"""
+        node = self._core.cluster.nodes.get(replica)
+        if node is None:  # it left the cluster, and if it is back, leaders say so
+            self._allow(replica)
+            return
+        timer = self._avoided[replica]
+
+        def ended(answer: FetchResponse | OttlaError, now: float) -> None:
+            if self._avoided.get(replica) is not timer:
+                return
+            self._allow(replica)
+            if isinstance(answer, OttlaError):
+                self.failed(replica, answer, now)
+
+        exchange = Exchange(nothing(), ended, now + self._core.options.request_timeout)
+        self._core.submit(node, exchange, now, self._channel)
+
+    def _allow(self, replica: int) -> None:
+        if timer := self._avoided.pop(replica, None):
+            timer.cancel()
+
+    def close(self) -> None:
+        for replica in list(self._avoided):
+            self._allow(replica)
