@@ -314,7 +314,7 @@ class Consumer:
             raise failed
 
     async def _leave_at_once(self, error: BaseException) -> None:
-        """Half of the time for the commits, the other for the good-bye and the listener."""
+        """Half of the time for the commits, the other for the good-bye; the listener has as much as either."""
         machine = self._machine
         if self._driver.core.closed:
             return
