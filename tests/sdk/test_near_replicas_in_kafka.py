@@ -94,6 +94,12 @@ async def stream(kafka: ApacheKafka) -> AsyncIterator[tuple[Stream, int, int]]:
                 assert flow.heard == list(range(flow.written)), "each once, in order"
 
 
+async def revive(kafka: ApacheKafka, node: int) -> None:
+    """Also when the test ran out of time: the cluster is that of the next tests too."""
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(kafka.revive, node)
+
+
 async def test_who_tells_its_rack_reads_from_the_replica_there(kafka_cluster: ApacheKafka) -> None:
     async with stream(kafka_cluster) as (flow, _, near):
         await flow.until_served_by(near)
@@ -108,7 +114,7 @@ async def test_when_the_near_replica_dies_the_leader_serves_until_it_is_back(kaf
         try:
             await flow.until_served_by(leader)
         finally:
-            await trio.to_thread.run_sync(kafka_cluster.revive, near)
+            await revive(kafka_cluster, near)
         await flow.until_served_by(near)
 
 
@@ -144,7 +150,7 @@ async def test_what_is_there_already_is_read_on_before_the_cluster_notices_that_
                     gone = trio.current_time() - died
                 finally:
                     if died:
-                        await trio.to_thread.run_sync(kafka_cluster.revive, near)
+                        await revive(kafka_cluster, near)
     assert heard == list(range(800))
     assert gone < NOTICED, "before the cluster has noticed"
 
