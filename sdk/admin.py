@@ -91,6 +91,21 @@ class CommittedOffset(NamedTuple):
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
+GROUP_STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Empty",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Unknown",
+)
+"""Of a group, as Kafka names them (GroupState.java); not every type has each."""
+GROUP_TYPES = ("classic", "consumer", "share", "streams")
+
+
 @dataclass(frozen=True, slots=True)
 class GroupListing:
     """A group, as its coordinator lists it.
@@ -216,11 +231,13 @@ class ResetPlan:
     Attributes:
         offsets: sorted by topic and partition.
         executed: whether they are committed.
+        new_group: there was no such group when the plan was made; a commit brings it into being.
     """
 
     group: str
     offsets: tuple[PlannedOffset, ...]
     executed: bool = False
+    new_group: bool = False
 
     def to_csv(self) -> str:
         """``topic,partition,offset`` a line, as kafka-consumer-groups exports and reads the plan of one group."""

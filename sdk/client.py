@@ -266,7 +266,7 @@ class Client:
     def _check_lingering(self, options: ProducerOptions) -> None:
         limit = options.delivery_timeout or self._options.delivery_timeout
         if options.linger >= limit:
-            needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g}"
+            needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g} s"
             raise ConfigurationError(f"{needs}: no batch would be sent in time")
 
     @checked
@@ -503,6 +503,7 @@ class Client:
             types: ``"classic"``, ``"consumer"``, ``"share"``, ``"streams"``.
 
         Raises:
+            ConfigurationError: there is no such state or type; names the nearest.
             PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' groups.
             UnsupportedVersion: states are asked for, of brokers before Kafka 2.6.
         """
@@ -618,7 +619,7 @@ class Client:
 
         Returns:
             For each partition the old and the new offset. One that lies outside the log becomes the log's nearer end,
-            and is noted.
+            and is noted. A group that does not exist yet comes into being by the commit, and is noted, too.
 
         Raises:
             NonEmptyGroup: the group has members; says who.

@@ -67,6 +67,10 @@ class Options:
 
     def __post_init__(self) -> None:
         within_bounds(self)
+        for pause in ("reconnect_backoff", "retry_backoff"):
+            first, most = getattr(self, pause), getattr(self, f"{pause}_max")
+            if first > most:
+                raise ConfigurationError(f"{pause} must be at most {pause}_max, {most:g} s, not {first:g} s: set both")
 
 
 def within_bounds(options: T) -> T:

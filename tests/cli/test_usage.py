@@ -43,6 +43,7 @@ from ottla.errors import (
         (["groups", "reset", "g"], "--to-earliest"),
         (["groups", "reset", "g", "--to-latest", "--shift-by", "1"], "--to-earliest"),
         (["groups", "reset", "g", "--to-datetime", "noon"], "2013-07-04T12:00:00Z"),
+        (["groups", "reset", "g", "--to-datetime", "2013-07-04"], "2013-07-04T00:00:00Z"),
         (["groups", "reset", "g", "--by-duration", "long"], "PT1H30M"),
         (["groups", "reset", "g", "--from-file", "/nowhere/plan.csv"], "cannot read /nowhere/plan.csv"),
         (["groups", "reset", "g", "--from-file", "/nowhere/plan.csv", "--topic", "t"], "leave out --topic"),

@@ -42,7 +42,8 @@ async def test_offsets_are_reset_in_every_way_and_only_when_told_to(ottla_broker
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         plan = await client.reset_offsets("g", {T0: 4}, execute=True)
-        assert plan.executed and planned(plan) == {T0: (None, 4)}
+        assert plan.executed and plan.new_group and planned(plan) == {T0: (None, 4)}
+        assert not (await client.reset_offsets("g", "end")).new_group
         assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
 
         async def new(to: object = None, **more: object) -> Mapping[tuple[str, int], int]:
@@ -82,6 +83,10 @@ async def test_what_cannot_be_reset_is_said(ottla_broker: Broker) -> None:
             await client.reset_offsets("g", "end", topics=["u"])
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
             await client.reset_offsets("g", "end", topics=[("t", 2)])
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 9"):
+            await client.reset_offsets("g", shift_by=-10, topics=[("t", 9)])
+        with trio.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
+            await client.reset_offsets("g", {("u", 0): 1})
         with pytest.raises(LocalProtocolError, match="t-0 cannot be shifted: nothing is committed"):
             await client.reset_offsets("g", shift_by=1, topics=["t"])
         with pytest.raises(LocalProtocolError, match="one of the two"):

@@ -48,6 +48,7 @@ from ottla.codec.apis.offset_fetch import (
 )
 from ottla.codec.consumer_protocol import ConsumerProtocolAssignment, TopicPartition, build_assignment
 from ottla.errors import (
+    ConfigurationError,
     CoordinatorLoadInProgress,
     GroupIdNotFound,
     InvalidPartitions,
@@ -298,6 +299,22 @@ def test_groups_of_all_brokers_are_listed() -> None:
     with_old = World(broker, options=Options())
     with pytest.raises(UnsupportedVersion, match=r"2\.6"):
         with_old.call(lambda now: calls.list_groups(with_old.core, ["stable"], (), now))
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "says"),
+    [
+        (["empty", "Emty"], [], "'Emty' is no state of a group: do you mean 'Empty'"),
+        ([], ["classik"], "'classik' is no type of a group: do you mean 'classic'"),
+        ([], ["xyz"], "there are classic, consumer, share, streams"),
+    ],
+)
+def test_a_state_or_type_that_there_is_not_is_refused_with_the_nearest(
+    states: list[str], types: list[str], says: str
+) -> None:
+    _, world = cluster(a=Group())
+    with pytest.raises(ConfigurationError, match=says):
+        world.call(lambda now: calls.list_groups(world.core, states, types, now))
 
 
 def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_others() -> None:

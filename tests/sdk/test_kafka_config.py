@@ -185,7 +185,14 @@ def test_names_become_arguments_with_our_units(
             {"session.timeout.ms": 1000},
             r"'session.timeout.ms' \(1000\): .*\(heartbeat.interval.ms is 3000 by default\)$",
         ),
-        ({"linger.ms": 200_000}, r"'linger.ms' \(200000\): linger must be below delivery.timeout.ms, 120000 ms"),
+        (
+            {"linger.ms": 200_000},
+            r"'linger.ms' \(200000\): linger must be below delivery.timeout.ms, 120000 ms, not 200000 ms",
+        ),
+        (
+            {"reconnect.backoff.ms": 5000},
+            r"\(5000\): reconnect.backoff.ms must be at most reconnect.backoff.max.ms, 1000 ms, not 5000 ms: set both",
+        ),
         ({"bootstrap.servers": 5}, "'bootstrap.servers': 5 is neither host:port nor a list of such"),
         ({"bootstrap.servers": ["a", 5]}, "is neither host:port nor a list of such"),
         (

@@ -14,6 +14,7 @@ ConsumerGroupCommand.java, collectGroupsOffsets.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -48,6 +49,7 @@ from ottla.codec.apis.offset_fetch import (
 )
 from ottla.codec.consumer_protocol import parse_assignment
 from ottla.errors import (
+    ConfigurationError,
     ConnectionLost,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -66,6 +68,8 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.admin import (
+    GROUP_STATES,
+    GROUP_TYPES,
     CommittedOffset,
     GroupDescription,
     GroupLag,
@@ -179,8 +183,11 @@ def list_groups(
     """The groups of all brokers, sorted by name; `PartialFailure` where a broker cannot be asked.
 
     A broker has `connect_timeout` to answer, however often it has to be asked.
+
+    Raises:
+        ConfigurationError: there is no such state or type; names the nearest.
     """
-    wanted_states, wanted_types = ({each.casefold() for each in some} for some in (states, types))
+    wanted_states, wanted_types = _known("state", GROUP_STATES, states), _known("type", GROUP_TYPES, types)
 
     def wanted(each: GroupListing) -> bool:
         if wanted_states and not each.state:
@@ -213,6 +220,18 @@ def list_groups(
         return listed
 
     return Task(core, "listing groups", now, work).outcome
+
+
+def _known(kind: str, known: Sequence[str], given: Iterable[str]) -> set[str]:
+    """What is given, as letters of any case are compared."""
+    names = {each.casefold(): each for each in known}
+    wanted = {each.casefold(): each for each in given}
+    for folded, each in wanted.items():
+        if folded not in names:
+            near = get_close_matches(folded, names, 1)
+            advice = f"do you mean {names[near[0]]!r}?" if near else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"{each!r} is no {kind} of a group: {advice}")
+    return set(wanted)
 
 
 def _nodes(task: Task[Any]) -> Steps[dict[int, Node]]:
@@ -506,17 +525,18 @@ def _raise_failed(what: str, count: int, answer: dict[str, OttlaError] | OttlaEr
         raise PartialFailure(what, None, answer)
 
 
-def refuse_members(task: Task[Any], group: str) -> Steps[None]:
-    """Raise `NonEmptyGroup`, with who is in it, if the group has members."""
+def refuse_members(task: Task[Any], group: str) -> Steps[bool]:
+    """Whether there is such a group; raises `NonEmptyGroup`, with who is in it, if it has members."""
     description = (yield from _describe(task, [group]))[group]
     if isinstance(description, GroupIdNotFound):
-        return
+        return False
     if isinstance(description, OttlaError):
         raise description
     if description.members or description.state not in ("Empty", "Dead"):
         who = ", ".join(map(str, description.members[:5])) or "nobody yet"
         more = f" and {len(description.members) - 5} more" if len(description.members) > 5 else ""
         raise NonEmptyGroup(f"group {group!r} is {description.state}; its members: {who}{more}")
+    return True
 
 
 def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[None]:

@@ -60,7 +60,7 @@ def list_offsets(
         for name, partition in wanted:
             partitions = topics[name].result().partitions
             if partition not in partitions:
-                raise _no_partition(name, partition, len(partitions))
+                raise no_partition(name, partition, len(partitions))
         look_up = _LookUp(task, wanted, isolation)
         yield from look_up.run(math.inf, strict=True)
         return {place: look_up.found[place] for place in wanted}
@@ -87,7 +87,7 @@ def reachable_offsets(core: ClientCore, wanted: Mapping[TopicPartition, int], no
             if isinstance(count, OttlaError):
                 gone[name, partition] = count
             elif partition >= count:
-                gone[name, partition] = _no_partition(name, partition, count)
+                gone[name, partition] = no_partition(name, partition, count)
         there = {place: timestamp for place, timestamp in wanted.items() if place not in gone}
         yield from _known(task, there)
         look_up = _LookUp(task, there, 0)
@@ -134,7 +134,8 @@ def _topics(places: Mapping[TopicPartition, int]) -> list[str]:
     return list(dict.fromkeys(topic for topic, _ in places))
 
 
-def _no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
+def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
+    """The error for a partition that a topic of ``count`` partitions does not have."""
     return UnknownTopicOrPartition(f"{topic!r} has partitions 0 to {count - 1}, not {partition}")
 
 

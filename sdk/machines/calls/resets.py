@@ -18,7 +18,7 @@ from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.machines.calls.call import Steps, Task, result
 from ottla.sdk.machines.calls.groups import committed, committing, refuse_members
-from ottla.sdk.machines.calls.offsets import offsets, partition_counts
+from ottla.sdk.machines.calls.offsets import no_partition, offsets, partition_counts
 from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import Offset, Time
@@ -55,11 +55,11 @@ def reset_offsets(
     """The plan, carried out if ``execute``."""
 
     def work(task: Task[ResetPlan]) -> Steps[ResetPlan]:
-        yield from refuse_members(task, group)
+        exists = yield from refuse_members(task, group)
         old = (yield from result(committed(core, {group: None}, task.now)))[group]
         places = yield from _places(task, old, target, scope)
         planned = yield from _planned(task, old, target, places)
-        plan = ResetPlan(group, tuple(planned))
+        plan = ResetPlan(group, tuple(planned), new_group=not exists)
         if execute:
             yield from committing(task, group, {(each.topic, each.partition): each.new for each in planned})
             plan = replace(plan, executed=True)
@@ -72,17 +72,19 @@ def _places(
     task: Task[ResetPlan], old: Mapping[TopicPartition, CommittedOffset], target: Target, scope: Scope
 ) -> Steps[list[TopicPartition]]:
     """Where offsets are to be reset, sorted."""
-    if isinstance(target, Exactly):
-        return sorted(target.offsets)
-    if scope is None:
+    wanted = target.offsets if isinstance(target, Exactly) else scope
+    if wanted is None:
         return sorted(old)
-    wanted = list(scope)
-    counts = yield from partition_counts(task, [each for each in wanted if isinstance(each, str)])
-    places = {each for each in wanted if not isinstance(each, str)}
-    for topic, count in counts.items():
+    named = [(each, None) if isinstance(each, str) else each for each in wanted]
+    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in named)))
+    places: set[TopicPartition] = set()
+    for topic, partition in named:
+        count = counts[topic]
         if isinstance(count, OttlaError):
             raise count
-        places |= {(topic, partition) for partition in range(count)}
+        if partition is not None and not 0 <= partition < count:
+            raise no_partition(topic, partition, count)
+        places |= {(topic, each) for each in (range(count) if partition is None else [partition])}
     return sorted(places)
 
 

@@ -246,7 +246,8 @@ def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
     if as_json:
         names = ("topic", "partition", "old", "new", "note")
         offsets = [dict(zip(names, row, strict=True)) for row in rows]
-        typer.echo(json.dumps({"group": plan.group, "executed": plan.executed, "offsets": offsets}))
+        facts = {"group": plan.group, "new_group": plan.new_group, "executed": plan.executed, "offsets": offsets}
+        typer.echo(json.dumps(facts))
         return
     if export:
         typer.echo(plan.to_csv(), nl=False)
@@ -256,12 +257,15 @@ def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
     elif rows:
         tables.show(("topic", "partition", "old offset", "new offset", "note"), rows, plan.group)
     if not rows:
-        typer.echo(f"{plan.group} has committed nothing: name topics with --topic", err=True)
+        why = f"there is no group {plan.group}" if plan.new_group else f"{plan.group} has committed nothing"
+        typer.echo(f"{why}: name topics with --topic", err=True)
         raise typer.Exit(1)
     elif plan.executed:
-        typer.echo(f"{len(rows)} offset(s) of {plan.group} are reset", err=True)
+        new = ", a group that was not there before" if plan.new_group else ""
+        typer.echo(f"{len(rows)} offset(s) of {plan.group} are reset{new}", err=True)
     else:
-        typer.echo("nothing was changed: add --execute to do it", err=True)
+        new = f"{plan.group} is a group that does not exist yet; " if plan.new_group else ""
+        typer.echo(f"{new}nothing was changed: add --execute to do it", err=True)
 
 
 # -- groups as text and JSON ------------------------------------------------------------------------------------------

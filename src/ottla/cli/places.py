@@ -21,12 +21,16 @@ _DURATION = re.compile(
 
 
 def parse_time(text: str, option: str, also: str = "") -> datetime:
-    """A time such as 2013-07-04T12:00:00Z; without a zone the local one is meant. ``also``: what else would do."""
+    """A time with its zone, such as 2013-07-04T12:00:00Z. ``also``: what else would do."""
     try:
-        return datetime.fromisoformat(text).astimezone()
+        time = datetime.fromisoformat(text)
     except ValueError:
         message = f"{text!r} is not {also}a time such as 2013-07-04T12:00:00Z"
         raise typer.BadParameter(message, param_hint=option) from None
+    if time.tzinfo is None:
+        message = f"{text!r} has no zone: say {time.isoformat()}Z, or {time.isoformat()}+02:00"
+        raise typer.BadParameter(message, param_hint=option)
+    return time
 
 
 def parse_duration(text: str, option: str) -> timedelta:
