@@ -80,7 +80,8 @@ def connect(
             ``zeroconf://`` for whatever is announced on the network.
         client_id: how brokers name this client in their logs and quotas.
         rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
-        connect_timeout: for one connection, and for `connect` to hear from any broker.
+        connect_timeout: for `connect` to hear from any broker, and for one connection; where it was too short, the next
+            attempt there may take twice as long, and after that three times.
         request_timeout: for one request to one broker.
         api_timeout: for a whole call (administration, offsets, unknown topics), repetitions included.
         delivery_timeout: from `send` to the broker's acknowledgement, repetitions included.

@@ -19,6 +19,11 @@ class Node(NamedTuple):
     rack: str | None = None
 
 
+def logged(node: Node) -> int | str:
+    """What the log calls it: its id, where that is known."""
+    return node.id if node.id >= 0 else "bootstrap"
+
+
 @dataclass(frozen=True, slots=True)
 class Connect:
     """Open a connection to ``host:port``; answer with `Connected` or `Lost`.

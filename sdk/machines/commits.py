@@ -233,7 +233,7 @@ class CommitMachine:
             what = "for the rebalance to end"
         trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
         yield (
-            f"group {self._group!r}: offsets of {places}{more} wait {what} for {now - since:.1f} s, by {where}{trouble}"
+            f"group {self._group!r}: offsets of {places}{more} wait {what} for {now - since:.1f} s; {where}{trouble}"
         )
 
     # -- sending -----------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.logs import logger
-from ottla.sdk.machines.actions import Action, Close, Connect, Key, Node, Send
+from ottla.sdk.machines.actions import Action, Close, Connect, Key, Node, Send, logged
 from ottla.sdk.machines.inbox import LARGE, Inbox
 from ottla.sdk.machines.peer import Peer
 from ottla.sdk.machines.timers import Timer, Timers
@@ -294,7 +294,7 @@ class Connection:
     def _not_connected(self, now: float) -> None:
         waited = now - self._since
         what = "no connection" if self.state is State.CONNECTING else "no answer to ApiVersions"
-        self._die(now, ConnectionLost(f"{self.where}: {what} within {waited:g} s"), late=True)
+        self._die(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
     def _late(self, exchange: Exchange, now: float) -> None:
         if exchange in self.waiting:
@@ -359,7 +359,8 @@ class Connection:
         self.state, self._since, self._muted_until = State.DOWN, now, -math.inf
 
     def _extra(self, **more: object) -> dict[str, object]:
-        return {"node": self.node.id, "address": f"{self.node.host}:{self.node.port}", "channel": self.key[1]} | more
+        address = f"{self.node.host}:{self.node.port}"
+        return {"node": logged(self.node), "address": address, "channel": self.key[1]} | more
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -74,10 +74,10 @@ class Coordinators:
     def where(self, group: str) -> str:
         """Who coordinates the group, or why nobody knows; for people."""
         if node := self._known.get(group):
-            return f"its coordinator, node {node.id} at {node.host}:{node.port}"
+            return f"its coordinator is node {node.id} at {node.host}:{node.port}"
         question = self._asked.get(group)
         trouble = f" ({question.trouble})" if question is not None and question.trouble else ""
-        return f"a coordinator that is being looked for{trouble}"
+        return f"its coordinator is being looked for{trouble}"
 
     def forget(self, group: str) -> None:
         """The coordinator is not the one that is known, or cannot be reached."""

@@ -50,6 +50,7 @@ from ottla.sdk.machines.actions import (
     Lost,
     Node,
     Received,
+    logged,
 )
 from ottla.sdk.machines.cluster import Cluster, Topic
 from ottla.sdk.machines.connection import Connection, Exchange, State, common
@@ -522,7 +523,7 @@ class ClientCore:
         _, times = self._troubles.get(where, ("", 0))
         self._troubles[where] = (str(error).removeprefix(where).lstrip(": "), times + 1)
         self._metadata_failures += 1
-        log.info("metadata could not be had", extra={"node": node.id, "address": where, "why": str(error)})
+        log.info("metadata could not be had", extra={"node": logged(node), "address": where, "why": str(error)})
         # The next address is tried at once; only a whole round of failures earns a pause.
         rounds, rest = divmod(self._metadata_failures, len(self._seeds) + len(self.cluster.nodes))
         self.refresh(now, 0.0 if rest else self.backoff(rounds))
@@ -532,7 +533,7 @@ class ClientCore:
 
     def _start_over(self, node: Node, now: float) -> None:
         """The broker knows that what we know of the cluster is worthless."""
-        log.warning("a broker asks for a new start from the bootstrap addresses", extra={"node": node.id})
+        log.warning("a broker asks for a new start from the bootstrap addresses", extra={"node": logged(node)})
         self.cluster.nodes.clear()
         for key, connection in list(self._connections.items()):
             self._actions.append(Close(key))

@@ -45,6 +45,7 @@ from ottla.errors import (
     CoordinatorNotAvailable,
     DecodeError,
     IllegalGeneration,
+    InvalidSessionTimeout,
     MemberIdRequired,
     NotCoordinator,
     OttlaError,
@@ -283,16 +284,18 @@ class Membership:
     def explain(self, now: float) -> Iterator[str]:
         if self.state in (State.OUT, State.STABLE) and not self._trouble and not self._left:
             return
-        where = self._core.coordinators.where(self._group)
+        since = self._heard if self.state is State.STABLE else self._since
+        remote = self.state not in (State.OUT, State.REVOKING)
+        where = f"; {self._core.coordinators.where(self._group)}" if remote else ""
         doing = {
             State.OUT: f"is out until your loop asks for the next batch: {self._left}",
             State.REVOKING: f"waits for your loop to give up {len(self.owned)} partition(s)",
-            State.JOINING: f"waits for all members to join, at {where}",
-            State.SYNCING: f"waits for the leader's assignment, at {where}",
-            State.STABLE: f"sends heartbeats to {where}, last answered {now - self._heard:.1f} s ago",
+            State.JOINING: "waits for all members to join",
+            State.SYNCING: "waits for the leader's assignment",
+            State.STABLE: "gets no heartbeat through",
         }[self.state]
         trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
-        yield f"group {self._group!r}: this member {doing}, for {now - self._since:.1f} s{trouble}"
+        yield f"group {self._group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
 
     # -- joining -----------------------------------------------------------------------------------------------------
 
@@ -344,7 +347,9 @@ class Membership:
             if isinstance(answer, JoinGroupResponse) and answer.error_code:
                 if answer.error_code == MemberIdRequired.code:
                     self.member_id = answer.member_id
-                answer = broker_error(answer.error_code, f"JoinGroup of {self._group!r}")
+                asked_for = f" with session_timeout={self._options.session_timeout:g}"
+                asked_for = asked_for if answer.error_code == InvalidSessionTimeout.code else ""
+                answer = broker_error(answer.error_code, f"JoinGroup of {self._group!r}{asked_for}")
             if isinstance(answer, OttlaError):
                 self._hear(answer, now)
             else:

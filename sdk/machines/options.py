@@ -33,7 +33,8 @@ class Options:
     Attributes:
         client_id: how brokers name this client in their logs and quotas.
         rack: where this client is, as the brokers' `broker.rack` says it; consumers then read from near replicas.
-        connect_timeout: for one connection, and for `connect` to hear from any broker.
+        connect_timeout: for `connect` to hear from any broker, and for one connection; where it was too short, the next
+            attempt there may take twice as long, and after that three times.
         request_timeout: for one request to one broker.
         api_timeout: for a whole call (admin, offsets, unknown topics), retries included.
         delivery_timeout: from `send` to the broker's acknowledgement, retries included.

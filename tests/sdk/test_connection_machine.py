@@ -366,6 +366,24 @@ def test_a_connection_that_is_not_made_in_time_is_given_up() -> None:
     assert "no connection within 10 s" in str(ends.all[0])
 
 
+def test_a_broker_that_does_not_tell_its_versions_is_given_up_after_a_round_number_of_seconds() -> None:
+    one, ends = connection(), Ends()
+    one.submit(metadata(ends, 100), 0)
+    one.poll(0)
+    one.connected(0.00101)
+    assert one.poll(10.0) == [Close(KEY)]
+    assert "no answer to ApiVersions within 10 s" in str(ends.all[0])
+
+
+def test_the_log_names_a_node_whose_id_is_not_known_by_its_address(caplog: pytest.LogCaptureFixture) -> None:
+    one = ready({3: (0, 8)})
+    caplog.set_level("INFO", logger="ottla.sdk")
+    one.node = Node(-3, "b", 9092)
+    one.lost("the wire broke", 1.0)
+    (lost,) = [each.__dict__ for each in caplog.records if each.message.startswith("connection failed")]
+    assert (lost["node"], lost["address"]) == ("bootstrap", "b:9092")
+
+
 def test_a_request_that_waits_too_long_ends_with_the_last_trouble() -> None:
     one, ends = connection(), Ends()
     one.submit(metadata(Ends(), 100), 0)

@@ -431,6 +431,26 @@ def test_the_state_can_be_told_to_people() -> None:
     assert "waits for your loop to give up 1 partition" in "".join(group.member.explain(group.world.now))
 
 
+def test_a_member_whose_coordinator_is_gone_says_since_when_it_is_not_heard() -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    group.beat()
+    group.world.reachable = False
+    group.world.break_connections()
+    group.world.later(6.0)
+    (line,) = group.member.explain(group.world.now)
+    assert line.startswith(
+        "group 'billing': this member gets no heartbeat through, for 6.0 s; its coordinator is being looked for (one:"
+    )
+
+
+def test_a_session_timeout_that_the_broker_does_not_allow_is_named() -> None:
+    group = InGroup()
+    group.refuse(InvalidSessionTimeout)
+    said = str(group.member.failed)
+    assert "group.min.session.timeout.ms" in said and "JoinGroup of 'billing' with session_timeout=45]" in said
+
+
 def test_an_assignor_that_fails_is_named() -> None:
     class Broken:
         name, cooperative = "range", False
