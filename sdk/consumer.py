@@ -150,12 +150,12 @@ class Batch:
             metadata: kept with the offset by the coordinator (up to 4,096 bytes by default).
 
         Raises:
+            Closed: the block was left, or the client's.
             LocalProtocolError: the consumer has no group.
         """
-        tenure = self._must_commit()
-        if why := tenure.over or self._overtaken(tenure):
-            where = f"{self.topic}-{self.partition}"
-            log.warning("a commit is dropped", extra={"partition": where, "offset": self.next_offset, "why": why})
+        tenure, why = self._standing()
+        if why:
+            _log_dropped((self.topic, self.partition), self.next_offset, why)
         else:
             self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
 
@@ -166,19 +166,21 @@ class Batch:
             CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        tenure = self._must_commit()
-        if why := tenure.over or self._overtaken(tenure):
+        tenure, why = self._standing()
+        if why:
             raise CommitFailed(f"not committed: {why}", {(self.topic, self.partition): self.next_offset})
         self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
         await self._consumer._settled()
 
-    def _overtaken(self, tenure: Tenure) -> str:
-        return "the consumer went elsewhere after the batch was handed out" if tenure.seeks != self._seeks else ""
-
-    def _must_commit(self) -> Tenure:
-        if self._tenure is None:
+    def _standing(self) -> tuple[Tenure, str]:
+        """As what to commit, and why that cannot be any more, which is then told."""
+        commits, tenure = self._consumer._open.commits, self._tenure
+        if commits is None or tenure is None:
             raise LocalProtocolError("a consumer without a group cannot commit: name one, as in group='billing'")
-        return self._tenure
+        if tenure.over:
+            tenure.handed = -1
+        elsewhere = "the consumer went elsewhere after the batch was handed out"
+        return tenure, tenure.over or (elsewhere if tenure.seeks != self._seeks else "")
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -239,9 +241,12 @@ class Consumer:
 
     @property
     def _open(self) -> ConsumerMachine:
-        if self._machine.closed:
+        """What every call of the user goes through: nothing is touched from elsewhere, or when all is over."""
+        self._driver.refuse_another_loop()
+        machine = self._machine
+        if machine.closed or machine.fetcher.closed:
             raise Closed("the consumer is closed, or its client is")
-        return self._machine
+        return machine
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
@@ -384,10 +389,8 @@ class Consumer:
             self._asking = before
 
     async def _next(self) -> Batch:
-        machine = self._machine
         while True:
-            if machine.closed or machine.fetcher.closed:
-                raise Closed("the consumer is closed, or its client is")
+            machine = self._open
             # Cancelled before a batch is taken, or not at all: what is taken counts as read.
             await trio.lowlevel.checkpoint_if_cancelled()
             now = trio.current_time()
@@ -407,7 +410,7 @@ class Consumer:
                 for each in self._interceptors:
                     _guarded(partial(each.on_consume, batch))
                 return batch
-            await self._driver.call(lambda now: machine.wait())
+            await self._driver.call(lambda now: self._machine.wait())
 
     def _refuse_another_task(self) -> None:
         """Who asks for a batch says that the one before is done: in a group, only who has it can say so."""
@@ -513,11 +516,13 @@ class Consumer:
         """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
 
         Returns once the offsets are known. Commits follow, also backwards: a seek says that this is meant. What was to
-        be committed before still is, until something newer is.
+        be committed before still is, until something newer is. In a group partitions may be lost at any moment: a seek
+        in one before the loop, or the listener, is told of that is dropped with a line in the log.
 
         Raises:
             Closed: the consumer is, or its client.
-            LocalProtocolError: a partition is not assigned to this consumer.
+            LocalProtocolError: a partition is not assigned to this consumer: in a group it comes while the loop runs,
+                and the place to seek is `RebalanceListener.assigned`.
         """
         starts = {place: start_at(where) for place, where in places.items()}
         self._open.seek(starts, trio.current_time())
@@ -526,6 +531,10 @@ class Consumer:
     @checked
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these partitions until `resume`; they stay this consumer's.
+
+        A rebalance that revokes a partition forgets that it was paused, also where it comes back; and eager assignors,
+        such as the default, revoke all. So in a group pause in `RebalanceListener.assigned`, or use
+        ``"cooperative-sticky"``, by which what stays is not touched.
 
         Raises:
             LocalProtocolError: one is not assigned to this consumer.
@@ -558,33 +567,44 @@ class Consumer:
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Have the group go on behind every batch handed out so far, the one in hand included; or at ``offsets``.
 
-        Returns at once; see `Batch.commit_soon`.
+        Returns at once; see `Batch.commit_soon`: what was lost is dropped, with a line in the log.
 
         Raises:
+            Closed: the block was left, or the client's.
             LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
                 than one that was committed already: to go back, seek there first.
         """
+        if lost := self._wish(offsets):
+            for place, offset in lost.offsets.items():
+                _log_dropped(place, offset, lost.reason)
+
+    def _wish(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> CommitFailed | None:
+        """As `commit_soon`; returns what cannot be committed."""
         given = {
             place: each if isinstance(each, CommittedOffset) else CommittedOffset(each)
             for place, each in (offsets or {}).items()
         }
-        now = trio.current_time()
+        machine, now, lost = self._open, trio.current_time(), None
         if offsets is None:
-            self._machine.commit(self._machine.positions(), now)
+            lost = machine.commit_all(now)
         else:
-            self._machine.commit(given, now, exactly=True)
+            machine.commit(given, now, exactly=True)
         self._driver.nudge()
+        return lost
 
     @checked
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
 
         Raises:
-            CommitFailed: a partition was lost, or the coordinator refused.
+            CommitFailed: a partition was lost, and batches of it that were handed out are not committed, which is
+                raised once, when the others are; or the coordinator refused.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        self.commit_soon(offsets)
+        lost = self._wish(offsets)
         await self._settled()
+        if lost is not None:
+            raise lost
 
     @checked
     async def committed(
@@ -606,7 +626,7 @@ class Consumer:
         return {place: found[group].get(place) for place in asked}
 
     def _commit(self, offsets: Mapping[Tenure, CommittedOffset]) -> None:
-        self._machine.group_commits.commit(offsets, trio.current_time())
+        self._open.group_commits.commit(offsets, trio.current_time())
         self._driver.nudge()
 
     async def _settled(self) -> None:
@@ -614,6 +634,11 @@ class Consumer:
         if commits is not None:
             await self._driver.call(commits.settled)
             commits.raise_failures()
+
+
+def _log_dropped(place: TopicPartition, offset: int, why: str) -> None:
+    where = f"{place[0]}-{place[1]}"
+    log.warning("a commit is dropped", extra={"partition": where, "offset": offset, "why": why})
 
 
 def _guarded(call: Callable[[], None]) -> None:

@@ -244,7 +244,7 @@ class TrioDriver:
             raise LocalProtocolError(
                 f"this client belongs to the trio loop in thread {self._thread.name!r}, and is used in "
                 f"{threading.current_thread().name!r}: open another client here, or call there by "
-                "trio.from_thread.run(function, trio_token=token)"
+                "trio.from_thread.run(function, trio_token=token), what is not async by trio.from_thread.run_sync"
             )
 
     def _tell(self, event: Event) -> None:

@@ -82,10 +82,17 @@ class Tenure:
     """What the coordinator took last."""
     doubtful: bool = False
     """An older offset may still be under way somewhere."""
+    handed: int = -1
+    """Behind what was handed out since the last seek; -1 also where it is told already that it was not committed."""
     seeks: int = 0
     """Counts the moves after which lower offsets are meant."""
     over: str = ""
     """Why it ended; empty while it lasts."""
+
+    @property
+    def committed(self) -> int:
+        """What the coordinator took last; -1: nothing."""
+        return self.taken.offset if self.taken else -1
 
 
 @dataclass(slots=True)
@@ -157,7 +164,7 @@ class CommitMachine:
     def rewind(self, place: TopicPartition) -> None:
         """The user seeks: from here on lower offsets are meant."""
         if tenure := self._tenures.get(place):
-            tenure.asked, tenure.taken = -1, None
+            tenure.asked, tenure.taken, tenure.handed = -1, None, -1
             tenure.seeks += 1
 
     def renew(self, place: TopicPartition, why: str) -> None:
@@ -178,7 +185,7 @@ class CommitMachine:
         over = {tenure.place: each.offset for tenure, each in offsets.items() if tenure.over}
         if over:
             why = next(tenure.over for tenure in offsets if tenure.over)
-            raise CommitFailed(f"these partitions are not this consumer's any more: {why}", over)
+            raise CommitFailed(f"this ownership of the partitions is over: {why}", over)
         self._number += 1
         for tenure, each in offsets.items():
             if each.offset < tenure.asked:
@@ -368,7 +375,7 @@ class CommitMachine:
             self._fail(old, f"offsets were not committed: {error}", cause=error)
             for place, wish in old.items():
                 if place not in self._wanted:
-                    wish.tenure.asked = wish.tenure.taken.offset if wish.tenure.taken else -1
+                    wish.tenure.asked = wish.tenure.committed
         if left := {place: wish for place, wish in wishes.items() if place not in old}:
             self._again(left)
             self._later(now)
@@ -408,4 +415,7 @@ class CommitMachine:
             outcome.fail(error)
         if not concerned and not quiet:
             self._failed = self._failed or error
+        if concerned or not quiet:
+            for each in wishes.values():
+                each.tenure.handed = -1
         self._settle()

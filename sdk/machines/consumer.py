@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError
+from ottla.errors import Closed, CommitFailed, ConfigurationError, LocalProtocolError, OttlaError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.assignors import ASSIGNORS, Assignor
 from ottla.sdk.logs import logger
@@ -43,6 +43,7 @@ PATIENCE = 1.0
 """Seconds in which positions are awaited before partitions are told of that have none yet, for want of a leader."""
 SLOW = 2 / 3
 """Part of `max_poll_interval` after which a batch that is still in hand is reported."""
+_REVOKED = "a rebalance took it, and whoever has it now, be it this consumer again, went on from what was committed"
 
 
 class TopicFilter:
@@ -163,6 +164,10 @@ class ConsumerMachine:
         """What there was at the first look; of what comes later nothing was there before, so it is read whole."""
         self._received: dict[TopicPartition, None] = {}
         """Partitions of which the user was told."""
+        self._telling: tuple[TopicPartition, ...] = ()
+        """Partitions of which he is being told."""
+        self._left: dict[TopicPartition, Tenure] = {}
+        """Tenures that ended before all was committed that was handed out, nor has it been since."""
         self._waited: dict[TopicPartition, Tenure] = {}
         """Partitions whose positions have been waited for long enough."""
         self._in_hand: Fetched | None = None
@@ -261,7 +266,8 @@ class ConsumerMachine:
                 return step, tuple(each for each in step.places if each in self._received)
             ours = [each for each in step.places if self.group_commits.tenure(each) and each not in self._received]
             if all(map(self._ready, ours)):
-                return step, tuple(ours)
+                self._telling = tuple(ours)
+                return step, self._telling
         return None
 
     def _ready(self, place: TopicPartition) -> bool:
@@ -270,17 +276,18 @@ class ConsumerMachine:
         return self.fetcher.knows(place) or waited
 
     def done_with(self, step: Step, places: Sequence[TopicPartition], now: float) -> None:
-        """The user was told of a step; one that was overtaken meanwhile changes nothing."""
+        """The user was told of a step. If a loss has overtaken it, he is told of that next."""
+        self._telling = ()
+        if isinstance(step, Receive):
+            self._received.update(dict.fromkeys(places))
         if self.membership is None or step not in self.membership.steps:
             return
-        if isinstance(step, Receive):
-            self._received.update(dict.fromkeys(each for each in places if self.group_commits.tenure(each)))
-        else:
+        if not isinstance(step, Receive):
             for place in step.places:
                 self._received.pop(place, None)
         if isinstance(step, Revoke):
             topics = self._core.cluster.topics
-            self._end([each for each in step.places if each[0] in topics], "it was given to another member")
+            self._end([each for each in step.places if each[0] in topics], _REVOKED)
             self._end([each for each in step.places if each[0] not in topics], "its topic is gone")
         self.membership.done(step, now)
 
@@ -315,7 +322,10 @@ class ConsumerMachine:
             return None
         self._in_hand = fetched
         self.busy(now)
-        return fetched, self.commits.tenure((fetched.topic, fetched.partition)) if self.commits else None
+        tenure = self.commits.tenure((fetched.topic, fetched.partition)) if self.commits else None
+        if tenure is not None:
+            tenure.handed = fetched.next_offset
+        return fetched, tenure
 
     def wait(self) -> Outcome[None]:
         """Settled when `next_step` or `take` may have something to say."""
@@ -368,6 +378,25 @@ class ConsumerMachine:
             tenures[tenure] = each
         commits.commit(tenures, now)
 
+    def commit_all(self, now: float) -> CommitFailed | None:
+        """Have all that was handed out committed. Returns, once, what of it cannot be any more.
+
+        What a partition that came back has reached again is well; and who sought elsewhere wants no more of it.
+
+        Raises:
+            LocalProtocolError: the consumer has no group.
+        """
+        positions = self.positions()
+        self.commit(positions, now)
+        reached = {place: each.offset for place, each in positions.items()}
+        left, self._left = self._left, {}
+        lost = {place: each for place, each in left.items() if each.handed > reached.get(place, -1)}
+        if not lost:
+            return None
+        whys = "; ".join(sorted({each.over for each in lost.values()}))
+        reason = f"batches were handed out that cannot be committed any more: {whys}"
+        return CommitFailed(reason, {place: each.handed for place, each in lost.items()})
+
     @property
     def group_commits(self) -> CommitMachine:
         if self.commits is None:
@@ -385,20 +414,21 @@ class ConsumerMachine:
     def seek(self, starts: Mapping[TopicPartition, Start], now: float) -> None:
         """Go on elsewhere; commits may go back there, too.
 
-        In a group partitions go while one looks away: a seek in one that is gone is dropped with a line in the log.
+        In a group partitions are lost while one looks away: a seek in one of which the user thinks, for want of news,
+        that it is his, is dropped with a line in the log.
 
         Raises:
             LocalProtocolError: a partition is not assigned to this consumer.
         """
         gone = [place for place in starts if place not in self.fetcher.places]
-        if gone and self.membership is not None and all(map(self._may_come, gone)):
-            log.warning("a seek is dropped, as its partitions are gone", extra={"partitions": gone})
+        for place in gone:
+            if place not in self._received and place not in self._telling:
+                advice = "" if self.membership is None else ": in a group, seek in `assigned` of a RebalanceListener"
+                has = f"which has {self.fetcher.assignment}"
+                raise LocalProtocolError(f"{place!r} is not assigned to this consumer, {has}{advice}")
+        if gone:
+            log.warning("a seek is dropped, as its partitions were lost", extra={"partitions": gone})
             starts = {place: start for place, start in starts.items() if place not in gone}
-        for topic, partition in starts:
-            if (topic, partition) not in self.fetcher.places:
-                raise LocalProtocolError(
-                    f"{topic}-{partition} is not assigned to this consumer, which cannot seek there"
-                )
         for place in starts:
             if self.commits is not None:
                 self.commits.rewind(place)
@@ -410,12 +440,6 @@ class ConsumerMachine:
         if self.commits is not None:
             self.commits.renew(place, "the log is not the one that was read, and the position was reset")
         self._forget(place)
-
-    def _may_come(self, place: TopicPartition) -> bool:
-        """The group could give it to this member."""
-        topic = self._core.cluster.topics.get(place[0])
-        subscribed = self.membership is not None and place[0] in self.membership.topics
-        return subscribed and topic is not None and place[1] in topic.partitions
 
     def _forget(self, place: TopicPartition) -> None:
         """What is done there, and a batch in hand, count no more."""
@@ -544,8 +568,12 @@ class ConsumerMachine:
         for place in gone:
             self._forget(place)
             self._waited.pop(place, None)
-            if self.commits is not None:
+            tenure = self.commits.tenure(place) if self.commits is not None else None
+            if self.commits is not None and tenure is not None:
                 self.commits.disown(place, why)
+                left = max(tenure, self._left.pop(place, tenure), key=lambda each: each.handed)
+                if left.handed > tenure.committed:
+                    self._left[place] = left
 
     def _readable(self) -> Container[TopicPartition] | None:
         """Partitions of which the user knows; in a group, none of which he was not told yet."""

@@ -302,6 +302,27 @@ def test_when_a_partition_is_lost_everybody_who_waits_for_it_hears_that() -> Non
     assert isinstance(first.error, CommitFailed) and isinstance(second.error, CommitFailed)
 
 
+@pytest.mark.parametrize(
+    ("how", "left"), [("", True), ("wished", True), ("heard", False), ("committed", False), ("sought", False)]
+)
+def test_what_was_handed_out_is_left_when_a_partition_is_lost_unless_it_is_committed_or_somebody_heard(
+    how: str, left: bool
+) -> None:
+    group = Committer()
+    tenure = group.tenures[P0]
+    tenure.handed = 10
+    if how:
+        group.commit({P0: 10})
+    if how == "heard":
+        group.machine.settled(group.world.now)
+    elif how == "committed":
+        group.answer()
+    elif how == "sought":
+        group.machine.rewind(P0)
+    group.machine.disown(P0, "it was lost")
+    assert (tenure.handed > tenure.committed) is left
+
+
 def test_behind_a_commit_whose_answer_was_lost_the_newest_is_sent_once_more() -> None:
     group = Committer()
     group.commit({P0: 2000})

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.codec.apis.offset_fetch import (
@@ -11,7 +13,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from ottla.errors import BrokerError, RebalanceInProgress, UnknownMemberId
+from ottla.errors import BrokerError, LocalProtocolError, RebalanceInProgress, UnknownMemberId
 from ottla.sdk.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
 from ottla.sdk.machines.fetcher import FetcherMachine
@@ -141,7 +143,7 @@ def test_a_cooperative_member_gives_up_before_it_is_known_where_what_it_got_stan
 
 
 def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> None:
-    for gone, why in ((True, "its topic is gone"), (False, "it was given to another member")):
+    for gone, why in ((True, "its topic is gone"), (False, "be it this consumer again")):
         reader = Reader()
         reader.assign(1, T0)
         reader.stands(0)
@@ -151,7 +153,57 @@ def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> Non
             del reader.world.core.cluster.topics["t"]
         reader.beat(RebalanceInProgress)
         assert reader.tell() == (Revoke, (T0,))
-        assert tenure is not None and tenure.over == why
+        assert tenure is not None and why in tenure.over
+
+
+def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_meanwhile_is_dropped() -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    receive = reader.machine.next_step()
+    assert receive is not None and isinstance(receive[0], Receive)  # the user takes time
+    reader.beat(UnknownMemberId)
+    reader.machine.seek({T0: Offset(5)}, reader.world.now)
+    reader.machine.done_with(*receive, reader.world.now)
+    reader.machine.seek({T0: Offset(5)}, reader.world.now)
+    assert reader.tell() == (Lose, (T0, T1))
+    with pytest.raises(LocalProtocolError, match=r"\('t', 0\) is not assigned .* seek in `assigned`"):
+        reader.machine.seek({T0: Offset(5)}, reader.world.now)
+    reader.assign(2, T0)
+    reader.stands(9)
+    assert reader.tell() == (Receive, (T0,)) and reader.machine.fetcher.position(T0) == 9
+
+
+def test_a_seek_in_partitions_that_the_group_did_not_give_is_refused_whenever_it_comes() -> None:
+    reader = Reader()
+    for given in (), (T1,):
+        if given:
+            reader.assign(1, *given)
+            reader.stands(0)
+            reader.tell()
+            reader.machine.seek({T1: Offset(3)}, reader.world.now)
+        with pytest.raises(LocalProtocolError, match="seek in `assigned`"):
+            reader.machine.seek({T0: Offset(5), T1: Offset(5)}, reader.world.now)
+    assert reader.machine.fetcher.position(T1) == 3
+
+
+def test_what_was_lost_and_has_been_committed_since_is_not_told_of() -> None:
+    for committed in (5, 10):
+        reader = Reader()
+        reader.assign(1, T0)
+        reader.stands(0)
+        reader.tell()
+        tenure = reader.machine.group_commits.tenure(T0)
+        assert tenure is not None
+        tenure.handed = 10
+        reader.beat(UnknownMemberId)
+        reader.tell()
+        reader.assign(2, T0)
+        reader.stands(committed)
+        reader.tell()
+        reader.beat(UnknownMemberId)
+        lost = reader.machine.commit_all(reader.world.now)
+        assert (lost and lost.offsets) == ({T0: 10} if committed == 5 else None)
 
 
 def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() -> None:

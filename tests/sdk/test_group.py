@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -209,6 +210,132 @@ async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
     assert [what for what, _ in diary.entries] == ["assigned", "lost", "assigned", "revoked"]
     (warning,) = [each for each in caplog.records if "so long" in each.message]
     assert "slow_handler" in warning.__dict__["handler"] and warning.levelno == logging.WARNING
+
+
+async def lose(consumer: Consumer) -> None:
+    """Handle a batch for so long that the partitions are lost."""
+    with trio.fail_after(10):
+        while consumer.assignment:
+            await trio.sleep(0.01)
+
+
+async def test_a_commit_of_everything_tells_once_what_was_lost_meanwhile(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def dropped() -> list[dict[str, Any]]:
+        return [each.__dict__ for each in caplog.records if "a commit is dropped" in each.message]
+
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g", max_poll_interval=0.2) as consumer:
+            await one(consumer)
+            await lose(consumer)
+            with pytest.raises(CommitFailed, match=r"handed out .*max_poll_interval.*\(t-0 at 10\)"):
+                await consumer.commit()
+            await consumer.commit()
+            await one(consumer)
+            await lose(consumer)
+            consumer.commit_soon()
+            assert [(each["partition"], each["offset"]) for each in dropped()] == [("t-0", 10)]
+            consumer.commit_soon()
+            await consumer.commit()
+            batch = await one(consumer)
+            await lose(consumer)
+            batch.commit_soon()
+            await consumer.commit()  # it was told of already
+            assert len(dropped()) == 2
+            assert not (await consumer.committed([("t", 0)]))["t", 0]
+            await one(consumer)
+            await consumer.commit()
+        async with client.consumer("t", group="g", max_poll_interval=0.2) as consumer:
+            await fill(client, 10)
+            await (await one(consumer)).commit()
+            await lose(consumer)
+            await consumer.commit()  # nothing was lost
+
+
+async def rebalanced(client: ottla.Client, consumer: Consumer, nursery: trio.Nursery, **options: Any) -> None:
+    """Another member comes, and takes a share of the partitions."""
+
+    async def other() -> None:
+        async with client.consumer("t", group="g", **options) as second:
+            async for _ in second:
+                pass
+
+    had = len(consumer.assignment)
+    nursery.start_soon(other)
+    with trio.fail_after(10):
+        while len(consumer.assignment) not in range(1, had):
+            with trio.move_on_after(0.05):
+                await anext(consumer)
+
+
+async def test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_was_committed(
+    ottla_broker: Broker,
+) -> None:
+    class Careful(Diary):
+        async def revoked(self, places: Sequence[Place]) -> None:
+            await consumer.commit()
+            await super().revoked(places)
+
+    ottla_broker.create_topic("t", partitions=2)
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        for diary, auto_commit in ((Diary(), None), (Careful(), None), (Diary(), 5.0)):
+            await fill(client, 100)
+            options: dict[str, Any] = {"heartbeat_interval": 0.05, "auto_commit": auto_commit}
+            async with client.consumer("t", group="g", listener=diary, **options) as consumer:
+                batches: dict[Place, Batch] = {}
+                while len(batches) < 2:
+                    batch = await one(consumer)
+                    batches[batch.topic, batch.partition] = batch
+                async with trio.open_nursery() as nursery:
+                    await rebalanced(client, consumer, nursery, heartbeat_interval=0.05)
+                    (kept,) = consumer.assignment
+                    (gone,) = set(batches) - {kept}
+                    if auto_commit or isinstance(diary, Careful):
+                        await consumer.commit()
+                    else:
+                        with pytest.raises(CommitFailed, match="a rebalance took it") as raised:
+                            await consumer.commit()
+                        assert raised.value.offsets[gone] == batches[gone].next_offset
+                        await consumer.commit()
+                        with pytest.raises(CommitFailed, match="be it this consumer again"):
+                            await batches[kept].commit()
+                    nursery.cancel_scope.cancel()
+
+
+async def test_a_listener_that_commits_what_is_lost_hears_that_it_cannot(ottla_broker: Broker) -> None:
+    class Late(Diary):
+        async def lost(self, places: Sequence[Place]) -> None:
+            with pytest.raises(CommitFailed, match="consumer was closed"):
+                await consumer.commit()
+            await super().lost(places)
+
+    diary = Late()
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        with pytest.raises(ZeroDivisionError):
+            async with client.consumer("t", group="g", listener=diary) as consumer:
+                await one(consumer)
+                raise ZeroDivisionError
+    assert diary.entries[-1] == ("lost", (("t", 0),))
+
+
+@pytest.mark.parametrize(("assignor", "paused"), [("range", []), ("cooperative-sticky", [("t", 0), ("t", 1)])])
+async def test_a_rebalance_forgets_a_pause_where_it_revokes_the_partition(
+    ottla_broker: Broker, assignor: str, paused: list[Place]
+) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+        await fill(client, 10)
+        options: dict[str, Any] = {"heartbeat_interval": 0.05, "assignors": [assignor]}
+        async with client.consumer("t", group="g", **options) as consumer:
+            await one(consumer)
+            consumer.pause(consumer.assignment)
+            await rebalanced(client, consumer, nursery, **options)
+            (kept,) = consumer.assignment
+            assert consumer.paused == [each for each in paused if each == kept]
+            nursery.cancel_scope.cancel()
 
 
 async def test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member(
@@ -645,6 +772,57 @@ async def test_a_consumer_whose_block_was_left_says_that_it_is_closed(ottla_brok
                 attempt([("t", 0)])
         with pytest.raises(Closed):
             consumer.position("t", 0)
+
+
+async def test_after_the_block_nothing_is_committed_and_every_way_to_commit_says_so(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        for consumer in (client.consumer("t", group="g"), client.consumer(assign={("t", 0): 0}, group="g")):
+            async with consumer:
+                batch = await one(consumer)
+            for soon in (batch.commit_soon, consumer.commit_soon, partial(consumer.commit_soon, {("t", 0): 1})):
+                with pytest.raises(Closed):
+                    soon()
+            for commit in (batch.commit, consumer.commit):
+                with pytest.raises(Closed):
+                    await commit()
+        assert not await client.committed("g")
+
+
+async def test_what_is_to_be_committed_when_the_client_is_closed_is_refused(ottla_broker: Broker) -> None:
+    client = ottla.connect(ottla_broker.bootstrap)
+    await client.__aenter__()
+    await fill(client, 10)
+    consumer = client.consumer("t", group="g")
+    await consumer.__aenter__()
+    batch = await one(consumer)
+    await client.__aexit__(None, None, None)
+    for soon in (batch.commit_soon, consumer.commit_soon):
+        with pytest.raises(Closed):
+            soon()
+
+
+async def test_calls_of_a_consumer_in_another_thread_are_refused_before_they_touch_anything(
+    ottla_broker: Broker,
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g") as consumer:
+            batch = await one(consumer)
+
+            def work() -> None:
+                for call in (batch.commit_soon, consumer.commit_soon, partial(consumer.pause, [("t", 0)])):
+                    with pytest.raises(LocalProtocolError, match=r"trio\.from_thread\.run_sync"):
+                        call()
+                for ask in (batch.commit, consumer.commit):
+                    with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
+                        trio.run(ask)
+                trio.from_thread.run_sync(batch.commit_soon)
+
+            assert consumer._machine.commits is not None and not consumer._machine.commits.pending
+            await trio.to_thread.run_sync(work)
+            await consumer.commit({})
+            assert {at.offset for at in (await consumer.committed()).values() if at} == {10}
 
 
 async def test_auto_commit_works_for_partitions_assigned_by_hand(ottla_broker: Broker) -> None:
