@@ -174,12 +174,13 @@ def _asked_of(hint: Any) -> list[str]:
 def derived(owner: object, base: type) -> None:
     """Refuse an object whose methods are not those that its base class is asked for.
 
-    Each is awaited or not, as the base's is. One at least is the owner's own; and what is almost named as one that is
-    not, in our words or in Java's, is misspelt. Other methods are the owner's own affair.
+    Each is awaited or not, and takes as many arguments, as the base's. One at least is the owner's own; and what is
+    almost named as one that is not, in our words or in Java's, is misspelt. Other methods are the owner's own affair.
     """
     asked = {name: method for name, method in vars(base).items() if not name.startswith("_")}
     for name, method in asked.items():
         _as_awaited_as(method, owner, name)
+        _takes_what(method, owner, name)
     left = [name for name, method in asked.items() if getattr(getattr(owner, name), "__func__", None) is method]
     known = {name for each in type(owner).__mro__ if each.__module__.startswith("ottla.") for name in vars(each)}
     *most, last = asked
@@ -220,6 +221,18 @@ def _as_awaited_as(method: object, owner: object, name: str) -> None:
             raise ConfigurationError(f"{where} is awaited: write it with `async def`")
     elif is_async(own):
         raise ConfigurationError(f"{where} is called and not awaited: write it without `async`")
+
+
+def _takes_what(method: Callable[..., Any], owner: object, name: str) -> None:
+    _, *given = inspect.signature(method).parameters
+    try:
+        # Of what a decorator made of it, which may pass on more than it is given.
+        inspect.signature(getattr(owner, name), follow_wrapped=False).bind(*given)
+    except ValueError:  # written in C, and does not tell
+        return
+    except TypeError as error:
+        called = f"{type(owner).__name__}.{name} is called with ({', '.join(given)})"
+        raise ConfigurationError(f"{called}, which it does not take: {error}") from None
 
 
 def is_async(function: object) -> bool:

@@ -115,6 +115,25 @@ class Interceptor(ottla.ConsumerInterceptor):
         pass
 
 
+class Greedy(ottla.RebalanceListener):
+    async def revoked(self, places: Any, extra: Any) -> None:  # type: ignore[override]
+        pass
+
+
+class Deaf(ottla.RebalanceListener):
+    async def lost(self) -> None:  # type: ignore[override]
+        pass
+
+
+class Forgetful(ottla.ProducerInterceptor):
+    def on_acknowledgement(self, record: Any) -> None:  # type: ignore[override]
+        pass
+
+
+class Empty(ottla.ConsumerInterceptor):
+    on_commit = None  # type: ignore[assignment]
+
+
 class Misspelt(ottla.RebalanceListener):
     async def on_assinged(self, places: Any) -> None:
         pass
@@ -132,6 +151,42 @@ def test_methods_are_async_where_they_are_awaited_and_nowhere_else() -> None:
         derived(Listener(), ottla.RebalanceListener)
     with pytest.raises(ConfigurationError, match=r"Interceptor\.on_consume is called and not awaited"):
         derived(Interceptor(), ottla.ConsumerInterceptor)
+
+
+@pytest.mark.parametrize(
+    ("owner", "base", "says"),
+    [
+        (Greedy(), ottla.RebalanceListener, r"Greedy\.revoked is called with \(places\), .* argument: 'extra'"),
+        (Deaf(), ottla.RebalanceListener, r"Deaf\.lost is called with \(places\), .* too many"),
+        (Empty(), ottla.ConsumerInterceptor, r"Empty\.on_commit is called with \(offsets\), .* not a callable"),
+        (Forgetful(), ottla.ProducerInterceptor, r"on_acknowledgement is called with \(record, result\), .* too many"),
+    ],
+)
+def test_methods_that_cannot_be_called_with_what_they_will_be_are_refused(owner: Any, base: type, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        derived(owner, base)
+
+
+def test_methods_may_take_what_they_are_given_in_any_way() -> None:
+    def with_more(function: Any) -> Any:
+        async def call(*given: Any) -> None:
+            await function(*given, "more")
+
+        return wraps(function)(call)
+
+    class Liberal(ottla.RebalanceListener):
+        async def assigned(self, *args: Any) -> None:
+            pass
+
+        @staticmethod
+        async def revoked(p: Any, extra: int = 0) -> None:
+            pass
+
+        @with_more
+        async def lost(self, places: Any, more: str) -> None:
+            pass
+
+    derived(Liberal(), ottla.RebalanceListener)
 
 
 @pytest.mark.parametrize(
