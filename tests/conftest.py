@@ -37,7 +37,7 @@ _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
 def pytest_configure(config: pytest.Config) -> None:
     global _again
-    _again = bool(config.getoption("lf")) and "OTTLA_TEST_FAILURES" in os.environ
+    _again = bool(config.getoption("lf", False)) and "OTTLA_TEST_FAILURES" in os.environ
     if _again and config.cache and (failed := len(config.cache.get("cache/lastfailed", {}))) > FORGIVEN:
         pytest.exit(f"{failed} tests failed: that is no accident, so they do not run again", 1)
 
