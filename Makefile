@@ -10,12 +10,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
 ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
+# Whose slow tests need a processor, and hardly a peer.
+COMPUTING := $(addprefix tests/,codec sim fuzz)
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-
-# Whose slow tests need a processor, and hardly a peer.
-COMPUTING := $(addprefix tests/,codec sim fuzz)
 
 setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 

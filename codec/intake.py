@@ -5,7 +5,7 @@
 
 `Intake.put` does nearly every record, in C where that is built: hash the key, look whether there is room, append. It
 knows nothing of time, of sequences or of what becomes of a batch, and it leaves to its caller whatever is out of the
-ordinary: a full batch, a partition that nothing was sent to yet, headers, bytes that are none.
+ordinary: a full batch, a partition that nothing was sent to yet, headers, bytes that are none, another thread.
 
 A `Door` is for who has one record at a time: `await door.send_soon(topic, value)` is one call in C, which makes no
 coroutine where there is nothing to wait for.

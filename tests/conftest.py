@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ottla.codec import engine
+from tests.gates import FAILURES
 from tests.packaging import extension
 
 pytest_plugins = ["tests.kafka"]
@@ -37,7 +38,7 @@ _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
 def pytest_configure(config: pytest.Config) -> None:
     global _again
-    _again = bool(config.getoption("lf", False)) and "OTTLA_TEST_FAILURES" in os.environ
+    _again = bool(config.getoption("lf", False)) and FAILURES in os.environ
     if _again and config.cache and (failed := len(config.cache.get("cache/lastfailed", {}))) > FORGIVEN:
         pytest.exit(f"{failed} tests failed: that is no accident, so they do not run again", 1)
 
@@ -60,7 +61,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     part = Path(report.nodeid.partition("::")[0]).parent.name
     _seconds[part]["slow" in report.keywords] += report.duration
-    if "PYTEST_XDIST_WORKER" in os.environ or not (path := os.environ.get("OTTLA_TEST_FAILURES")):
+    if "PYTEST_XDIST_WORKER" in os.environ or not (path := os.environ.get(FAILURES)):
         return
     what = f"{report.nodeid} (Python {RUNNING}, codec in {engine})"
     with open(path, "a") as file:  # at once: a suite that is killed has a summary here, too

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import IO
 
 RUNNING = f"python{sys.version_info.major}.{sys.version_info.minor}"
+FAILURES = "OTTLA_TEST_FAILURES"
+"""Names the file in which `tests/conftest.py` writes a line for each test that failed."""
 
 
 def interpreter(name: str) -> str | None:
@@ -35,10 +37,6 @@ def interpreter(name: str) -> str | None:
         if subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0:
             return path
     return None
-
-
-FAILURES = "OTTLA_TEST_FAILURES"
-"""Names the file in which `tests/conftest.py` writes a line for each test that failed."""
 
 
 def run(gate: str, output: IO[str] | None) -> tuple[int, str]:

@@ -76,11 +76,11 @@ def test_what_is_checked_stays_what_it_was() -> None:
 
     assert f(1, "a", wait=2) == ("a",) and f.__doc__ == "Doc."
     with pytest.raises(ConfigurationError, match="wait must be a number, not 'long'"):
-        f(1, wait="long")  # type: ignore[arg-type]
+        f(1, wait="long")  # type: ignore[arg-type] # on purpose
     with pytest.raises(TypeError, match="unexpected keyword"):
-        f(1, weit=2)  # type: ignore[call-arg]
+        f(1, weit=2)  # type: ignore[call-arg] # on purpose
     with pytest.raises(TypeError, match="missing 1 required"):
-        f()  # type: ignore[call-arg]
+        f()  # type: ignore[call-arg] # on purpose
 
 
 async def test_what_is_awaited_can_still_be_seen_to_be() -> None:
@@ -92,7 +92,7 @@ async def test_what_is_awaited_can_still_be_seen_to_be() -> None:
     assert not inspect.iscoroutinefunction(ottla.Client.producer)
     assert await f(2) == 2
     with pytest.raises(ConfigurationError, match="wait must be a number, not 'long'"):
-        await f("long")  # type: ignore[arg-type]
+        await f("long")  # type: ignore[arg-type] # on purpose
 
 
 class Awaited:
@@ -106,32 +106,32 @@ def test_what_has_to_be_awaited_is_what_returns_a_coroutine() -> None:
 
 
 class Listener(ottla.RebalanceListener):
-    def assigned(self, places: Any) -> None:  # type: ignore[override]
+    def assigned(self, places: Any) -> None:  # type: ignore[override] # on purpose
         pass
 
 
 class Interceptor(ottla.ConsumerInterceptor):
-    async def on_consume(self, batch: Any) -> None:  # type: ignore[override]
+    async def on_consume(self, batch: Any) -> None:  # type: ignore[override] # on purpose
         pass
 
 
 class Greedy(ottla.RebalanceListener):
-    async def revoked(self, places: Any, extra: Any) -> None:  # type: ignore[override]
+    async def revoked(self, places: Any, extra: Any) -> None:  # type: ignore[override] # on purpose
         pass
 
 
 class Deaf(ottla.RebalanceListener):
-    async def lost(self) -> None:  # type: ignore[override]
+    async def lost(self) -> None:  # type: ignore[override] # on purpose
         pass
 
 
 class Forgetful(ottla.ProducerInterceptor):
-    def on_acknowledgement(self, record: Any) -> None:  # type: ignore[override]
+    def on_acknowledgement(self, record: Any) -> None:  # type: ignore[override] # on purpose
         pass
 
 
 class Empty(ottla.ConsumerInterceptor):
-    on_commit = None  # type: ignore[assignment]
+    on_commit = None  # type: ignore[assignment] # on purpose
 
 
 class Misspelt(ottla.RebalanceListener):
@@ -298,7 +298,7 @@ def test_what_hears_nothing_is_refused_and_what_has_other_methods_is_not() -> No
     derived(Both(), ottla.RebalanceListener)
     derived(Both(), ottla.ConsumerInterceptor)
     later = ottla.RebalanceListener()
-    later.lost = Both().lost  # type: ignore[method-assign]
+    later.lost = Both().lost  # type: ignore[method-assign] # on purpose
     derived(later, ottla.RebalanceListener)
     with pytest.raises(ConfigurationError, match=r"never told anything: .* has assigned, revoked and lost; write at"):
         derived(ottla.RebalanceListener(), ottla.RebalanceListener)

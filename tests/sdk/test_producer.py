@@ -512,7 +512,6 @@ async def test_a_producer_that_was_left_leaves_no_circle(ottla_broker: Broker) -
             await producer.send_soon("t", b"1")
         with pytest.raises(Closed):
             await producer.send_soon("t", b"2")
-        left = weakref.ref(producer)
         await trio.testing.wait_all_tasks_blocked()
         gc.collect()
         gc.disable()
