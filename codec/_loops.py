@@ -23,7 +23,7 @@ from itertools import accumulate, chain, islice, repeat
 from operator import gt
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
-from ottla.errors import EncodeError
+from ottla.errors import EncodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     from ottla.codec.columns import BinaryColumn, HeaderColumn
@@ -34,6 +34,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 LEAST_RECORD = 7
 """Bytes of the shortest record: a length, six fields of a byte."""
 NO_TIMESTAMP = -1
+BEYOND = 1 << 63
+"""Behind every offset."""
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
 
@@ -55,6 +57,7 @@ HEADER_SIZE = _HEAD.size
 """Bytes of a batch before its records."""
 _LENGTH_END = 12
 _MAGIC = 2
+LOG_APPEND_TIME = 0x08
 
 
 class BatchHead:
@@ -111,6 +114,15 @@ class BatchHead:
             return False
         self.data = data[offset:end]
         return True
+
+    def find(self, body: Buffer) -> "Records":
+        """The records of this batch, of which ``body`` are the bytes, decompressed.
+
+        Raises:
+            DamagedRecord: as `parse_records` does.
+        """
+        stamp = self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
+        return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
 
 
 @final
@@ -401,7 +413,7 @@ def gather(parts: Sequence[Records]) -> Gathered:
     """The records of ``parts``, one behind the other, as columns.
 
     Raises:
-        OverflowError: the keys, values, or names or values of headers take more than 2 GiB: offsets have 32 bits.
+        LocalProtocolError: the keys, values, or names or values of headers take more than 2 GiB: offsets have 32 bits.
         TypeError: a part is something else than `Records`.
     """
     for part in parts:
@@ -422,6 +434,24 @@ def gather(parts: Sequence[Records]) -> Gathered:
     )
 
 
+def lay_out(heads: Sequence[BatchHead], bodies: Sequence[Buffer], start: int) -> Gathered:
+    """The records of batches, from offset ``start`` on, as columns: what `gather` gives of what they `find`.
+
+    Args:
+        heads: of the batches.
+        bodies: the bytes of their records, decompressed.
+
+    Raises:
+        DamagedRecord: as `parse_records`, in one of the batches.
+        LocalProtocolError: as `gather`.
+    """
+    return gather([head.find(body).between(start, BEYOND) for head, body in zip(heads, bodies, strict=True)])
+
+
+def too_large() -> LocalProtocolError:
+    return LocalProtocolError("a column would take more than 2 GiB: take fewer batches at a time")
+
+
 def no_records(part: object) -> TypeError:
     return TypeError(f"columns are made of Records, not of {type(part).__name__}")
 
@@ -438,7 +468,7 @@ def _column(items: Sequence[bytes | None]) -> Parts:
         validity = memoryview(int(bits, 2).to_bytes((len(items) + 7) // 8, "little"))
     data = b"".join(present)
     if len(data) > _INT32_MAX:
-        raise OverflowError
+        raise too_large()
     return _offsets(0 if item is None else len(item) for item in items), memoryview(data), validity
 
 

@@ -13,6 +13,7 @@ from ottla.codec._loops import fnv1a as fnv1a
 from ottla.codec._loops import fnv1a_partition as fnv1a_partition
 from ottla.codec._loops import fnv1a_reference_partition as fnv1a_reference_partition
 from ottla.codec._loops import gather as gather
+from ottla.codec._loops import lay_out as lay_out
 from ottla.codec._loops import murmur2 as murmur2
 from ottla.codec._loops import murmur2_partition as murmur2_partition
 from ottla.codec._loops import parse_records as parse_records

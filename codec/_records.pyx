@@ -35,8 +35,8 @@ from libc.string cimport memcpy, memmove, memset
 import warnings
 
 from ottla.codec._loops import (
-    NOT_AWAITED, RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers,
-    make_record, no_partitioner, no_records, positive, refuse, refuse_pickling, refuse_record,
+    BEYOND, NOT_AWAITED, RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers,
+    make_record, no_partitioner, no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
 )
 from ottla.errors import DecodeError, EncodeError
 
@@ -141,6 +141,7 @@ cdef inline void copy(void* to, const void* source, size_t size) noexcept nogil:
 cdef enum:
     HEADER = 61
     LENGTH_END = 12
+    LOG_APPEND_TIME = 0x08
     LEAST_RECORD = 7
 
 
@@ -151,6 +152,13 @@ cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
     for i in range(size):
         value = value << 8 | at[i]
     return value
+
+
+cdef struct Base:
+    # What the numbers in records count from.
+    int64_t offset
+    int64_t timestamp
+    bint stamped                # by the broker: all have `timestamp`
 
 
 @cython.no_gc
@@ -173,6 +181,16 @@ cdef class BatchHead:
         if size:
             self.data = data[offset:offset + size]
         return size > 0
+
+    def find(self, body):
+        """See `ottla.codec._loops.BatchHead.find`."""
+        cdef Base base
+        self.set_base(&base)
+        return find_records(body, self.count, &base)
+
+    cdef void set_base(self, Base* base) noexcept:
+        base.offset, base.stamped = self.base_offset, self.attributes & LOG_APPEND_TIME != 0
+        base.timestamp = self.max_timestamp if base.stamped else self.base_timestamp
 
     cdef Py_ssize_t fill(self, const uint8_t* at, Py_ssize_t left) noexcept:
         """Read the header; return the size of the batch, 0 where there is none of magic 2 or not all of it."""
@@ -358,48 +376,57 @@ cdef inline bint add(int64_t base, int64_t delta, int64_t* total) noexcept nogil
     return True
 
 
+cdef inline const uint8_t* read_row(
+    const uint8_t* body, const uint8_t* at, const uint8_t* stop, const Base* base, bint plain, Row* row
+) noexcept nogil:
+    """Find the parts of the record that begins at `at`; return where it ends, or NULL if it is damaged.
+
+    `plain`: so is one with headers.
+    """
+    cdef const uint8_t* end
+    cdef uint64_t n = 0
+    at = varint(at, stop, 32, &n)
+    if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
+        return NULL
+    end = at + (n >> 1)
+    at = varint(at + 1, end, 64, &n)  # behind the attributes
+    if at == NULL:
+        return NULL
+    if base.stamped:
+        row.timestamp = base.timestamp
+    elif not add(base.timestamp, signed_of(n), &row.timestamp):
+        return NULL
+    at = varint(at, end, 32, &n)
+    if at == NULL or not add(base.offset, signed_of(n), &row.offset):
+        return NULL
+    at = sized(body, at, end, &row.key_at, &row.key_size)
+    if at == NULL:
+        return NULL
+    at = sized(body, at, end, &row.value_at, &row.value_size)
+    if at == NULL or at >= end:
+        return NULL
+    if at[0] == 0:
+        row.headers_at = 0
+        at += 1
+    elif plain:
+        return NULL
+    else:
+        at = read_headers(body, at, end, row)
+    row.end = <int32_t>(at - body)
+    return at if at == end else NULL
+
+
 cdef Py_ssize_t read_rows(
-    const uint8_t* body, Py_ssize_t size, Py_ssize_t count, int64_t base_offset, int64_t base_timestamp,
-    const int64_t* append_time, Row* rows
+    const uint8_t* body, Py_ssize_t size, Py_ssize_t count, const Base* base, Row* rows
 ) noexcept nogil:
     """Find the `count` records of a body; return `count`, or which is damaged; -1 where something follows the last."""
     cdef const uint8_t* at = body
-    cdef const uint8_t* stop = body + size
-    cdef const uint8_t* end
-    cdef uint64_t n = 0
     cdef Py_ssize_t i
-    cdef Row* row
     for i in range(count):
-        row = rows + i
-        at = varint(at, stop, 32, &n)
-        if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
-            return i
-        end = at + (n >> 1)
-        at = varint(at + 1, end, 64, &n)  # behind the attributes
+        at = read_row(body, at, body + size, base, False, rows + i)
         if at == NULL:
             return i
-        if append_time != NULL:
-            row.timestamp = append_time[0]
-        elif not add(base_timestamp, signed_of(n), &row.timestamp):
-            return i
-        at = varint(at, end, 32, &n)
-        if at == NULL or not add(base_offset, signed_of(n), &row.offset):
-            return i
-        at = sized(body, at, end, &row.key_at, &row.key_size)
-        if at == NULL:
-            return i
-        at = sized(body, at, end, &row.value_at, &row.value_size)
-        if at == NULL or at >= end:
-            return i
-        if at[0] == 0:
-            row.headers_at = 0
-            at += 1
-        else:
-            at = read_headers(body, at, end, row)
-        if at != end:
-            return i
-        row.end = <int32_t>(at - body)
-    return count if at == stop else -1
+    return count if at == body + size else -1
 
 
 @cython.final
@@ -646,31 +673,39 @@ cdef inline Record record_of(Body body, const Row* row):
 
 def parse_records(body, Py_ssize_t count, int64_t base_offset, int64_t base_timestamp, append_time=None):
     """See `ottla.codec._loops.parse_records`."""
-    cdef Body parsed = Body.__new__(Body)
+    cdef Base base
+    base.offset, base.stamped = base_offset, append_time is not None
+    base.timestamp = append_time if base.stamped else base_timestamp
+    return find_records(body, count, &base)
+
+
+cdef Records find_records(object body, Py_ssize_t count, const Base* base):
+    cdef Body found = Body.__new__(Body)
     cdef Records records = Records.__new__(Records)
-    cdef int64_t stamp = 0
-    cdef int64_t* append = NULL
     cdef Py_ssize_t damaged
-    if append_time is not None:
-        stamp = append_time
-        append = &stamp
-    PyObject_GetBuffer(body, &parsed.view, PyBUF_SIMPLE)
-    if parsed.view.len > INT32_MAX or not 0 <= count <= parsed.view.len // LEAST_RECORD:
+    PyObject_GetBuffer(body, &found.view, PyBUF_SIMPLE)
+    cdef const uint8_t* at = <const uint8_t*>found.view.buf
+    cdef Py_ssize_t size = found.view.len
+    if not may_hold(size, count):
         raise DamagedRecord(0, 0)
-    parsed.rows = <Row*>take(count * sizeof(Row), &parsed.room)
-    if parsed.rows == NULL:
+    found.rows = <Row*>take(count * sizeof(Row), &found.room)
+    if found.rows == NULL:
         raise MemoryError
-    cdef const uint8_t* at = <const uint8_t*>parsed.view.buf
-    if parsed.view.len <= SMALL:
-        damaged = read_rows(at, parsed.view.len, count, base_offset, base_timestamp, append, parsed.rows)
+    if size <= SMALL:
+        damaged = read_rows(at, size, count, base, found.rows)
     else:
         with nogil:
-            damaged = read_rows(at, parsed.view.len, count, base_offset, base_timestamp, append, parsed.rows)
+            damaged = read_rows(at, size, count, base, found.rows)
     if damaged != count:
         damaged = count if damaged < 0 else damaged
-        raise DamagedRecord(damaged, parsed.rows[damaged - 1].end if damaged else 0)
-    records.body, records.rows, records.count = parsed, parsed.rows, count
+        raise DamagedRecord(damaged, found.rows[damaged - 1].end if damaged else 0)
+    records.body, records.rows, records.count = found, found.rows, count
     return records
+
+
+cdef inline bint may_hold(Py_ssize_t size, Py_ssize_t count) noexcept nogil:
+    """Whether there is room for so many records, and nothing lies where 32 bits do not reach."""
+    return size <= INT32_MAX and 0 <= count <= size // LEAST_RECORD
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -908,7 +943,7 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
     if max(
         all.keys.size, all.values.size, all.header_names.size, all.header_values.size, all.header_names.count
     ) > INT32_MAX:
-        raise OverflowError
+        raise too_large()
     cdef Py_ssize_t rows = all.keys.count
     cdef Memory memory = Memory.of(
         2 * padded(rows * sizeof(int64_t)) + padded((rows + 1) * sizeof(int32_t))
@@ -968,6 +1003,136 @@ def gather(parts):
         return gather_parts(found, count)
     finally:
         free(found)
+
+
+# Most columns are laid out in one pass over the bytes, without a `Row` for each record in between: those of records
+# without headers. How much keys and values take is not known beforehand, but together it is less than the bytes of the
+# records; so values go where they belong, and keys wait elsewhere until it is known where the values end.
+
+cdef struct Source:
+    # Records of a batch, to be read once.
+    Py_buffer view
+    Py_ssize_t count
+    Base base
+
+
+cdef bint lay_out_source(Gathering* all, const Source* source, int64_t start) noexcept nogil:
+    """Find the records and lay out those from offset `start` on; whether all are whole and none has headers."""
+    cdef const uint8_t* body = <const uint8_t*>source.view.buf
+    cdef const uint8_t* at = body
+    cdef const uint8_t* stop = body + source.view.len
+    cdef Base base = source.base  # copies, which the compiler keeps in registers
+    cdef Field keys = all.keys, values = all.values
+    cdef int64_t* offsets = all.offsets
+    cdef int64_t* timestamps = all.timestamps
+    cdef Py_ssize_t i
+    cdef Row row
+    for i in range(source.count):
+        at = read_row(body, at, stop, &base, True, &row)
+        if at == NULL:
+            return False
+        if row.offset < start:
+            continue
+        offsets[keys.filled] = row.offset
+        timestamps[keys.filled] = row.timestamp
+        keys.nulls += row.key_size < 0
+        values.nulls += row.value_size < 0
+        put(&keys, body + row.key_at, row.key_size)
+        put(&values, body + row.value_at, row.value_size)
+    all.keys, all.values = keys, values
+    return at == stop
+
+
+cdef bint lay_out_sources(Gathering* all, const Source* sources, Py_ssize_t count, int64_t start) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(count):
+        if not lay_out_source(all, sources + i, start):
+            return False
+    return True
+
+
+cdef void make_room(Field* field, Memory memory, Py_ssize_t count) noexcept:
+    """Give the column its place for up to `count` rows, but for their bytes."""
+    cdef Py_ssize_t size = (count + 7) // 8
+    field.offsets = <int32_t*>memory.part((count + 1) * sizeof(int32_t))
+    field.offsets[0] = 0
+    field.validity = memory.part(size)
+    memset(field.validity, 0xFF, size)
+
+
+cdef void close_field(Field* field) noexcept:
+    """The column is filled: it has as many rows and bytes as there are."""
+    field.count, field.size = field.filled, field.end
+    if field.count % 8:
+        field.validity[field.count // 8] &= <uint8_t>((1 << field.count % 8) - 1)
+
+
+cdef object lay_out_in(Memory memory, Memory waiting, const Source* sources, Py_ssize_t count, Py_ssize_t rows, int64_t start):
+    """The columns of up to `rows` records in `memory`; `None` where they are for `gather`. Keys may lie in `waiting`."""
+    cdef Gathering all
+    cdef bint whole
+    memset(&all, 0, sizeof(all))
+    all.offsets = <int64_t*>memory.part(rows * sizeof(int64_t))
+    all.timestamps = <int64_t*>memory.part(rows * sizeof(int64_t))
+    make_room(&all.keys, memory, rows)
+    make_room(&all.values, memory, rows)
+    all.values.data, all.keys.data = memory.free_at, waiting.free_at
+    if memory.room <= SMALL:
+        whole = lay_out_sources(&all, sources, count, start)
+    else:
+        with nogil:
+            whole = lay_out_sources(&all, sources, count, start)
+    if not whole:
+        return None
+    close_field(&all.keys)
+    close_field(&all.values)
+    memory.part(all.values.size)
+    all.keys.data = memory.part(all.keys.size)
+    memcpy(all.keys.data, waiting.free_at, all.keys.size)
+    rows = all.keys.count
+    return (
+        exported(memory, all.offsets, rows, 8),
+        exported(memory, all.timestamps, rows, 8),
+        parts_of(&all.keys, memory),
+        parts_of(&all.values, memory),
+        None,
+    )
+
+
+def lay_out(heads, bodies, int64_t start):
+    """See `ottla.codec._loops.lay_out`."""
+    cdef Py_ssize_t i, count = len(heads), opened = 0, rows = 0
+    cdef int64_t size = 0
+    cdef BatchHead head
+    cdef Source* source
+    cdef Source* sources = <Source*>malloc((count + 1) * sizeof(Source))
+    if sources == NULL:
+        raise MemoryError
+    found = None
+    try:
+        for i in range(count):
+            source, head = sources + i, heads[i]
+            PyObject_GetBuffer(bodies[i], &source.view, PyBUF_SIMPLE)
+            opened += 1
+            if not may_hold(source.view.len, head.count):
+                break
+            source.count = head.count
+            head.set_base(&source.base)
+            rows += source.count
+            size += source.view.len
+        else:
+            if size <= INT32_MAX:
+                found = lay_out_in(
+                    Memory.of(2 * (padded(rows * 8) + padded((rows + 1) * 4) + padded((rows + 7) // 8)) + padded(size) + LINE),
+                    Memory.of(size), sources, count, rows, start,
+                )
+    finally:
+        for i in range(opened):
+            PyBuffer_Release(&sources[i].view)
+        free(sources)
+    if found is None:
+        found = gather([(<BatchHead>head).find(body).between(start, BEYOND) for head, body in zip(heads, bodies)])
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ The records' loops are the one place where the declaration is not what runs: `ot
 same: what the loops find damaged, it explains.
 
     data ──read_batches──► RecordBatch ──records()──► Records ──Columns.of──► Columns
+                           └─────────── Columns.read ──────────────────┘
     BatchBuilder ◄──append, extend, extend_columns── records         ──build──► bytes
 
 Rules:
@@ -27,7 +28,16 @@ from crc32c import crc32c
 
 from ottla.codec import wire
 from ottla.codec._engine import ENGINE
-from ottla.codec._loops import HEADER_SIZE, LEAST_RECORD, NO_TIMESTAMP, DamagedRecord, Headers, check_bytes
+from ottla.codec._loops import (
+    BEYOND,
+    HEADER_SIZE,
+    LEAST_RECORD,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    DamagedRecord,
+    Headers,
+    check_bytes,
+)
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import DECOMPRESSED, DECOMPRESSED_LIMIT, Compression, compress, decompress
 from ottla.codec.messages import parse
@@ -35,11 +45,12 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, BatchHead, Record, Records, parse_records
+    from ottla.codec._loops import Appender, BatchHead, Record, Records
 else:
-    from ottla.codec._records import Appender, BatchHead, Record, Records, parse_records
+    from ottla.codec._records import Appender, BatchHead, Record, Records
 
 __all__ = [
+    "BEYOND",
     "HEADER_SIZE",
     "LENGTH_END",
     "MAGIC",
@@ -150,7 +161,6 @@ CRC_AT = _CRC_END - 4
 _ATTRIBUTES_AT, _COUNT_AT = _CRC_END, HEADER_SIZE - 4
 _BEFORE_CRC, _BEHIND_CRC = _packer(0, _CRC_END), _packer(_CRC_END, HEADER_SIZE)
 _COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
@@ -192,7 +202,7 @@ class RecordBatch(BatchHead):
     @property
     def log_append_time(self) -> bool:
         """The broker stamped the records (otherwise the producer did: CreateTime)."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def transactional(self) -> bool:
@@ -240,19 +250,19 @@ class RecordBatch(BatchHead):
         Raises:
             DecodeError: they are damaged, not as many as `count` says, or larger than ``limit``.
         """
-        body: Buffer = self.data[HEADER_SIZE:]
-        if self.attributes & _COMPRESSION_MASK:
-            body = self._decompressed(limit)
+        body = self.body(limit)
         if not 0 <= self.count * LEAST_RECORD <= len(body) <= _INT32_MAX:
             reason = f"{self.count} records in {len(body)} bytes"
             raise DecodeError(reason, "RecordBatch.count", _COUNT_AT, self._name)
-        stamp = self.max_timestamp if self.attributes & _LOG_APPEND_TIME else None
         try:
-            return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
+            return self.find(body)
         except DamagedRecord as damaged:
             raise self.in_records(self._explained(bytes(body), damaged.row, damaged.at)) from None
 
-    def _decompressed(self, limit: int) -> bytes:
+    def body(self, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
+        """The bytes of the records, decompressed. Arguments and errors are those of `records`."""
+        if not self.attributes & _COMPRESSION_MASK:
+            return self.data[HEADER_SIZE:]
         try:
             return decompress(self.compression, self.data[HEADER_SIZE:], limit)
         except DecodeError as error:
@@ -262,7 +272,7 @@ class RecordBatch(BatchHead):
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
         """The records, decompressed, field by field. Arguments and errors are those of `records`."""
-        return Columns.of((self.records(limit),))
+        return Columns.read((self,), limit=limit)
 
     def in_records(self, error: DecodeError) -> DecodeError:
         """An error whose path and offset are those in the decompressed records, told as one of this batch."""

@@ -130,7 +130,7 @@ class Batch:
             DecodeError: a batch is damaged; says which.
             LocalProtocolError: a column would take more than 2 GiB: lower ``partition_max_bytes`` of `connect`.
         """
-        return Columns.of(self._parts)
+        return Columns.of(self._opened) if self._fetched is None else self._fetched.columns()
 
     @property
     def _parts(self) -> list[Records]:

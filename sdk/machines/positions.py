@@ -26,7 +26,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.codec.columns import Columns
-from ottla.codec.records import Record, RecordBatch, Records
+from ottla.codec.records import BEYOND, Record, RecordBatch, Records
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, OttlaError
 from ottla.sdk.machines.cluster import TopicPartition
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 NOWHERE = -1
 """In place of a node's id."""
-_BEYOND = 2**63
-"""Behind every offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +105,9 @@ class Fetched:
             try:
                 parts.append(batch.records())
             except DecodeError as error:
-                error.within = f"{self.topic}-{self.partition}, {error.within}"
-                raise
+                raise self._here(error) from None
         if parts:  # only the first batch can begin before what was asked for
-            parts[0] = parts[0].between(self.first_offset, _BEYOND)
+            parts[0] = parts[0].between(self.first_offset, BEYOND)
         return parts
 
     def records(self) -> list[Record]:
@@ -119,7 +116,17 @@ class Fetched:
 
     def columns(self) -> Columns:
         """The records that were asked for, field by field, without making an object of any; errors as `parts`."""
-        return Columns.of(self.parts())
+        batches = [each for each in self.batches if isinstance(each, RecordBatch)]
+        if len(batches) < len(self.batches):  # messages of before Kafka 0.11
+            return Columns.of(self.parts())
+        try:
+            return Columns.read(batches, self.first_offset)
+        except DecodeError as error:
+            raise self._here(error) from None
+
+    def _here(self, error: DecodeError) -> DecodeError:
+        error.within = f"{self.topic}-{self.partition}, {error.within}"
+        return error
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
