@@ -128,9 +128,15 @@ class FetcherMachine(Fetching):
         position = self._next(only)
         if position is None:
             return None
+        damage = position.buffer[0].check()
+        if damage is not None and not position.buffer[0].batches:
+            self._damaged(position, damage)
+            self.raise_errors(only)
         fetched = position.take()
         self._buffered -= fetched.size
-        if position.buffer:
+        if damage is not None:  # where it ends is not to be trusted: ask again for all that follows the good ones
+            self._seek(position, Offset(position.position, position.position_epoch))
+        elif position.buffer:
             self._turn.move_to_end(position)
         else:
             del self._turn[position]

@@ -62,7 +62,7 @@ from ottla.sdk.machines.positions import (
     Time,
     troubles,
 )
-from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch, needed, visible, whole
+from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch, found, needed, visible
 from ottla.sdk.machines.sessions import SESSION_ERRORS, Limits, Session
 from ottla.sdk.machines.timers import Timer
 
@@ -249,6 +249,11 @@ class Fetching:
         self._broken[position.place] = error
         self._unresolved.pop(position, None)
         self._notify()
+
+    def _damaged(self, position: Position, damage: OttlaError) -> None:
+        """The next batch that the user would get is damaged."""
+        self._seek(position, Offset(position.position, position.position_epoch))
+        self._break(position, _about(position, damage))
 
     def _notify(self) -> None:
         news, self._news = self._news, Outcome()
@@ -508,7 +513,7 @@ class Fetching:
             self._recommended(position, session.node.id, result.preferred_read_replica, now)
         elif result.records:
             session.served(position.place)
-            batches, damage = whole(result.records)
+            batches, damage = found(result.records, position.fetch_offset)
             ahead = [each for each in batches if each.next_offset > position.fetch_offset]
             if ahead:
                 return self._buffer(position, ahead, result)

@@ -30,7 +30,7 @@ from ottla.codec.records import BEYOND, Record, RecordBatch, Records
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, OttlaError
 from ottla.sdk.machines.cluster import TopicPartition
-from ottla.sdk.machines.record_sets import READ_COMMITTED, AnyBatch
+from ottla.sdk.machines.record_sets import READ_COMMITTED, AnyBatch, sound
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -94,6 +94,14 @@ class Fetched:
     def __post_init__(self) -> None:
         self.count = sum(each.count if isinstance(each, RecordBatch) else 1 for each in self.batches)
 
+    def check(self) -> OttlaError | None:
+        """Compare the checksums; keep what lies before the first damaged batch, and say what is wrong with that."""
+        self.batches, damage = sound(self.batches)
+        if damage is not None and self.batches:
+            last = self.batches[-1]
+            self.next_offset, self.leader_epoch = last.next_offset, _epoch_of(last)
+        return damage
+
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
 
@@ -130,6 +138,11 @@ class Fetched:
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
+
+
+def _epoch_of(batch: AnyBatch) -> int:
+    """The leader epoch of its records; -1: unknown."""
+    return batch.partition_leader_epoch if isinstance(batch, RecordBatch) else -1
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +208,7 @@ class Position:
         """Take in what follows `fetch_offset`: ``batches``, of which the user may see some; what is new to take."""
         first, last = self.fetch_offset, batches[-1]
         self.fetch_offset = last.next_offset
-        self.fetch_epoch = last.partition_leader_epoch if isinstance(last, RecordBatch) else -1
+        self.fetch_epoch = _epoch_of(last)
         if visible:
             fetched = Fetched(
                 *self.place, first, visible, self.high_watermark, self.fetch_offset, self.fetch_epoch, size

@@ -1,7 +1,7 @@
 """What the answer to a Fetch holds for one partition: whole batches, a torn one, and what of them the user may see.
 
 Rules:
-- A damaged batch does not hide the good ones before it.
+- A damaged batch does not hide the good ones before it, and is never left out for what it seems to be.
 - Brokers before Kafka 0.10.1 cut a batch that does not fit; the beginning of it tells how much it needs.
 
 Source: CompletedFetch.java.
@@ -14,7 +14,7 @@ from ottla.codec.apis.fetch import AbortedTransaction
 from ottla.codec.message_sets import Message, read_record_set
 from ottla.codec.records import RecordBatch
 from ottla.codec.wire import Buffer
-from ottla.errors import OttlaError
+from ottla.errors import ChecksumMismatch, OttlaError
 
 AnyBatch = RecordBatch | Message
 """A batch of any format; both have `records`, `columns`, `next_offset` and `data`."""
@@ -26,13 +26,33 @@ _ABORT = b"\x00\x00"
 """The type of the control record that ends an aborted transaction; it stands behind the version in the key."""
 
 
-def whole(records: Buffer) -> tuple[list[AnyBatch], OttlaError | None]:
-    """The batches up to the first that is damaged, and what is wrong with that."""
+def found(records: Buffer, offset: int) -> tuple[list[AnyBatch], OttlaError | None]:
+    """The batches up to the first that is known to be damaged, and what is wrong with that.
+
+    Most checksums are compared later, by `sound`: that takes longer than all the rest, and the next Fetch only waits to
+    hear where these batches end. Those of batches that may be left out are compared at once, for later they would not
+    be: of what lies before ``offset``, which was asked for, and of what belongs to transactions.
+    """
     batches: list[AnyBatch] = []
     try:
-        batches.extend(read_record_set(records))
+        for batch in read_record_set(records, verify=False):
+            plain = isinstance(batch, RecordBatch) and not (batch.control or batch.transactional)
+            if not plain or batch.next_offset <= offset:
+                batch.check_crc()
+            batches.append(batch)
     except OttlaError as error:
         return batches, error
+    return batches, None
+
+
+def sound(batches: list[AnyBatch]) -> tuple[list[AnyBatch], OttlaError | None]:
+    """Of what was `found`, the batches before the first that is damaged, and what is wrong with that."""
+    for index, batch in enumerate(batches):
+        if isinstance(batch, RecordBatch):
+            try:
+                batch.check_crc()
+            except ChecksumMismatch as damage:
+                return batches[:index], damage
     return batches, None
 
 

@@ -3,15 +3,15 @@
 import functools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest, ListOffsetsResponse
-from ottla.codec.records import Record, build_batch
-from ottla.errors import ChecksumMismatch, OffsetOutOfRange
+from ottla.codec.records import Record, build_batch, parse_batch
+from ottla.errors import ChecksumMismatch, DecodeError, OffsetOutOfRange
 from ottla.sdk.machines.calls import offsets
-from ottla.sdk.machines.fetcher import FetcherMachine, Offset, Start, Time
+from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, FetcherMachine, Offset, Start, Time
 from ottla.sdk.machines.options import Options
 from tests.sim.world import ModelBroker, World
 
@@ -133,6 +133,52 @@ def test_a_damaged_batch_is_an_error_that_names_the_partition() -> None:
     world.run(fetcher.wait())
     with pytest.raises(ChecksumMismatch, match="t-0 from offset 1"):
         fetcher.take()
+
+
+@example(which=0, at=22, bit=5, isolation=READ_UNCOMMITTED, reset=None)  # it seems to be a marker
+@example(which=0, at=22, bit=4, isolation=READ_COMMITTED, reset=None)  # of a transaction
+@example(which=0, at=23, bit=7, isolation=READ_UNCOMMITTED, reset=None)  # to lie before what was asked for
+@example(which=4, at=23, bit=6, isolation=READ_UNCOMMITTED, reset=Time(LATEST))  # to end behind the log
+@settings(max_examples=100)
+@given(
+    which=st.integers(0, 19),
+    at=st.integers(16, 300),
+    bit=st.integers(0, 7),
+    isolation=st.sampled_from([READ_UNCOMMITTED, READ_COMMITTED]),
+    reset=st.sampled_from([None, Time(EARLIEST), Time(LATEST)]),
+)
+def test_whatever_bit_is_damaged_all_before_it_is_read_and_nothing_is_left_out(
+    which: int, at: int, bit: int, isolation: int, reset: Time | None
+) -> None:
+    """Also where the batch seems to end elsewhere, so that the next Fetch asks for what is no offset of the log."""
+    world = World(ModelBroker({"t": 1}), options=Options(api_timeout=10.0))
+    fill(world, ("t", 0), 40)
+    log, answer = world.broker.logs["t", 0], world.broker._fetch
+    good = log.batches[which]
+    damaged = bytearray(good)
+    damaged[16 + (at - 16) % (len(good) - 16)] ^= 1 << bit
+
+    def fetch(node: int, message: FetchRequest) -> FetchResponse:
+        result = answer(node, message)
+        [[asked]] = [topic.partitions for topic in message.topics]
+        [[each]] = [topic.partitions for topic in result.responses]
+        each.records = bytes(each.records or b"").replace(good, bytes(damaged))
+        if not 0 <= asked.fetch_offset <= log.end:
+            each.error_code = OffsetOutOfRange.code
+        return result
+
+    world.broker._fetch = fetch  # type: ignore[method-assign] # what comes from a disk that rots
+    world.call(functools.partial(world.core.topic, "t"))
+    fetcher = FetcherMachine(world.core, isolation=isolation, reset=reset)
+    fetcher.assign({("t", 0): Offset(0)}, world.now)
+    before = parse_batch(good).base_offset
+    assert read(world, fetcher, before) == ({("t", 0): list(range(before))} if before else {})
+    with pytest.raises(DecodeError, match=f"t-0 from offset {before}"):
+        read(world, fetcher, 1)
+    assert fetcher.position(("t", 0)) == before
+    world.broker._fetch = answer  # type: ignore[method-assign] # another replica, which is whole
+    fetcher.assign({("t", 0): Offset(before)}, world.now)
+    assert read(world, fetcher, 40 - before) == {("t", 0): list(range(before, 40))}
 
 
 def test_a_reader_with_nothing_to_read_has_the_broker_hold_each_fetch_for_half_a_second() -> None:

@@ -14,7 +14,7 @@ from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.core import FETCH, ClientCore
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.positions import Fetched
-from ottla.sdk.machines.record_sets import needed, visible, whole
+from ottla.sdk.machines.record_sets import found, needed, sound, visible
 from ottla.sdk.machines.sessions import BY_ID
 
 
@@ -44,25 +44,25 @@ def fetch(
         while True:
             node = yield from _leader(task, place)
             try:
-                found = yield from _ask(task, node, place, offset, size, wait, isolation)
+                answer = yield from _ask(task, node, place, offset, size, wait, isolation)
             except OttlaError as error:
                 core.refresh(task.now)
                 yield from task.pause(error)
                 continue
-            batches, damage = whole(found.records or b"")
-            if batches or damage or not found.records:
+            batches, damage = found(answer.records or b"", offset)
+            if batches or damage or not answer.records:
                 break
-            size = needed(found.records, size)
+            size = needed(answer.records, size)
             if size > core.options.fetch_max_bytes:
                 limit = f"larger than fetch_max_bytes, which is {core.options.fetch_max_bytes}: raise that"
                 raise RecordTooLarge(f"{place[0]}-{place[1]} from offset {offset}: a batch of {size} bytes is {limit}")
-        ahead = [each for each in batches if each.next_offset > offset]
-        if damage and not ahead:
+        ahead, mismatch = sound([each for each in batches if each.next_offset > offset])
+        if (damage := mismatch or damage) and not ahead:
             raise damage
-        seen = visible(ahead, found.aborted_transactions, isolation)
+        seen = visible(ahead, answer.aborted_transactions, isolation)
         following = ahead[-1].next_offset if ahead else offset
         epoch = getattr(ahead[-1], "partition_leader_epoch", -1) if ahead else -1
-        return Fetched(*place, offset, seen, found.high_watermark, following, epoch, len(found.records or b""))
+        return Fetched(*place, offset, seen, answer.high_watermark, following, epoch, len(answer.records or b""))
 
     return Task(core, f"fetching {place[0]}-{place[1]}", now, work).outcome
 
