@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla.codec._engine import ENGINE
-from ottla.codec._loops import Buffer, DamagedRecord, Gathered, Headers
+from ottla.codec._loops import BEYOND, Buffer, DamagedRecord, Gathered, Headers
 from ottla.codec.compression import DECOMPRESSED_LIMIT
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Columns:
         return cls._of(gather(list(parts)))
 
     @classmethod
-    def read(cls, batches: Sequence["RecordBatch"], start: int = 0, limit: int = DECOMPRESSED_LIMIT) -> "Columns":
+    def read(cls, batches: Sequence["RecordBatch"], start: int = -BEYOND, limit: int = DECOMPRESSED_LIMIT) -> "Columns":
         """The records of ``batches`` from offset ``start`` on: as `of` their `records`, and faster, as they are found
         and laid out in one go.
 
@@ -163,7 +163,6 @@ class Columns:
             DecodeError: a batch is damaged, or larger than ``limit``.
             LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
         """
-        batches = list(batches)
         bodies = [each.body(limit) for each in batches]
         try:
             return cls._of(lay_out(batches, bodies, start))

@@ -19,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.codec._loops import DamagedRecord
+from ottla.codec.compression import Compression
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import DecodeError, EncodeError
 from tests.codec.record_engines import LOOPS, RECORDS
@@ -95,6 +96,31 @@ def test_the_same_records_are_read(items: list[Any], changed: dict[str, int]) ->
     same(read)
 
 
+@given(
+    st.lists(st.tuples(record_lists, st.sampled_from(Compression), st.booleans()), max_size=4),
+    st.integers(-2, 40),
+    st.booleans(),
+)
+def test_columns_that_are_read_in_one_pass_are_those_of_the_records(
+    sets: list[tuple[list[Any], Compression, bool]], start: int, large: bool
+) -> None:
+    def read(module: Any) -> Any:
+        batches, base = [], 0
+        for items, compression, stamped in sets:
+            builder = module.BatchBuilder()
+            builder.extend(items * (200 if large else 1))
+            if builder.count:
+                batch = module.parse_batch(builder.build(base_offset=base, compression=compression))
+                batch.attributes |= 8 if stamped else 0
+                base = batch.next_offset
+                batches.append(batch)
+        found = buffers(module.Columns.read(batches, start))
+        assert found == buffers(module.Columns.of([each.records().between(start, base) for each in batches]))
+        return found
+
+    same(read)
+
+
 @given(damaged_bodies(), changes)
 @settings(max_examples=500)
 @example((b"", 0), {})
@@ -105,6 +131,7 @@ def test_the_same_records_are_read(items: list[Any], changed: dict[str, int]) ->
 @example((record_bytes(key=zigzag(-2)) + record_bytes(offset_delta=zigzag(1)), 2), {"base_offset": 2**63 - 1})
 def test_damage_is_told_in_the_same_words(damaged: tuple[bytes, int], changed: dict[str, int]) -> None:
     same(lambda module: values(batch_in(module, *damaged, changed).records()))
+    same(lambda module: buffers(batch_in(module, *damaged, changed).columns()))
 
 
 @given(st.binary(max_size=60), st.integers(-1, 9))

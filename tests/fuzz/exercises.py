@@ -148,7 +148,22 @@ def _batch(codec: Codec, batch: Any) -> Any:
     error, records = attempt(batch.records, LIMIT)
     if codec.engine == "c":
         _ask_declaration(codec, batch, records)
+    _read_columns(codec, batch, error, records)
     return told, error or _records(codec, records)
+
+
+def _read_columns(codec: Codec, batch: Any, error: Any, records: Any) -> None:
+    """What is laid out in one pass must be what the records are, or fail alike."""
+    failed, columns = attempt(batch.columns, LIMIT)
+    check(failed == error, f"columns fail with {failed}, records with {error}")
+    if records is None:
+        return
+    rows = [_row(each) for each in records]
+    _check_columns(columns, rows)
+    start = rows[len(rows) // 2][0] if rows else 0
+    later = [row for row in rows if row[0] >= start]
+    if sorted(rows, key=lambda row: row[0]) == rows:
+        _check_columns(codec.columns.Columns.read([batch, batch], start, LIMIT), later + later)
 
 
 def _ask_declaration(codec: Codec, batch: Any, records: Any) -> None:
