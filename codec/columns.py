@@ -153,10 +153,10 @@ class Columns:
 
     @classmethod
     def read(cls, batches: Sequence["RecordBatch"], start: int = -BEYOND, limit: int = DECOMPRESSED_LIMIT) -> "Columns":
-        """The records of ``batches`` from offset ``start`` on: as `of` their `records`, and faster, as they are found
-        and laid out in one go.
+        """The records of ``batches``: as `of` their `records`, and faster, as they are found and laid out in one go.
 
         Args:
+            start: leave out records with lower offsets.
             limit: bytes that the records of each batch may take when decompressed.
 
         Raises:
@@ -165,7 +165,7 @@ class Columns:
         """
         bodies = [each.body(limit) for each in batches]
         try:
-            return cls._of(lay_out(batches, bodies, start))
+            return cls._of(lay_out(batches, bodies, -BEYOND if start is None else start))
         except DamagedRecord:
             for each in batches:
                 each.records(limit)  # which says what is wrong

@@ -128,7 +128,7 @@ class FetcherMachine(Fetching):
         position = self._next(only)
         if position is None:
             return None
-        damage = position.buffer[0].check()
+        damage = position.check()
         if damage is not None and not position.buffer[0].batches:
             self._damaged(position, damage)
             self.raise_errors(only)

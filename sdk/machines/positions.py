@@ -94,14 +94,6 @@ class Fetched:
     def __post_init__(self) -> None:
         self.count = sum(each.count if isinstance(each, RecordBatch) else 1 for each in self.batches)
 
-    def check(self) -> OttlaError | None:
-        """Compare the checksums; keep what lies before the first damaged batch, and say what is wrong with that."""
-        self.batches, damage = sound(self.batches)
-        if damage is not None and self.batches:
-            last = self.batches[-1]
-            self.next_offset, self.leader_epoch = last.next_offset, _epoch_of(last)
-        return damage
-
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
 
@@ -222,8 +214,17 @@ class Position:
             self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return None
 
+    def check(self) -> OttlaError | None:
+        """Compare the checksums of what is next; keep what lies before the first damaged batch, and say what that has."""
+        fetched = self.buffer[0]
+        fetched.batches, damage = sound(fetched.batches)
+        if damage is not None and fetched.batches:
+            last = fetched.batches[-1]
+            fetched.next_offset, fetched.leader_epoch = last.next_offset, _epoch_of(last)
+        return damage
+
     def take(self) -> Fetched:
-        """What was fetched first."""
+        """What is next."""
         fetched = self.buffer.popleft()
         self.buffered -= fetched.size
         self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
