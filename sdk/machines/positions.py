@@ -215,7 +215,7 @@ class Position:
         return None
 
     def check(self) -> OttlaError | None:
-        """Compare the checksums of what is next; keep what lies before the first damaged batch, and say what that has."""
+        """Compare the checksums of what is next; keep what lies before a damaged batch, and say what that has."""
         fetched = self.buffer[0]
         fetched.batches, damage = sound(fetched.batches)
         if damage is not None and fetched.batches:
