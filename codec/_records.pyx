@@ -1067,8 +1067,15 @@ cdef void close_field(Field* field) noexcept:
         field.validity[field.count // 8] &= <uint8_t>((1 << field.count % 8) - 1)
 
 
-cdef object lay_out_in(Memory memory, Memory waiting, const Source* sources, Py_ssize_t count, Py_ssize_t rows, int64_t start):
-    """The columns of up to `rows` records in `memory`; `None` where they are for `gather`. Keys may lie in `waiting`."""
+cdef object lay_out_rows(
+    const Source* sources, Py_ssize_t count, Py_ssize_t rows, size_t size, int64_t start
+):
+    """The columns of up to `rows` records, which are `size` bytes; `None` where they are for `gather`."""
+    cdef Memory memory = Memory.of(
+        2 * padded(rows * sizeof(int64_t)) + 2 * padded((rows + 1) * sizeof(int32_t)) + 2 * padded((rows + 7) // 8)
+        + padded(size) + LINE
+    )
+    cdef Memory waiting = Memory.of(size)
     cdef Gathering all
     cdef bint whole
     memset(&all, 0, sizeof(all))
@@ -1101,8 +1108,7 @@ cdef object lay_out_in(Memory memory, Memory waiting, const Source* sources, Py_
 
 def lay_out(heads, bodies, int64_t start):
     """See `ottla.codec._loops.lay_out`."""
-    cdef Py_ssize_t i, count = len(heads), opened = 0, rows = 0
-    cdef int64_t size = 0
+    cdef Py_ssize_t i, count = len(heads), opened = 0, rows = 0, size = 0
     cdef BatchHead head
     cdef Source* source
     cdef Source* sources = <Source*>malloc((count + 1) * sizeof(Source))
@@ -1122,10 +1128,7 @@ def lay_out(heads, bodies, int64_t start):
             size += source.view.len
         else:
             if size <= INT32_MAX:
-                found = lay_out_in(
-                    Memory.of(2 * (padded(rows * 8) + padded((rows + 1) * 4) + padded((rows + 7) // 8)) + padded(size) + LINE),
-                    Memory.of(size), sources, count, rows, start,
-                )
+                found = lay_out_rows(sources, count, rows, size, start)
     finally:
         for i in range(opened):
             PyBuffer_Release(&sources[i].view)
