@@ -106,7 +106,7 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
     """``"host:port,host:port"`` (or several such) as pairs; the port defaults to 9092.
 
     Raises:
-        ConfigurationError: there is none, or a port is not a number.
+        ConfigurationError: there is none, a port is not a number, or a number is all there is.
     """
     if not isinstance(bootstrap, Sequence) or not all(isinstance(each, str) for each in bootstrap):
         raise ConfigurationError(f"bootstrap is host:port, or a list of such, not {bootstrap!r}")
@@ -115,6 +115,8 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
     for text in (each.strip() for each in texts):
         if not text:
             continue
+        if text.isdigit():  # to resolvers 5 is 0.0.0.5
+            raise ConfigurationError(f"bootstrap address {text!r} is a number, not host:port, as in localhost:9092")
         host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
         if not colon:
             host, port = text, "9092"

@@ -194,6 +194,7 @@ def test_names_become_arguments_with_our_units(
             r"\(5000\): reconnect.backoff.ms must be at most reconnect.backoff.max.ms, 1000 ms, not 5000 ms: set both",
         ),
         ({"bootstrap.servers": 5}, "'bootstrap.servers': 5 is neither host:port nor a list of such"),
+        ({"bootstrap.servers": "5"}, r"'bootstrap.servers' \('5'\): bootstrap address '5' is a number, not host:port"),
         ({"bootstrap.servers": ["a", 5]}, "is neither host:port nor a list of such"),
         (
             {"compression.type": "zstd", "compression.zstd.level": 7, "compression.level": 1},
