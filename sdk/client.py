@@ -41,7 +41,7 @@ from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.consumer import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap, within_bounds
+from ottla.sdk.machines.options import Options, announced_name, longest_pause, parse_bootstrap, within_bounds
 from ottla.sdk.machines.positions import Fetched, Offset, Time
 from ottla.sdk.machines.producer import ProducerOptions, compressors
 from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
@@ -69,9 +69,9 @@ def connect(
     connections_max_idle: float = 540.0,
     metadata_max_age: float = 300.0,
     reconnect_backoff: float = 0.05,
-    reconnect_backoff_max: float = 1.0,
+    reconnect_backoff_max: float | None = None,
     retry_backoff: float = 0.1,
-    retry_backoff_max: float = 1.0,
+    retry_backoff_max: float | None = None,
 ) -> "Client":
     """A client; use it as ``async with connect(...) as client``. Durations in seconds, sizes in bytes.
 
@@ -92,7 +92,8 @@ def connect(
             an idle consumer asks without end.
         connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
         metadata_max_age: how old what is known of brokers and leaders may become.
-        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other.
+        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other,
+            which is 1 s by default, or the first pause where that is longer.
         retry_backoff, retry_backoff_max: the same, before a request is repeated.
 
     Raises:
@@ -114,9 +115,9 @@ def connect(
         connections_max_idle=connections_max_idle,
         metadata_max_age=metadata_max_age,
         reconnect_backoff=reconnect_backoff,
-        reconnect_backoff_max=reconnect_backoff_max,
+        reconnect_backoff_max=longest_pause(reconnect_backoff, reconnect_backoff_max),
         retry_backoff=retry_backoff,
-        retry_backoff_max=retry_backoff_max,
+        retry_backoff_max=longest_pause(retry_backoff, retry_backoff_max),
     )
     return Client(bootstrap, options)
 

@@ -22,6 +22,7 @@ _OTHERS = {
     "fetch_buffer_bytes": _MEMORY,
 }
 """What has bounds of its own: it may be 0, or no request says it."""
+_LONGEST_PAUSE = 1.0
 _BROKERS_PART = 0.8
 """Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
 
@@ -62,16 +63,22 @@ class Options:
     connections_max_idle: float = 540.0
     metadata_max_age: float = 300.0
     reconnect_backoff: float = 0.05
-    reconnect_backoff_max: float = 1.0
+    reconnect_backoff_max: float = _LONGEST_PAUSE
     retry_backoff: float = 0.1
-    retry_backoff_max: float = 1.0
+    retry_backoff_max: float = _LONGEST_PAUSE
 
     def __post_init__(self) -> None:
         within_bounds(self)
         for pause in ("reconnect_backoff", "retry_backoff"):
             first, most = getattr(self, pause), getattr(self, f"{pause}_max")
             if first > most:
-                raise ConfigurationError(f"{pause} must be at most {pause}_max, {most:g} s, not {first:g} s: set both")
+                needs = f"{pause} must be at most {pause}_max, {most:g} s, not {first:g} s"
+                raise ConfigurationError(f"{needs}: lower the one, or leave out the other")
+
+
+def longest_pause(first: float, most: float | None) -> float:
+    """What a pause of ``first`` seconds grows to: ``most``; where nobody says so, it may be long from the beginning."""
+    return max(first, _LONGEST_PAUSE) if most is None else most
 
 
 def within_bounds(options: T) -> T:
