@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -414,6 +414,25 @@ async def test_paused_partitions_are_not_handed_out_until_they_are_resumed(ottla
             assert await read(consumer, 1, commit=False) == [0]
             with pytest.raises(LocalProtocolError, match="not assigned"):
                 consumer.pause([("t", 9)])
+
+
+async def test_what_is_wished_of_a_partition_that_is_not_here_is_refused_with_what_to_do(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        for group, advice in ((None, r"said where it is made, in client\.consumer"), ("g", "once `assigned` of a Reb")):
+            async with client.consumer("t", group=group) as consumer:
+                wishes: dict[str, Callable[[], object]] = {
+                    "pause": partial(consumer.pause, [("t", 9)]),
+                    "resume": partial(consumer.resume, [("t", 9)]),
+                    "ask for its position": partial(consumer.position, "t", 9),
+                }
+                if group is not None:
+                    wishes["commit"] = partial(consumer.commit_soon, {("t", 9): 1})
+                for wish, call in wishes.items():
+                    words = rf"\('t', 9\) is not assigned to this consumer, which has \[.*\]: .*{advice}"
+                    with pytest.raises(LocalProtocolError, match=words) as told:
+                        call()
+                    assert group is None or wish in str(told.value)
 
 
 async def test_a_seek_back_is_meant_and_commits_follow_it(ottla_broker: Broker) -> None:
