@@ -568,6 +568,8 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(ottla_broker: 
         ({"assign": {("t", 0): "committed"}}, "needs a group"),
         ({"pattern": "t", "auto_commit": 1.0}, "needs a group"),
         ({"pattern": "t", "instance_id": "a"}, "need a group"),
+        ({"assign": {("t", 0): 0}, "group": "g", "instance_id": "a"}, "need a group .* without assign"),
+        ({"assign": {("t", 0): 0}, "group": "g", "listener": Diary()}, "need a group .* without assign"),
         ({"assign": {("t", 0): 0}, "deny": "t"}, "deny goes with a pattern"),
         ({"pattern": "t", "group": ""}, "needs a name"),
         ({"pattern": "t", "group": "g", "instance_id": ""}, "instance_id names one member"),
@@ -584,6 +586,21 @@ async def test_options_that_contradict_each_other_are_refused(
     async with ottla.connect(ottla_broker.bootstrap) as client:
         with pytest.raises((ConfigurationError, LocalProtocolError), match=error):
             client.consumer(**options)
+
+
+async def test_options_of_a_member_that_nobody_is_are_left_out_and_told(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"session_timeout": 9.0, "assignors": "sticky", "max_poll_interval": 300.0}
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        client.consumer("t", group="g", **options)
+        client.consumer(assign={("t", 0): "committed"}, group="g")
+        assert not caplog.records
+        client.consumer("t", **options)
+        client.consumer(assign={("t", 0): "committed"}, group="g", **options)
+    told: list[Any] = caplog.records
+    assert [each.msg.event for each in told] == ["options are left out that only members of a group have"] * 2
+    assert [each.options for each in told] == [["assignors", "session_timeout"]] * 2
 
 
 async def test_leaving_does_not_wait_long_for_a_dead_broker_and_says_what_is_not_committed(
