@@ -8,6 +8,7 @@ Rules:
 - Every call ends within the bounds given to `connect`; callers shorten them with `trio.move_on_after` and `fail_after`.
 """
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from ottla.sdk.arguments import checked, derived
 from ottla.sdk.assignors import Assignor
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.drivers.trio import TrioDriver, require_trio
+from ottla.sdk.logs import logger
 from ottla.sdk.machines import calls
 from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.calls import resets
@@ -41,7 +43,7 @@ from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.consumer import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap, within_bounds
+from ottla.sdk.machines.options import Options, announced_name, longest_pause, parse_bootstrap, within_bounds
 from ottla.sdk.machines.positions import Fetched, Offset, Time
 from ottla.sdk.machines.producer import ProducerOptions, compressors
 from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
@@ -49,6 +51,8 @@ from ottla.sdk.metrics import Metric
 from ottla.sdk.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.places import Where, place_at, start_at
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
+
+log = logger("ottla.sdk.consumer")
 
 
 @checked
@@ -69,9 +73,9 @@ def connect(
     connections_max_idle: float = 540.0,
     metadata_max_age: float = 300.0,
     reconnect_backoff: float = 0.05,
-    reconnect_backoff_max: float = 1.0,
+    reconnect_backoff_max: float | None = None,
     retry_backoff: float = 0.1,
-    retry_backoff_max: float = 1.0,
+    retry_backoff_max: float | None = None,
 ) -> "Client":
     """A client; use it as ``async with connect(...) as client``. Durations in seconds, sizes in bytes.
 
@@ -92,7 +96,8 @@ def connect(
             an idle consumer asks without end.
         connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
         metadata_max_age: how old what is known of brokers and leaders may become.
-        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other.
+        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other,
+            which is 1 s by default, or the first pause where that is longer.
         retry_backoff, retry_backoff_max: the same, before a request is repeated.
 
     Raises:
@@ -114,9 +119,9 @@ def connect(
         connections_max_idle=connections_max_idle,
         metadata_max_age=metadata_max_age,
         reconnect_backoff=reconnect_backoff,
-        reconnect_backoff_max=reconnect_backoff_max,
+        reconnect_backoff_max=longest_pause(reconnect_backoff, reconnect_backoff_max),
         retry_backoff=retry_backoff,
-        retry_backoff_max=retry_backoff_max,
+        retry_backoff_max=longest_pause(retry_backoff, retry_backoff_max),
     )
     return Client(bootstrap, options)
 
@@ -301,7 +306,9 @@ class Client:
                 come later are found within half a minute.
             deny: with ``pattern``, regular expressions that no whole name may match.
             assign: instead of topics, ``{("t", 0): where}``, without a share of a group; with ``group`` also
-                ``"committed"``, and commits are kept there.
+                ``"committed"``, and commits are kept there. Without a share, as without a group, ``listener`` and
+                ``instance_id`` are refused, and ``assignors`` and the durations below are left out, with a warning in
+                the log.
             start: where to begin in a partition for which the group has no committed offset, or without a group.
             reset: where to go on when a position lies outside the log, because retention deleted what was there.
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
@@ -325,8 +332,6 @@ class Client:
         _check_what_to_read(topics, pattern, assign or {})
         if deny and not pattern:
             raise ConfigurationError("deny goes with a pattern, as in pattern='orders-.*', deny='.*-test'")
-        if group is None and (listener is not None or instance_id is not None):
-            raise ConfigurationError("listener and instance_id need a group, as in group='billing'")
         if listener is not None:
             derived(listener, RebalanceListener)
         for each in interceptors:
@@ -334,6 +339,15 @@ class Client:
         member = None
         if group is not None and not assign:
             member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
+        else:
+            _check_without_member(
+                listener,
+                instance_id,
+                assignors=assignors,
+                session_timeout=session_timeout,
+                heartbeat_interval=heartbeat_interval,
+                max_poll_interval=max_poll_interval,
+            )
         options = ConsumerOptions(
             start=start_at(start),
             topics=topics,
@@ -644,6 +658,19 @@ def _check_what_to_read(
     for name in topics:
         if not isinstance(name, str):
             raise ConfigurationError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
+
+
+def _check_without_member(listener: RebalanceListener | None, instance_id: str | None, **others: object) -> None:
+    """Of a consumer to which no group gives partitions: refuse what it cannot do, and tell of what is idle."""
+    if listener is not None or instance_id is not None:
+        raise ConfigurationError(
+            "listener and instance_id need a group that gives the partitions, as in client.consumer('orders', "
+            "group='billing'), without assign"
+        )
+    usual = inspect.signature(Client.consumer).parameters
+    idle = [name for name, value in others.items() if value != usual[name].default]
+    if idle:
+        log.warning("options are left out that only members of a group have", extra={"options": idle})
 
 
 def isolation_level(name: str) -> int:

@@ -497,10 +497,13 @@ class Consumer:
         """The offset of the next record that the loop gets from the partition.
 
         Raises:
-            LocalProtocolError: it is not assigned to this consumer, or is being looked up.
+            LocalProtocolError: it is not assigned to this consumer: in a group it comes, and goes, while the loop runs;
+                or it is being looked up.
         """
-        self._must_own([(topic, partition)])
-        position = self._machine.fetcher.position((topic, partition))
+        machine, place = self._open, (topic, partition)
+        if place not in machine.fetcher.places:
+            raise machine.not_assigned(place, "ask for its position")
+        position = machine.fetcher.position(place)
         if position is None:
             raise LocalProtocolError(f"the position of {topic}-{partition} is being looked up: await seek first")
         return position
@@ -534,32 +537,28 @@ class Consumer:
 
         A rebalance that revokes a partition forgets that it was paused, also where it comes back; and eager assignors,
         such as the default, revoke all. So in a group pause in `RebalanceListener.assigned`, or use
-        ``"cooperative-sticky"``, by which what stays is not touched.
+        ``"cooperative-sticky"``, by which what stays is not touched. One that is lost before the loop, or the listener,
+        is told of that is left out, with a line in the log.
 
         Raises:
-            LocalProtocolError: one is not assigned to this consumer.
+            LocalProtocolError: one is not assigned to this consumer: in a group it comes while the loop runs, and the
+                place to pause it is `RebalanceListener.assigned`.
         """
-        self._machine.fetcher.pause(self._must_own(places))
+        machine = self._open
+        machine.fetcher.pause(machine.owned(places, "pause"))
         self._driver.step()
 
     @checked
     def resume(self, places: Iterable[TopicPartition]) -> None:
         """Go on with paused partitions; errors as `pause`."""
-        self._machine.fetcher.resume(self._must_own(places))
+        machine = self._open
+        machine.fetcher.resume(machine.owned(places, "resume"))
         self._driver.step()
 
     @property
     def paused(self) -> list[TopicPartition]:
         """The partitions that are paused, sorted."""
         return self._machine.fetcher.paused
-
-    def _must_own(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        owned = self._open.fetcher.places
-        asked = list(places)
-        for place in asked:
-            if place not in owned:
-                raise LocalProtocolError(f"{place!r} is not assigned to this consumer, which has {self.assignment}")
-        return asked
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

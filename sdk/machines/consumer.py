@@ -370,8 +370,7 @@ class ConsumerMachine:
                 raise LocalProtocolError(f"{each.offset!r} is no offset to commit: an integer from 0 on")
             tenure = commits.tenure(place)
             if tenure is None:
-                where = f"{place[0]}-{place[1]}"
-                raise LocalProtocolError(f"{where} is not assigned to this consumer, which cannot commit it")
+                raise self.not_assigned(place, "commit")
             if exactly and each.offset < tenure.asked:
                 where = f"{place[0]}-{place[1]} at {each.offset}"
                 raise LocalProtocolError(f"{where}: {tenure.asked} is committed; to go back, seek there first")
@@ -412,28 +411,46 @@ class ConsumerMachine:
         }
 
     def seek(self, starts: Mapping[TopicPartition, Start], now: float) -> None:
-        """Go on elsewhere; commits may go back there, too.
+        """Go on elsewhere, in partitions that are `owned`; commits may go back there, too."""
+        owned = self.owned(starts, "seek")
+        for place in owned:
+            if self.commits is not None:
+                self.commits.rewind(place)
+            self._forget(place)
+        self.fetcher.assign({place: starts[place] for place in owned}, now)
 
-        In a group partitions are lost while one looks away: a seek in one of which the user thinks, for want of news,
+    def owned(self, places: Iterable[TopicPartition], wish: str) -> list[TopicPartition]:
+        """Those of the partitions that are read, to do with them what is wished.
+
+        In a group partitions are lost while one looks away: a wish for one of which the user thinks, for want of news,
         that it is his, is dropped with a line in the log.
 
         Raises:
             LocalProtocolError: a partition is not assigned to this consumer.
         """
-        gone = [place for place in starts if place not in self.fetcher.places]
+        asked = list(places)
+        gone = [place for place in asked if place not in self.fetcher.places]
         for place in gone:
-            if place not in self._received and place not in self._telling:
-                advice = "" if self.membership is None else ": in a group, seek in `assigned` of a RebalanceListener"
-                has = f"which has {self.fetcher.assignment}"
-                raise LocalProtocolError(f"{place!r} is not assigned to this consumer, {has}{advice}")
+            if not self._untold(place):
+                raise self.not_assigned(place, wish)
         if gone:
-            log.warning("a seek is dropped, as its partitions were lost", extra={"partitions": gone})
-            starts = {place: start for place, start in starts.items() if place not in gone}
-        for place in starts:
-            if self.commits is not None:
-                self.commits.rewind(place)
-            self._forget(place)
-        self.fetcher.assign(starts, now)
+            log.warning("a wish is dropped, as its partitions were lost", extra={"wish": wish, "partitions": gone})
+        return [place for place in asked if place not in gone]
+
+    def not_assigned(self, place: TopicPartition, wish: str) -> LocalProtocolError:
+        """What to tell who wishes for something of a partition that is not this consumer's."""
+        if self.membership is None:
+            advice = "what it reads is said where it is made, in client.consumer(...)"
+        elif self._untold(place):
+            advice = "the group has taken it, which the loop is told of next"
+        else:
+            advice = f"in a group, {wish} once `assigned` of a RebalanceListener has told of it"
+        has = f"which has {self.fetcher.assignment}"
+        return LocalProtocolError(f"{place!r} is not assigned to this consumer, {has}: {advice}")
+
+    def _untold(self, place: TopicPartition) -> bool:
+        """Of a partition that is not read: the user thinks that it is."""
+        return place in self._received or place in self._telling
 
     def _reset(self, place: TopicPartition) -> None:
         """The fetcher goes on elsewhere there, by policy."""

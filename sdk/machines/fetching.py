@@ -161,6 +161,7 @@ class Fetching:
             self._drop(position)
             self._leave_node(position)
             self._broken.pop(place, None)
+            self._near.accepted(place)
             for group in (self._unresolved, self._stirred, self._paused):
                 group.pop(position, None)
             release, held = self._holds[place[0]]
@@ -426,13 +427,13 @@ class Fetching:
                 self._wake()
 
         deadline = now + limits.wait + self._core.options.request_timeout
-        build, versions = partial(session.request, limits), self._versions(session)
+        build, versions = partial(session.request, limits), self._versions(session, now)
         exchange = Exchange(FetchRequest, ended, deadline, build=build, versions=versions)
         self._core.submit(session.node, exchange, now, self._express if session.express else self._channel)
 
-    def _versions(self, session: Session) -> tuple[int, int] | None:
+    def _versions(self, session: Session, now: float) -> tuple[int, int] | None:
         """The versions that will do; of a leader that would send us in vain, those in which it cannot."""
-        if self._near.tempts(session.node.id):
+        if self._near.tempts(session.node.id, now):
             spoken = self._core.supports(session.node, FetchRequest)
             if spoken and spoken[0] <= ALONE:
                 return (0, ALONE)
@@ -495,10 +496,13 @@ class Fetching:
         if self._core.cluster.moved(topic, index, hint.leader_id, hint.leader_epoch, nodes):
             log.info("a partition has a new leader", extra={"topic": topic, "partition": index, "node": hint.leader_id})
             self._stir(position)
-        elif not isinstance(error, OffsetOutOfRange):
+            return
+        if follower:  # the leader has the last word, and may yet go on to recommend it
+            self._near.refused(position.place, session.node.id, error, now)
+        if not isinstance(error, OffsetOutOfRange):
             self._retry([position], error, now)
         elif follower:
-            self._stir(position)  # the leader has the last word
+            self._stir(position)
         else:
             self._if_still_so(position, lambda: self._out_of_range(position, result))
 
@@ -513,6 +517,8 @@ class Fetching:
             self._recommended(position, session.node.id, result.preferred_read_replica, now)
         elif result.records:
             session.served(position.place)
+            if session.node.id == position.replica:
+                self._near.accepted(position.place)
             batches, damage = found(result.records, position.fetch_offset)
             ahead = [each for each in batches if each.next_offset > position.fetch_offset]
             if ahead:
@@ -523,9 +529,9 @@ class Fetching:
     def _recommended(self, position: Position, leader: int, replica: int, now: float) -> None:
         """The leader has no records for us, but says who is nearer."""
         self._near.recommended(leader, replica, now)
-        if replica not in self._near:
-            vain = f"{position.place[0]}-{position.place[1]} is to be read from node {replica}, which cannot be reached"
-            self._retry([position], ConnectionLost(vain), now)
+        if vain := self._near.against(replica, position.place, now):
+            where = f"{position.place[0]}-{position.place[1]}"
+            self._retry([position], ConnectionLost(f"{where} is to be read from node {replica}, {vain}"), now)
             return
         position.replica = replica
         position.replica_until = now + self._core.options.metadata_max_age

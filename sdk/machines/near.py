@@ -11,6 +11,9 @@ Rules:
 - To sound is to ask for nothing at all, while leaders are read from. So it keeps nobody from reading, not even where
   the replica is silent and its answer is waited for in vain.
 - Who answers that may still bring no records: pauses are short again only once a Fetch for some was answered.
+- Who refuses one partition may serve the others: only that partition keeps to its leader for a while. Not the first
+  time, for partitions move, and leaders then name somebody else; and it is the first again once a replica brought
+  records of it.
 
 Source: AbstractFetch.java, selectReadReplica; ReplicaManager.scala, findPreferredReadReplica, KafkaApis.scala.
 """
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.errors import OttlaError
 from ottla.sdk.logs import logger
+from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.connection import Exchange
 from ottla.sdk.machines.sessions import nothing
 
@@ -33,7 +37,7 @@ log = logger("ottla.sdk.consumer")
 ALONE = 10
 """The last version of Fetch in which no leader recommends anybody."""
 _PAUSE = 2.0
-"""Seconds before an avoided replica is sounded; four times as long each time, up to `metadata_max_age`."""
+"""Seconds before a replica that failed is tried again; four times as long each time, up to `metadata_max_age`."""
 
 
 class NearReplicas:
@@ -49,10 +53,18 @@ class NearReplicas:
         """Whom each leader has recommended."""
         self._unknown: set[int] = set()
         """Those that the metadata did not know when they were recommended."""
+        self._refused: dict[TopicPartition, tuple[int, float]] = {}
+        """Partitions that replicas refused: how often in a row, and until when they keep to their leaders."""
 
     def __contains__(self, replica: int) -> bool:
         """It may be read from, as far as is known."""
         return replica not in self._avoided
+
+    def against(self, replica: int, place: TopicPartition, now: float) -> str:
+        """Why it must not be asked for records of the partition at this moment; empty where it may."""
+        if replica in self._avoided:
+            return "which cannot be reached"
+        return "which refused it" if place in self._refused and now < self._refused[place][1] else ""
 
     def recommended(self, leader: int, replica: int, now: float) -> None:
         """A leader has named ``replica`` in place of records."""
@@ -68,9 +80,13 @@ class NearReplicas:
             self._unknown.remove(replica)
             self._allow(replica)
 
-    def tempts(self, leader: int) -> bool:
-        """This leader might send us to somebody who is avoided."""
-        return not self._by_leader.get(leader, set()).isdisjoint(self._avoided)
+    def tempts(self, leader: int, now: float) -> bool:
+        """This leader might send us to somebody who is avoided, or has just refused a partition."""
+        if not self._by_leader.get(leader, set()).isdisjoint(self._avoided):
+            return True
+        cluster = self._core.cluster
+        kept = (cluster.leader(*place) for place, (_, until) in self._refused.items() if now < until)
+        return any(each is not None and each.id == leader for each in kept)
 
     def answered(self, node: int) -> None:
         """A Fetch for records was answered there."""
@@ -82,11 +98,27 @@ class NearReplicas:
         """A Fetch came to nothing; one failure that several notice counts as one."""
         if node not in self._vain or node in self._avoided:
             return
-        pause = min(_PAUSE * 4.0 ** min(self._vain[node], 8), self._core.options.metadata_max_age)
+        pause = self._pause(self._vain[node])
         self._vain[node] += 1
         self._avoided[node] = self._core.later(now + pause, partial(self._sound, node))
         extra = {"node": node, "seconds": round(pause), "why": str(why)}
         log.warning("a near replica cannot be read from: the leaders are, until it answers", extra=extra)
+
+    def refused(self, place: TopicPartition, node: int, why: object, now: float) -> None:
+        """A replica answers, but not for this partition."""
+        times, _ = self._refused.get(place, (0, now))
+        pause = self._pause(times - 1) if times else 0.0
+        self._refused[place] = times + 1, now + pause
+        if pause:
+            extra = {"topic": place[0], "partition": place[1], "node": node, "seconds": round(pause), "why": str(why)}
+            log.warning("a near replica refuses a partition again: for a while its leader is read", extra=extra)
+
+    def accepted(self, place: TopicPartition) -> None:
+        """A replica brought records of the partition, or nobody reads it any more."""
+        self._refused.pop(place, None)
+
+    def _pause(self, failures: int) -> float:
+        return min(_PAUSE * 4.0 ** min(failures, 8), self._core.options.metadata_max_age)
 
     def _sound(self, replica: int, now: float) -> None:
         """Does it answer?"""

@@ -22,6 +22,7 @@ _OTHERS = {
     "fetch_buffer_bytes": _MEMORY,
 }
 """What has bounds of its own: it may be 0, or no request says it."""
+_LONGEST_PAUSE = 1.0
 _BROKERS_PART = 0.8
 """Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
 
@@ -62,16 +63,22 @@ class Options:
     connections_max_idle: float = 540.0
     metadata_max_age: float = 300.0
     reconnect_backoff: float = 0.05
-    reconnect_backoff_max: float = 1.0
+    reconnect_backoff_max: float = _LONGEST_PAUSE
     retry_backoff: float = 0.1
-    retry_backoff_max: float = 1.0
+    retry_backoff_max: float = _LONGEST_PAUSE
 
     def __post_init__(self) -> None:
         within_bounds(self)
         for pause in ("reconnect_backoff", "retry_backoff"):
             first, most = getattr(self, pause), getattr(self, f"{pause}_max")
             if first > most:
-                raise ConfigurationError(f"{pause} must be at most {pause}_max, {most:g} s, not {first:g} s: set both")
+                needs = f"{pause} must be at most {pause}_max, {most:g} s, not {first:g} s"
+                raise ConfigurationError(f"{needs}: lower the one, or leave out the other")
+
+
+def longest_pause(first: float, most: float | None) -> float:
+    """What a pause of ``first`` seconds grows to: ``most``; where nobody says so, it may be long from the beginning."""
+    return max(first, _LONGEST_PAUSE) if most is None else most
 
 
 def within_bounds(options: T) -> T:
@@ -106,7 +113,7 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
     """``"host:port,host:port"`` (or several such) as pairs; the port defaults to 9092.
 
     Raises:
-        ConfigurationError: there is none, or a port is not a number.
+        ConfigurationError: there is none, a port is not a number, or a number is all there is.
     """
     if not isinstance(bootstrap, Sequence) or not all(isinstance(each, str) for each in bootstrap):
         raise ConfigurationError(f"bootstrap is host:port, or a list of such, not {bootstrap!r}")
@@ -115,6 +122,8 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
     for text in (each.strip() for each in texts):
         if not text:
             continue
+        if text.isdigit():  # to resolvers 5 is 0.0.0.5
+            raise ConfigurationError(f"bootstrap address {text!r} is a number, not host:port, as in localhost:9092")
         host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
         if not colon:
             host, port = text, "9092"

@@ -37,9 +37,11 @@ class Sink:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.keys: list[bytes | None] = []
 
-    async def send_soon(self, topic: str, value: bytes, **options: Any) -> None:
+    async def send_soon(self, topic: str, value: bytes, key: bytes | None, **options: Any) -> None:
         self.sizes.append(len(value))
+        self.keys.append(key)
 
 
 @pytest.mark.parametrize("size", [0, 100, 1_000_000])
@@ -52,6 +54,15 @@ async def test_the_values_that_are_sent_take_some_megabytes_however_large_each_i
     finally:
         tracemalloc.stop()
     assert sink.sizes == [size] * 20
+
+
+@pytest.mark.parametrize(
+    ("keys", "sent"), [(0, [None] * 4), (3, [b"0", b"1", b"2", b"0"]), (10**18, [b"0", b"1", b"2", b"3"])]
+)
+async def test_keys_take_turns_and_no_memory_however_many_there_are(keys: int, sent: list[bytes | None]) -> None:
+    sink: Any = Sink()
+    await Load(["t"], keys, 1, 4, None, None).send(sink, Gauge("produce", 0.0, True, 1), 1)
+    assert sink.keys == sent
 
 
 def test_records_that_no_request_holds_are_refused_before_anything_is_made_or_anybody_is_asked() -> None:

@@ -300,11 +300,17 @@ async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "host:port", "host:0", ",", "host:99999", "kafka://host:9092", "host 9092", "a:1 b:2", None]
+    "bad", ["", "host:port", "host:0", ",", "host:99999", "kafka://host:9092", "host 9092", "a:1 b:2", None, "5", ["5"]]
 )
 def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: Any) -> None:
     with pytest.raises(ConfigurationError, match="bootstrap"):
         ottla.connect(bad)
+
+
+def test_a_number_is_no_address_not_even_among_others() -> None:
+    for bad in ("9092", "a:1, 9092", ["a", "9092"]):
+        with pytest.raises(ConfigurationError, match="bootstrap address '9092' is a number, not host:port"):
+            ottla.connect(bad)
 
 
 @pytest.mark.parametrize("several", [["a:1", "b:2"], ("a:1", "b:2"), "a:1,b:2"])

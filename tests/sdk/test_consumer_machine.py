@@ -1,6 +1,7 @@
 """What a consumer in a group is told, and when: steps that overtake each other leave no partition behind."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from ottla.codec.apis.offset_fetch import (
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.errors import BrokerError, LocalProtocolError, RebalanceInProgress, UnknownMemberId
+from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
 from ottla.sdk.machines.fetcher import FetcherMachine
@@ -156,7 +158,9 @@ def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> Non
         assert tenure is not None and why in tenure.over
 
 
-def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_meanwhile_is_dropped() -> None:
+def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_meanwhile_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     reader = Reader()
     reader.assign(1, T0, T1)
     reader.stands(7)
@@ -166,8 +170,13 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     reader.machine.seek({T0: Offset(5)}, reader.world.now)
     reader.machine.done_with(*receive, reader.world.now)
     reader.machine.seek({T0: Offset(5)}, reader.world.now)
+    assert reader.machine.owned([T0], "pause") == []
+    dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a wish is dropped")]
+    assert [(each.wish, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
+    with pytest.raises(LocalProtocolError, match="the group has taken it, which the loop is told of next"):
+        reader.machine.commit({T0: CommittedOffset(8)}, reader.world.now)
     assert reader.tell() == (Lose, (T0, T1))
-    with pytest.raises(LocalProtocolError, match=r"\('t', 0\) is not assigned .* seek in `assigned`"):
+    with pytest.raises(LocalProtocolError, match=r"\('t', 0\) is not assigned .* seek once `assigned`"):
         reader.machine.seek({T0: Offset(5)}, reader.world.now)
     reader.assign(2, T0)
     reader.stands(9)
@@ -182,7 +191,7 @@ def test_a_seek_in_partitions_that_the_group_did_not_give_is_refused_whenever_it
             reader.stands(0)
             reader.tell()
             reader.machine.seek({T1: Offset(3)}, reader.world.now)
-        with pytest.raises(LocalProtocolError, match="seek in `assigned`"):
+        with pytest.raises(LocalProtocolError, match="seek once `assigned`"):
             reader.machine.seek({T0: Offset(5), T1: Offset(5)}, reader.world.now)
     assert reader.machine.fetcher.position(T1) == 3
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -416,6 +416,25 @@ async def test_paused_partitions_are_not_handed_out_until_they_are_resumed(ottla
                 consumer.pause([("t", 9)])
 
 
+async def test_what_is_wished_of_a_partition_that_is_not_here_is_refused_with_what_to_do(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 1)
+        for group, advice in ((None, r"said where it is made, in client\.consumer"), ("g", "once `assigned` of a Reb")):
+            async with client.consumer("t", group=group) as consumer:
+                wishes: dict[str, Callable[[], object]] = {
+                    "pause": partial(consumer.pause, [("t", 9)]),
+                    "resume": partial(consumer.resume, [("t", 9)]),
+                    "ask for its position": partial(consumer.position, "t", 9),
+                }
+                if group is not None:
+                    wishes["commit"] = partial(consumer.commit_soon, {("t", 9): 1})
+                for wish, call in wishes.items():
+                    words = rf"\('t', 9\) is not assigned to this consumer, which has \[.*\]: .*{advice}"
+                    with pytest.raises(LocalProtocolError, match=words) as told:
+                        call()
+                    assert group is None or wish in str(told.value)
+
+
 async def test_a_seek_back_is_meant_and_commits_follow_it(ottla_broker: Broker) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, 10)
@@ -549,6 +568,8 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(ottla_broker: 
         ({"assign": {("t", 0): "committed"}}, "needs a group"),
         ({"pattern": "t", "auto_commit": 1.0}, "needs a group"),
         ({"pattern": "t", "instance_id": "a"}, "need a group"),
+        ({"assign": {("t", 0): 0}, "group": "g", "instance_id": "a"}, "need a group .* without assign"),
+        ({"assign": {("t", 0): 0}, "group": "g", "listener": Diary()}, "need a group .* without assign"),
         ({"assign": {("t", 0): 0}, "deny": "t"}, "deny goes with a pattern"),
         ({"pattern": "t", "group": ""}, "needs a name"),
         ({"pattern": "t", "group": "g", "instance_id": ""}, "instance_id names one member"),
@@ -565,6 +586,21 @@ async def test_options_that_contradict_each_other_are_refused(
     async with ottla.connect(ottla_broker.bootstrap) as client:
         with pytest.raises((ConfigurationError, LocalProtocolError), match=error):
             client.consumer(**options)
+
+
+async def test_options_of_a_member_that_nobody_is_are_left_out_and_told(
+    ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"session_timeout": 9.0, "assignors": "sticky", "max_poll_interval": 300.0}
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        client.consumer("t", group="g", **options)
+        client.consumer(assign={("t", 0): "committed"}, group="g")
+        assert not caplog.records
+        client.consumer("t", **options)
+        client.consumer(assign={("t", 0): "committed"}, group="g", **options)
+    told: list[Any] = caplog.records
+    assert [each.msg.event for each in told] == ["options are left out that only members of a group have"] * 2
+    assert [each.options for each in told] == [["assignors", "session_timeout"]] * 2
 
 
 async def test_leaving_does_not_wait_long_for_a_dead_broker_and_says_what_is_not_committed(

@@ -190,10 +190,15 @@ def test_names_become_arguments_with_our_units(
             r"'linger.ms' \(200000\): linger must be below delivery.timeout.ms, 120000 ms, not 200000 ms",
         ),
         (
-            {"reconnect.backoff.ms": 5000},
-            r"\(5000\): reconnect.backoff.ms must be at most reconnect.backoff.max.ms, 1000 ms, not 5000 ms: set both",
+            {"reconnect.backoff.ms": 5000, "reconnect.backoff.max.ms": 2000},
+            r"\(2000\): reconnect.backoff.ms must be at most reconnect.backoff.max.ms, 2000 ms, not 5000 ms: lower",
+        ),
+        (
+            {"retry.backoff.max.ms": 10},
+            r"retry.backoff.ms must be at most retry.backoff.max.ms, 10 ms, .* \(retry.backoff.ms is 100 by default\)$",
         ),
         ({"bootstrap.servers": 5}, "'bootstrap.servers': 5 is neither host:port nor a list of such"),
+        ({"bootstrap.servers": "5"}, r"'bootstrap.servers' \('5'\): bootstrap address '5' is a number, not host:port"),
         ({"bootstrap.servers": ["a", 5]}, "is neither host:port nor a list of such"),
         (
             {"compression.type": "zstd", "compression.zstd.level": 7, "compression.level": 1},
@@ -317,6 +322,16 @@ def test_what_is_no_configuration_is_refused() -> None:
 def test_a_variable_that_is_not_set_names_no_group() -> None:
     with pytest.raises(ConfigurationError, match=r"'group.id' is None"):
         from_kafka_config({"group.id": None})
+
+
+@pytest.mark.parametrize("name", ["reconnect", "retry"])
+def test_a_pause_that_begins_above_the_usual_maximum_stays_as_it_is(name: str) -> None:
+    client = ottla.connect("b:1", **from_kafka_config({f"{name}.backoff.ms": 5000}))
+    options = client._options
+    pauses = options.reconnect_backoff_max, options.retry_backoff_max
+    assert pauses == ((5.0, 1.0) if name == "reconnect" else (1.0, 5.0))
+    with pytest.raises(ConfigurationError, match=f"{name}_backoff must be at most {name}_backoff_max, 1 s, not 5 s"):
+        ottla.connect("b:1", **{f"{name}_backoff": 5.0, f"{name}_backoff_max": 1.0})  # type: ignore[arg-type]
 
 
 def test_every_name_leads_to_an_argument_that_there_is() -> None:

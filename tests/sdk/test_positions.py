@@ -21,6 +21,7 @@ from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.records import BatchBuilder
 from ottla.errors import (
     DataLoss,
+    KafkaStorageError,
     LogTruncated,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -469,6 +470,85 @@ def test_after_an_error_of_a_replica_the_leader_has_the_last_word(code: int) -> 
     fetcher = reader(leaders, {P: Offset(0)})
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
     assert near(leaders) == [1, 2, 1]
+
+
+def refusing(leaders: Leaders, code: int = OffsetOutOfRange.code) -> Any:
+    """A bend by which node 2 answers, but has nothing of `P`."""
+
+    def refuse(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, FetchRequest) and node == 2:
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    if each.partition_index == P[1]:
+                        each.error_code, each.records = code, b""
+        return answer
+
+    return refuse
+
+
+@pytest.mark.parametrize("code", [OffsetOutOfRange.code, KafkaStorageError.code])
+@pytest.mark.parametrize("by_rack", [True, False])
+def test_a_replica_that_refuses_what_its_leader_goes_on_to_recommend_is_tried_ever_more_rarely(
+    code: int, by_rack: bool
+) -> None:
+    leaders = with_replica()
+    leaders.logs[P].by_rack = by_rack
+    leaders.bend = refusing(leaders, code)
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    assert leaders.now < 1.0
+    late = [each for each in range(60) if not _read_soon(leaders, fetcher)]
+    assert late == [] and fetches(leaders, 2) == 5  # twice at once, and after 2, 10 and 42 s
+    leaders.bend = lambda node, request, answer: answer
+    leaders.run(120.0)
+    assert all(_read_soon(leaders, fetcher) for _ in range(3)) and near(leaders)[-1] == 2
+    # That it brought records is all that counts from then on.
+    leaders.bend = refusing(leaders, code)
+    assert _read_soon(leaders, fetcher) and near(leaders)[-1] == 1
+    leaders.bend = lambda node, request, answer: answer
+    leaders.run(3.0)
+    assert near(leaders)[-1] == 2
+
+
+def test_where_no_version_keeps_a_leader_from_recommending_who_refuses_pauses_are_made_and_explained() -> None:
+    leaders = with_replica()
+    leaders.versions[1] = (11, 18)
+    leaders.bend = refusing(leaders)
+    fetcher = reader(leaders, {P: Offset(0)})
+    told: list[str] = []
+
+    def explained() -> bool:
+        told.extend(leaders.core.explain(leaders.now))
+        return leaders.now >= 10.0
+
+    leaders.run(explained)
+    assert any("t-0 is to be read from node 2, which refused it" in line for line in told)
+    assert fetches(leaders, 1) < 120 and fetches(leaders, 2) < 5
+    leaders.bend = lambda node, request, answer: answer
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+
+
+def test_a_replica_that_refuses_one_partition_is_read_from_for_the_others() -> None:
+    leaders = Leaders({"t": 2}, nodes=2, options=Options(rack="r2"))
+    for place in T[:2]:
+        log = leaders.logs[place]
+        log.leader, log.followers, log.prefer = 1, (2,), 2
+        fill(leaders, "a", place=place)
+    leaders.bend = refusing(leaders)
+    fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
+    assert read(leaders, fetcher, 2) == {T[0]: [b"a"], T[1]: [b"a"]}
+    for _ in range(100):  # what is answered for the others says nothing of this one
+        fill(leaders, "b", place=T[1])
+        assert read(leaders, fetcher, 1) == {T[1]: [b"b"]}
+    assert leaders.now < 15.0 and [fetcher._positions[each].node for each in T[:2]] == [1, 2]
+    refused = [m for node, _, m in leaders.requests if node == 2 and isinstance(m, FetchRequest) and _names(m, P)]
+    assert len(refused) <= 3
+    fetcher.unassign([P])
+    assert not fetcher._near._refused
+
+
+def _names(message: FetchRequest, place: tuple[str, int]) -> bool:
+    return any(each.partition == place[1] for topic in message.topics for each in topic.partitions)
 
 
 def test_a_replica_that_is_down_is_left_for_the_leader() -> None:

@@ -280,7 +280,6 @@ class Load:
         import trio
 
         topics, values = self.topics, self._values()
-        keys: list[bytes | None] = [b"%d" % number for number in range(self.keys)] or [None]
         start, sent = time.perf_counter(), 0
         while (self.count is None or sent < self.count) and gauge.failure is None:
             due = start + sent / self.rate if self.rate else 0.0
@@ -289,7 +288,7 @@ class Load:
                 break
             if self.rate and (wait := due - time.perf_counter()) > 0:
                 await trio.sleep(wait)
-            value, key = values[sent % len(values)], keys[sent % len(keys)]
+            value, key = values[sent % len(values)], b"%d" % (sent % self.keys) if self.keys else None
             told = gauge.stored if sent % nth else gauge.measured(due or time.perf_counter())
             await producer.send_soon(topics[sent % len(topics)], value, key=key, on_delivery=told)
             sent += 1
