@@ -1,6 +1,6 @@
 """Records as columns: one buffer per field, laid out as Arrow wants it, so that nothing is copied to get there.
 
-    columns = Columns.of(batch.records() for batch in read_batches(data) if not batch.control)
+    columns = read_columns(batch for batch in read_batches(data) if not batch.control)
     offsets = pa.Array.from_buffers(pa.int64(), len(columns), [None, pa.py_buffer(columns.offsets)])
     buffers = [None if each is None else pa.py_buffer(each) for each in columns.values.buffers]
     values = pa.Array.from_buffers(pa.binary(), len(columns), buffers)
@@ -14,21 +14,17 @@ Rules:
 Source: the Arrow columnar format, "Variable-size Binary Layout" and "Validity bitmaps".
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla.codec._engine import ENGINE
-from ottla.codec._loops import BEYOND, Buffer, DamagedRecord, Gathered, Headers
-from ottla.codec.compression import DECOMPRESSED_LIMIT
-
-if TYPE_CHECKING:
-    from ottla.codec.records import RecordBatch
+from ottla.codec._loops import Buffer, Gathered, Headers
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Records, gather, lay_out
+    from ottla.codec._loops import Records, gather
 else:
-    from ottla.codec._records import Records, gather, lay_out
+    from ottla.codec._records import Records, gather
 
 __all__ = ["BinaryColumn", "Columns", "HeaderColumn"]
 
@@ -139,8 +135,8 @@ class Columns:
         self.values = values
         self._headers = headers
 
-    @classmethod
-    def of(cls, parts: Iterable[Records]) -> "Columns":
+    @staticmethod
+    def of(parts: Iterable[Records]) -> "Columns":
         """The records of ``parts``, one behind the other: of one batch, or of all that a fetch brought.
 
         What is not wanted stays out of ``parts``: control batches and those of aborted transactions by not being
@@ -149,35 +145,7 @@ class Columns:
         Raises:
             LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
         """
-        return cls._of(gather(list(parts)))
-
-    @classmethod
-    def read(cls, batches: Sequence["RecordBatch"], start: int = -BEYOND, limit: int = DECOMPRESSED_LIMIT) -> "Columns":
-        """The records of ``batches``: as `of` their `records`, and faster, as they are found and laid out in one go.
-
-        Args:
-            start: leave out records with lower offsets.
-            limit: bytes that the records of each batch may take when decompressed.
-
-        Raises:
-            DecodeError: a batch is damaged, or larger than ``limit``.
-            LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
-        """
-        bodies = [each.body(limit) for each in batches]
-        try:
-            return cls._of(lay_out(batches, bodies, -BEYOND if start is None else start))
-        except DamagedRecord:
-            for each in batches:
-                each.records(limit)  # which says what is wrong
-            raise
-
-    @classmethod
-    def _of(cls, gathered: Gathered) -> "Columns":
-        offsets, timestamps, keys, values, headers = gathered
-        column = None
-        if headers is not None:
-            column = HeaderColumn(headers[0], BinaryColumn(*headers[1]), BinaryColumn(*headers[2]))
-        return cls(offsets, timestamps, BinaryColumn(*keys), BinaryColumn(*values), column)
+        return laid_out(gather(list(parts)))
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -194,6 +162,15 @@ class Columns:
             nothing = BinaryColumn(bytes(4), b"")
             self._headers = HeaderColumn(bytes(4 * len(self) + 4), nothing, nothing)
         return self._headers
+
+
+def laid_out(gathered: Gathered) -> Columns:
+    """Columns of buffers, as the loops over records give them."""
+    offsets, timestamps, keys, values, headers = gathered
+    column = None
+    if headers is not None:
+        column = HeaderColumn(headers[0], BinaryColumn(*headers[1]), BinaryColumn(*headers[2]))
+    return Columns(offsets, timestamps, BinaryColumn(*keys), BinaryColumn(*values), column)
 
 
 def _view(buffer: Buffer, letter: str) -> memoryview:

@@ -26,7 +26,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla.codec.columns import Columns
-from ottla.codec.records import BEYOND, Record, RecordBatch, Records
+from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, OttlaError
 from ottla.sdk.machines.cluster import TopicPartition
@@ -120,7 +120,7 @@ class Fetched:
         if len(batches) < len(self.batches):  # messages of before Kafka 0.11
             return Columns.of(self.parts())
         try:
-            return Columns.read(batches, self.first_offset)
+            return read_columns(batches, self.first_offset)
         except DecodeError as error:
             raise self._here(error) from None
 

@@ -88,7 +88,7 @@ def columns(module: Any) -> int:
 
 
 def columns_of_fetch(module: Any) -> int:
-    return len(module.Columns.of(batch.records() for batch in module.read_batches(FETCH)))
+    return len(module.read_columns(module.read_batches(FETCH)))
 
 
 def fetch_theirs(batch: Any) -> int:

@@ -114,7 +114,7 @@ def test_columns_that_are_read_in_one_pass_are_those_of_the_records(
                 batch.attributes |= 8 if stamped else 0
                 base = batch.next_offset
                 batches.append(batch)
-        found = buffers(module.Columns.read(batches, start))
+        found = buffers(module.read_columns(batches, start))
         assert found == buffers(module.Columns.of([each.records().between(start, base) for each in batches]))
         return found
 
