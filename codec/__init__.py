@@ -7,7 +7,8 @@
 
 No I/O, no clock. Messages are declared in `ottla.codec.apis`, one file per API; `ottla.codec.wire` says how.
 Tagged fields that a message's class does not know are kept, and written back: ``unknown_tags(message)`` tells them.
-`read_batches` is `read_record_set` where nothing older than Kafka 0.11 can come, as in answers to Fetch v4+.
+`read_batches` is `read_record_set` where nothing older than Kafka 0.11 can come, as in answers to Fetch v4+;
+`read_columns` makes one of `Columns` of many of its batches.
 What brokers store is in `ottla.codec.stored`, and `ottla.codec.dump` makes any of it readable.
 Bytes that do not parse are a `DecodeError`, wrong CRCs among them; values that do not fit are an `EncodeError`.
 `engine` is what runs: ``"c"``, or ``"python"`` where the extensions were not built or ``OTTLA_ENGINE=python`` is set.
@@ -19,7 +20,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.message_sets import Message, read_record_set
 from ottla.codec.messages import build, parse
 from ottla.codec.partitioners import PARTITIONERS
-from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, read_batches
+from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, read_batches, read_columns
 from ottla.codec.wire import unknown_tags
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "engine",
     "parse",
     "read_batches",
+    "read_columns",
     "read_record_set",
     "unknown_tags",
 ]

@@ -331,7 +331,7 @@ PAGES: dict[str, Page] = {
             Part("codec/__init__.py"),
             Part("codec/wire.py", ("parse", "build", "unknown_tags")),
             Part("codec/message_sets.py", ("read_record_set", "Message")),
-            Part("codec/records.py", ("read_batches", "BatchHeader", "RecordBatch", "BatchBuilder")),
+            Part("codec/records.py", ("read_batches", "read_columns", "BatchHeader", "RecordBatch", "BatchBuilder")),
             Part("codec/_loops.py", ("Appender", "Records")),
             Part("codec/columns.py", ("Columns", "BinaryColumn", "HeaderColumn")),
             Part("codec/compression.py", ("Compression",)),
