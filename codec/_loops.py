@@ -115,7 +115,7 @@ class BatchHead:
         self.data = data[offset:end]
         return True
 
-    def find(self, body: Buffer) -> "Records":
+    def parse(self, body: Buffer) -> "Records":
         """The records of this batch, of which ``body`` are the bytes, decompressed.
 
         Raises:
@@ -435,7 +435,7 @@ def gather(parts: Sequence[Records]) -> Gathered:
 
 
 def lay_out(heads: Sequence[BatchHead], bodies: Sequence[Buffer], start: int) -> Gathered:
-    """The records of batches, from offset ``start`` on, as columns: what `gather` gives of what they `find`.
+    """The records of batches, from offset ``start`` on, as columns: what `gather` gives of what they `parse`.
 
     Args:
         heads: of the batches.
@@ -445,7 +445,7 @@ def lay_out(heads: Sequence[BatchHead], bodies: Sequence[Buffer], start: int) ->
         DamagedRecord: as `parse_records`, in one of the batches.
         LocalProtocolError: as `gather`.
     """
-    return gather([head.find(body).between(start, BEYOND) for head, body in zip(heads, bodies, strict=True)])
+    return gather([head.parse(body).between(start, BEYOND) for head, body in zip(heads, bodies, strict=True)])
 
 
 def too_large() -> LocalProtocolError:

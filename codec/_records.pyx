@@ -182,8 +182,8 @@ cdef class BatchHead:
             self.data = data[offset:offset + size]
         return size > 0
 
-    def find(self, body):
-        """See `ottla.codec._loops.BatchHead.find`."""
+    def parse(self, body):
+        """See `ottla.codec._loops.BatchHead.parse`."""
         cdef Base base
         self.set_base(&base)
         return find_records(body, self.count, &base)
@@ -412,8 +412,10 @@ cdef inline const uint8_t* read_row(
         return NULL
     else:
         at = read_headers(body, at, end, row)
+    if at != end:
+        return NULL
     row.end = <int32_t>(at - body)
-    return at if at == end else NULL
+    return at
 
 
 cdef Py_ssize_t read_rows(
@@ -1017,7 +1019,7 @@ cdef struct Source:
 
 
 cdef bint lay_out_source(Gathering* all, const Source* source, int64_t start) noexcept nogil:
-    """Find the records and lay out those from offset `start` on; whether all are whole and none has headers."""
+    """Find the records and lay out those from offset `start` on; whether all are whole, in order, and without headers."""
     cdef const uint8_t* body = <const uint8_t*>source.view.buf
     cdef const uint8_t* at = body
     cdef const uint8_t* stop = body + source.view.len
@@ -1027,10 +1029,12 @@ cdef bint lay_out_source(Gathering* all, const Source* source, int64_t start) no
     cdef int64_t* timestamps = all.timestamps
     cdef Py_ssize_t i
     cdef Row row
+    cdef int64_t last = INT64_MIN
     for i in range(source.count):
         at = read_row(body, at, stop, &base, True, &row)
-        if at == NULL:
+        if at == NULL or row.offset < last:
             return False
+        last = row.offset
         if row.offset < start:
             continue
         offsets[keys.filled] = row.offset
@@ -1134,7 +1138,7 @@ def lay_out(heads, bodies, int64_t start):
             PyBuffer_Release(&sources[i].view)
         free(sources)
     if found is None:
-        found = gather([(<BatchHead>head).find(body).between(start, BEYOND) for head, body in zip(heads, bodies)])
+        found = gather([(<BatchHead>head).parse(body).between(start, BEYOND) for head, body in zip(heads, bodies)])
     return found
 
 

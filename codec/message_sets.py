@@ -19,7 +19,7 @@ Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, KIP-31 (relative offs
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import index
 from typing import TYPE_CHECKING
@@ -271,11 +271,13 @@ def _end(view: memoryview, start: int) -> int:
     return start + LENGTH_END + int.from_bytes(view[start + 8 : start + LENGTH_END], "big", signed=True)
 
 
-def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch | Message]:
+def read_record_set(
+    data: Buffer, *, verify: bool | Callable[[RecordBatch], bool] = True
+) -> Iterator[RecordBatch | Message]:
     """The batches of a record set, of any format, in order; a torn one at the end is left out.
 
     Args:
-        verify: compare each CRC.
+        verify: compare each CRC; or those of messages, and of the batches for which this function says so.
 
     Raises:
         ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
@@ -285,7 +287,7 @@ def read_record_set(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatc
     while len(view) - at > _MAGIC_AT:
         batch = RecordBatch()
         if batch.read(view, at):  # as nearly all are
-            if verify:
+            if verify is True or (verify and verify(batch)):
                 batch.check_crc(at)
             yield batch
             at += len(batch.data)

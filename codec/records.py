@@ -166,6 +166,7 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 _INT32_MAX = (1 << 31) - 1
+_CHANGED = "the bytes have changed while they were read"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -256,7 +257,7 @@ class RecordBatch(BatchHead):
             reason = f"{self.count} records in {len(body)} bytes"
             raise DecodeError(reason, "RecordBatch.count", _COUNT_AT, self._name)
         try:
-            return self.find(body)
+            return self.parse(body)
         except DamagedRecord as damaged:
             raise self.in_records(self._explained(bytes(body), damaged.row, damaged.at)) from None
 
@@ -302,7 +303,7 @@ class RecordBatch(BatchHead):
             return DecodeError("the offset does not fit 64 bits", f"{path}.offset_delta", start)
         if not self.log_append_time and not _INT64_MIN <= self.base_timestamp + read.timestamp_delta <= _INT64_MAX:
             return DecodeError("the timestamp does not fit 64 bits", f"{path}.timestamp_delta", start)
-        return DecodeError("the bytes have changed while they were read", path, start)
+        return DecodeError(_CHANGED, path, start)
 
 
 def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
@@ -373,14 +374,13 @@ def read_columns(batches: Iterable[RecordBatch], start: int | None = None, limit
         DecodeError: a batch is damaged, or larger than ``limit``.
         LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
     """
-    batches = list(batches)
-    bodies = [each.body(limit) for each in batches]
+    batches, start = list(batches), -BEYOND if start is None else min(max(start, -BEYOND), BEYOND - 1)
     try:
-        return laid_out(lay_out(batches, bodies, -BEYOND if start is None else start))
-    except DamagedRecord:
+        return laid_out(lay_out(batches, [each.body(limit) for each in batches], start))
+    except (DamagedRecord, DecodeError):
         for each in batches:
-            each.records(limit)  # which says what is wrong
-        raise
+            each.records(limit)  # which says what is wrong with the first that is damaged
+        raise DecodeError(_CHANGED, "RecordBatch.records") from None
 
 
 def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:

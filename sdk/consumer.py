@@ -87,6 +87,7 @@ class Batch:
 
     __slots__ = (
         "_consumer",
+        "_count",
         "_fetched",
         "_opened",
         "_records",
@@ -106,6 +107,7 @@ class Batch:
         self._fetched: Fetched | None = fetched
         self._opened: list[Records] = []
         self._records: list[Record] | None = None
+        self._count: int | None = None
         self._tenure, self._consumer = tenure, consumer
         self._seeks = tenure.seeks if tenure else 0
 
@@ -130,7 +132,9 @@ class Batch:
             DecodeError: a batch is damaged; says which.
             LocalProtocolError: a column would take more than 2 GiB: lower ``partition_max_bytes`` of `connect`.
         """
-        return Columns.of(self._opened) if self._fetched is None else self._fetched.columns()
+        columns = Columns.of(self._opened) if self._fetched is None else self._fetched.columns()
+        self._count = len(columns)
+        return columns
 
     @property
     def _parts(self) -> list[Records]:
@@ -186,7 +190,9 @@ class Batch:
         return iter(self.records)
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        if self._count is None:
+            self._count = sum(map(len, self._parts))
+        return self._count
 
     def __repr__(self) -> str:
         return f"<Batch of {self.topic}-{self.partition}, {len(self)} records>"

@@ -128,14 +128,17 @@ class FetcherMachine(Fetching):
         position = self._next(only)
         if position is None:
             return None
-        damage = position.check()
+        damage = position.check(self._isolation)
         if damage is not None and not position.buffer[0].batches:
-            self._damaged(position, damage)
+            self._rewind(position)
+            self._break(position, position.about(damage))
             self.raise_errors(only)
         fetched = position.take()
         self._buffered -= fetched.size
         if damage is not None:  # where it ends is not to be trusted: ask again for all that follows the good ones
-            self._seek(position, Offset(position.position, position.position_epoch))
+            fetched.size = sum(len(each.data) for each in fetched.batches)
+            self._rewind(position)
+            self._leave_node(position)
         elif position.buffer:
             self._turn.move_to_end(position)
         else:

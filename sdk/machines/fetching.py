@@ -32,12 +32,10 @@ from ottla.errors import (
     BrokerError,
     ConnectionLost,
     DataLoss,
-    DecodeError,
     LocalProtocolError,
     LogTruncated,
     OffsetOutOfRange,
     OttlaError,
-    RecordTooLarge,
     RemoteProtocolError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -62,7 +60,7 @@ from ottla.sdk.machines.positions import (
     Time,
     troubles,
 )
-from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch, found, needed, visible
+from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch, cut, found, needed, too_large, visible
 from ottla.sdk.machines.sessions import SESSION_ERRORS, Limits, Session
 from ottla.sdk.machines.timers import Timer
 
@@ -234,6 +232,12 @@ class Fetching:
         position.drop()
         self._turn.pop(position, None)
 
+    def _rewind(self, position: Position) -> None:
+        """Read again what the user has not taken."""
+        self._buffered -= position.buffered
+        position.rewind()
+        self._turn.pop(position, None)
+
     def _leave_node(self, position: Position) -> None:
         self._full.pop(position, None)
         if session := self._sessions.get((position.node, position.hurried)):
@@ -250,11 +254,6 @@ class Fetching:
         self._broken[position.place] = error
         self._unresolved.pop(position, None)
         self._notify()
-
-    def _damaged(self, position: Position, damage: OttlaError) -> None:
-        """The next batch that the user would get is damaged."""
-        self._seek(position, Offset(position.position, position.position_epoch))
-        self._break(position, _about(position, damage))
 
     def _notify(self) -> None:
         news, self._news = self._news, Outcome()
@@ -413,8 +412,7 @@ class Fetching:
                 break
             if position.buffer:  # is fetched again when it is wanted
                 free += position.buffered
-                self._drop(position)
-                position.fetch_offset, position.fetch_epoch = position.position, position.position_epoch
+                self._rewind(position)
         return free if free >= least else 0
 
     def _fetch(self, session: Session, limits: Limits, now: float) -> None:
@@ -519,7 +517,7 @@ class Fetching:
             session.served(position.place)
             if session.node.id == position.replica:
                 self._near.accepted(position.place)
-            batches, damage = found(result.records, position.fetch_offset)
+            batches, damage = found(result.records, position.fetch_offset, self._isolation)
             ahead = [each for each in batches if each.next_offset > position.fetch_offset]
             if ahead:
                 return self._buffer(position, ahead, result)
@@ -543,7 +541,7 @@ class Fetching:
         try:
             seen = visible(batches, result.aborted_transactions, self._isolation)
         except OttlaError as damage:  # of a control batch
-            self._break(position, _about(position, damage))
+            self._break(position, position.about(damage))
             return 0
         fetched = position.add(batches, seen, len(result.records or b""))
         self._stir(position)
@@ -567,16 +565,17 @@ class Fetching:
         """There are bytes, but no batch that the user is still to get."""
         if batches:
             behind = f"only records before offset {position.fetch_offset}, which was asked for"
-            self._retry([position], _about(position, RemoteProtocolError(behind)), now)
+            self._retry([position], position.about(RemoteProtocolError(behind)), now)
         elif damage is not None:
-            self._break(position, _about(position, damage))
+            self._break(position, position.about(damage))
         else:
-            size, limit = needed(records, max_bytes), self._core.options.fetch_max_bytes
-            if size > limit:
-                larger = f"a batch of {size} bytes is larger than fetch_max_bytes, which is {limit}: raise that"
-                self._break(position, _about(position, RecordTooLarge(larger)))
+            size, limit = needed(records), self._core.options.fetch_max_bytes
+            if size <= position.max_bytes:
+                self._break(position, position.about(cut(records)))
+            elif size > limit:
+                self._break(position, position.about(too_large(size, limit)))
             else:
-                position.max_bytes = size
+                position.max_bytes = max(size, max_bytes)
                 self._stir(position)
 
     # -- looking positions up ----------------------------------------------------------------------------------------
@@ -704,6 +703,9 @@ class Fetching:
 
     def _truncated(self, position: Position, end: int, epoch: int) -> None:
         """The log is as it was read up to ``end`` only, the last record there being of ``epoch``; -1: unknown."""
+        if not position.is_sound(self._isolation):  # so it may be a mistake that the log does not reach so far
+            position.state, position.stuck = State.FETCHING, True
+            return
         topic, index = position.place
         where = {"topic": topic, "partition": index}
         log.warning("the log was truncated", extra=where | {"position": position.position, "end": end})
@@ -724,7 +726,7 @@ class Fetching:
             self._move(position, self._reset)
         else:
             anew = "the topic was deleted and made anew: seek, or choose reset='beginning' or 'end'"
-            self._break(position, _about(position, DataLoss(anew)))
+            self._break(position, position.about(DataLoss(anew)))
 
     def _out_of_range(self, position: Position, result: PartitionData) -> None:
         topic, index = position.place
@@ -792,12 +794,3 @@ def _nobody(answer: Any, now: float) -> None:
 def _bad(result: PartitionData) -> bool:
     """It says that the position is not to be had there."""
     return bool(result.error_code) or result.diverging_epoch.end_offset >= 0
-
-
-def _about(position: Position, error: OttlaError) -> OttlaError:
-    """The error, with the partition."""
-    where = f"{position.place[0]}-{position.place[1]} from offset {position.fetch_offset}"
-    if isinstance(error, DecodeError):
-        error.within = ", ".join(filter(None, (where, error.within)))
-        return error.with_traceback(None)
-    return type(error)(f"{where}: {error}")

@@ -20,7 +20,7 @@ Source: SubscriptionState.java, CompletedFetch.java.
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_colum
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, OttlaError
 from ottla.sdk.machines.cluster import TopicPartition
-from ottla.sdk.machines.record_sets import READ_COMMITTED, AnyBatch, sound
+from ottla.sdk.machines.record_sets import READ_COMMITTED, AnyBatch, about, sound
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -92,7 +92,7 @@ class Fetched:
     """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
 
     def __post_init__(self) -> None:
-        self.count = sum(each.count if isinstance(each, RecordBatch) else 1 for each in self.batches)
+        self.count = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
 
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
@@ -100,15 +100,10 @@ class Fetched:
         Raises:
             DecodeError: a batch is damaged; says which.
         """
-        parts: list[Records] = []
-        for batch in self.batches:
-            try:
-                parts.append(batch.records())
-            except DecodeError as error:
-                raise self._here(error) from None
-        if parts:  # only the first batch can begin before what was asked for
-            parts[0] = parts[0].between(self.first_offset, BEYOND)
-        return parts
+        try:
+            return [batch.records().between(self.first_offset, BEYOND) for batch in self.batches]
+        except DecodeError as error:
+            raise self._here(error) from None
 
     def records(self) -> list[Record]:
         """The records that were asked for, decoded; errors as `parts`."""
@@ -214,14 +209,25 @@ class Position:
             self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
         return None
 
-    def check(self) -> OttlaError | None:
+    def check(self, isolation: int) -> OttlaError | None:
         """Compare the checksums of what is next; keep what lies before a damaged batch, and say what that has."""
         fetched = self.buffer[0]
-        fetched.batches, damage = sound(fetched.batches)
-        if damage is not None and fetched.batches:
-            last = fetched.batches[-1]
-            fetched.next_offset, fetched.leader_epoch = last.next_offset, _epoch_of(last)
+        good, damage = sound(fetched.batches, isolation)
+        if damage is not None:
+            following, epoch = self.position, self.position_epoch
+            if good:
+                following, epoch = good[-1].next_offset, _epoch_of(good[-1])
+            self.buffer[0] = replace(fetched, batches=good, next_offset=following, leader_epoch=epoch)
         return damage
+
+    def is_sound(self, isolation: int) -> bool:
+        """No checksum in the buffer is wrong."""
+        return not any(sound(each.batches, isolation)[1] for each in self.buffer)
+
+    def rewind(self) -> None:
+        """Read again what the user has not taken."""
+        self.drop()
+        self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
     def take(self) -> Fetched:
         """What is next."""
@@ -233,6 +239,10 @@ class Position:
     def well(self) -> None:
         """It was answered: whatever was wrong is over."""
         self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
+
+    def about(self, error: OttlaError) -> OttlaError:
+        """The error, with the partition and where it is read."""
+        return about(self.place, self.fetch_offset, error)
 
     def lag(self, isolation: int) -> int | None:
         """Offsets between the user and the end of what can be read; ``None`` while that is not known."""

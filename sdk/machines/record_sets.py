@@ -14,7 +14,8 @@ from ottla.codec.apis.fetch import AbortedTransaction
 from ottla.codec.message_sets import Message, read_record_set
 from ottla.codec.records import RecordBatch
 from ottla.codec.wire import Buffer
-from ottla.errors import ChecksumMismatch, OttlaError
+from ottla.errors import ChecksumMismatch, DecodeError, OttlaError, RecordTooLarge
+from ottla.sdk.machines.cluster import TopicPartition
 
 AnyBatch = RecordBatch | Message
 """A batch of any format; both have `records`, `columns`, `next_offset` and `data`."""
@@ -26,42 +27,79 @@ _ABORT = b"\x00\x00"
 """The type of the control record that ends an aborted transaction; it stands behind the version in the key."""
 
 
-def found(records: Buffer, offset: int) -> tuple[list[AnyBatch], OttlaError | None]:
+def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch], OttlaError | None]:
     """The batches up to the first that is known to be damaged, and what is wrong with that.
 
     Most checksums are compared later, by `sound`: that takes longer than all the rest, and the next Fetch only waits to
     hear where these batches end. Those of batches that may be left out are compared at once, for later they would not
-    be: of what lies before ``offset``, which was asked for, and of what belongs to transactions.
+    be: of what lies before ``offset``, which was asked for, and of what `visible` looks at.
     """
+
+    def at_once(batch: RecordBatch) -> bool:
+        return batch.next_offset <= offset or _may_be_hidden(batch, isolation)
+
     batches: list[AnyBatch] = []
+    end = -1
     try:
-        for batch in read_record_set(records, verify=False):
-            plain = isinstance(batch, RecordBatch) and not (batch.control or batch.transactional)
-            if not plain or batch.next_offset <= offset:
-                batch.check_crc()
+        for batch in read_record_set(records, verify=at_once):
+            if isinstance(batch, RecordBatch) and batch.base_offset < end:
+                before = batches.pop()  # which of the two is wrong, nobody can tell: the CRC does not cover offsets
+                reason = (
+                    f"one from {before.base_offset} to {before.last_offset}, and then one from {batch.base_offset} on"
+                )
+                raise DecodeError(f"batches overlap, {reason}", "RecordBatch.base_offset")
             batches.append(batch)
+            end = batch.next_offset
     except OttlaError as error:
         return batches, error
     return batches, None
 
 
-def sound(batches: list[AnyBatch]) -> tuple[list[AnyBatch], OttlaError | None]:
-    """Of what was `found`, the batches before the first that is damaged, and what is wrong with that."""
+def sound(batches: list[AnyBatch], isolation: int) -> tuple[list[AnyBatch], OttlaError | None]:
+    """Of what was `found` behind the offset, all before the first that is damaged, and what is wrong with that."""
     for index, batch in enumerate(batches):
-        if isinstance(batch, RecordBatch):
+        if isinstance(batch, RecordBatch) and not _may_be_hidden(batch, isolation):
             try:
                 batch.check_crc()
             except ChecksumMismatch as damage:
+                damage.reason += f"; to leave the batch out, seek to {batch.next_offset}, where it seems to end"
                 return batches[:index], damage
     return batches, None
 
 
-def needed(torn: Buffer, max_bytes: int) -> int:
-    """Bytes that the batch needs which begins ``torn``, the answer to a Fetch of at most ``max_bytes``."""
+def _may_be_hidden(batch: RecordBatch, isolation: int) -> bool:
+    """The user may be not to see it."""
+    return batch.control or (batch.transactional and isolation != READ_UNCOMMITTED)
+
+
+def needed(torn: Buffer) -> int:
+    """Bytes that the batch or message says it has which begins ``torn``; where that is cut, those up to its end."""
     if len(torn) < _LENGTH_END:
-        return 2 * max_bytes
-    length = int.from_bytes(memoryview(torn)[_LENGTH_END - 4 : _LENGTH_END], "big")
-    return max(_LENGTH_END + length, max_bytes + 1)
+        return _LENGTH_END
+    return _LENGTH_END + int.from_bytes(memoryview(torn)[_LENGTH_END - 4 : _LENGTH_END], "big", signed=True)
+
+
+def cut(torn: Buffer) -> DecodeError:
+    """What to say of a batch that did not come whole, though it was asked for with room for all of it."""
+    reason = (
+        f"{needed(torn)} bytes were asked for, as it says, and {len(torn)} came: its length is damaged, or it is cut"
+    )
+    return DecodeError(reason, "RecordBatch.length", _LENGTH_END - 4)
+
+
+def too_large(size: int, limit: int) -> RecordTooLarge:
+    """What to say of a batch that says it has more than ``limit`` bytes."""
+    larger = f"a batch of {size} bytes is larger than fetch_max_bytes, which is {limit}"
+    return RecordTooLarge(f"{larger}: raise that, unless its length is damaged")
+
+
+def about(place: TopicPartition, offset: int, error: OttlaError) -> OttlaError:
+    """The error, with the partition, and the offset from which it was to be read."""
+    where = f"{place[0]}-{place[1]} from offset {offset}"
+    if isinstance(error, DecodeError):
+        error.within = ", ".join(filter(None, (where, error.within)))
+        return error.with_traceback(None)
+    return type(error)(f"{where}: {error}")
 
 
 def visible(

@@ -161,9 +161,8 @@ def _read_columns(codec: Codec, batch: Any, error: Any, records: Any) -> None:
     rows = [_row(each) for each in records]
     _check_columns(columns, rows)
     start = rows[len(rows) // 2][0] if rows else 0
-    later = [row for row in rows if row[0] >= start]
-    if sorted(rows, key=lambda row: row[0]) == rows:
-        _check_columns(codec.records.read_columns([batch, batch], start, LIMIT), later + later)
+    later = [_row(each) for each in records.between(start, 1 << 63)]
+    _check_columns(codec.records.read_columns([batch, batch], start, LIMIT), later + later)
 
 
 def _ask_declaration(codec: Codec, batch: Any, records: Any) -> None:

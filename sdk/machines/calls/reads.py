@@ -7,14 +7,14 @@ Rules:
 
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
-from ottla.errors import OttlaError, RecordTooLarge, RemoteProtocolError, UnknownTopicOrPartition, broker_error
+from ottla.errors import OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
 from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.calls.call import Steps, Task, result
 from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.core import FETCH, ClientCore
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.positions import Fetched
-from ottla.sdk.machines.record_sets import found, needed, sound, visible
+from ottla.sdk.machines.record_sets import about, cut, found, needed, sound, too_large, visible
 from ottla.sdk.machines.sessions import BY_ID
 
 
@@ -49,16 +49,17 @@ def fetch(
                 core.refresh(task.now)
                 yield from task.pause(error)
                 continue
-            batches, damage = found(answer.records or b"", offset)
+            batches, damage = found(answer.records or b"", offset, isolation)
             if batches or damage or not answer.records:
                 break
-            size = needed(answer.records, size)
+            had, size = size, needed(answer.records)
+            if size <= had:
+                raise about(place, offset, cut(answer.records))
             if size > core.options.fetch_max_bytes:
-                limit = f"larger than fetch_max_bytes, which is {core.options.fetch_max_bytes}: raise that"
-                raise RecordTooLarge(f"{place[0]}-{place[1]} from offset {offset}: a batch of {size} bytes is {limit}")
-        ahead, mismatch = sound([each for each in batches if each.next_offset > offset])
+                raise about(place, offset, too_large(size, core.options.fetch_max_bytes))
+        ahead, mismatch = sound([each for each in batches if each.next_offset > offset], isolation)
         if (damage := mismatch or damage) and not ahead:
-            raise damage
+            raise about(place, offset, damage)
         seen = visible(ahead, answer.aborted_transactions, isolation)
         following = ahead[-1].next_offset if ahead else offset
         epoch = getattr(ahead[-1], "partition_leader_epoch", -1) if ahead else -1

@@ -1,0 +1,184 @@
+"""A log with damage in it: what lies before is read, once; the error says where, whose fault, what to do; no loop."""
+
+import struct
+import uuid
+
+import pytest
+
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.apis.list_offsets import LATEST
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.records import BatchBuilder, RecordBatch
+from ottla.errors import ChecksumMismatch, DataLoss, DecodeError, RecordTooLarge
+from ottla.sdk.machines.calls.reads import fetch
+from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
+from ottla.sdk.machines.positions import Fetched
+from tests.sdk.leaders import NEW, Leaders, Log
+from tests.sdk.reading import read, reader, values
+
+T = ("t", 0)
+LENGTH, BASE_OFFSET, LAST_DELTA, COUNT, VALUE = 8, 0, 23, 57, -2
+"""Where they lie in a batch of one record."""
+
+
+def log_of(*records: bytes) -> Leaders:
+    leaders = Leaders({"t": 1})
+    for value in records:
+        leaders.logs[T].append(value)
+    return leaders
+
+
+def damage(leaders: Leaders, which: int, at: int, new: bytes) -> None:
+    first, end, epoch, data = leaders.logs[T].batches[which]
+    at %= len(data)
+    leaders.logs[T].batches[which] = first, end, epoch, data[:at] + new + data[at + len(new) :]
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The base offsets of the batches whose checksums were compared."""
+    offsets: list[int] = []
+    check = RecordBatch.check_crc
+
+    def noted(self: RecordBatch, at: int = 0) -> None:
+        offsets.append(self.base_offset)
+        check(self, at)
+
+    monkeypatch.setattr(RecordBatch, "check_crc", noted)
+    return offsets
+
+
+def test_the_next_fetch_goes_out_before_checksums_are_compared(compared: list[int]) -> None:
+    leaders = log_of(b"a", b"b")
+    fetcher = reader(leaders, {T: Offset(0)})
+    leaders.run(1.0)
+    asked = [topic.partitions[0].fetch_offset for each in leaders.asked(FetchRequest) for topic in each.topics]
+    assert asked == [0, 2]
+    assert compared == []
+    read(leaders, fetcher, 2)
+    assert compared == [0, 1], "each once"
+
+
+@pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
+def test_the_checksum_of_a_transactional_batch_is_compared_once(isolation: int, compared: list[int]) -> None:
+    leaders, builder = Leaders({"t": 1}), BatchBuilder()
+    builder.append(0, None, b"a")
+    leaders.logs[T].append_batch(builder.build(base_offset=0, transactional=True, producer_id=7), 1)
+    read(leaders, reader(leaders, {T: Offset(0)}, isolation=isolation), 1)
+    assert compared == [0]
+
+
+def test_a_topic_made_anew_is_told_of_behind_the_good_batches_before_a_damaged_one() -> None:
+    leaders = log_of(b"a", b"b", b"c")
+    damage(leaders, 1, VALUE, b"!")
+    fetcher = reader(leaders, {T: Offset(0)})
+    leaders.run(fetcher.wait())
+    leaders.ids["t"], leaders.logs[T] = uuid.UUID(int=999), Log()
+    for value in (b"x0", b"x1", b"x2"):
+        leaders.logs[T].append(value)
+    leaders.sessions.clear()
+    leaders.core.refresh(leaders.now)
+    leaders.run(3.0)
+    assert read(leaders, fetcher, 1) == {T: [b"a"]}
+    with pytest.raises(DataLoss, match="made anew"):
+        read(leaders, fetcher, 1)
+
+
+@pytest.mark.parametrize("versions", [(4, 18), (4, 11)], ids=["diverging epochs", "out of range"])
+def test_a_batch_that_seems_to_end_behind_the_log_is_no_truncated_log(
+    versions: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    leaders = Leaders({"t": 1}, versions=NEW | {1: versions})
+    for value in (b"a", b"b", b"c"):
+        leaders.logs[T].append(value)
+    damage(leaders, 2, LAST_DELTA, struct.pack(">i", 1 << 20))
+    fetcher = reader(leaders, {T: Offset(0)}, reset=Time(LATEST))
+    leaders.run(30.0)
+    assert (len(leaders.asked(FetchRequest)), len(leaders.asked(MetadataRequest))) <= (3, 3), "nobody goes in circles"
+    assert read(leaders, fetcher, 2) == {T: [b"a", b"b"]}
+    with pytest.raises(ChecksumMismatch, match="t-0 from offset 2, batch at offset 2"):
+        read(leaders, fetcher, 1)
+    assert caplog.messages == []
+
+
+def test_what_is_wrong_says_where_to_go_on() -> None:
+    leaders = log_of(b"a", b"b", b"c")
+    damage(leaders, 1, VALUE, b"!")
+    fetcher = reader(leaders, {T: Offset(0)})
+    assert read(leaders, fetcher, 1) == {T: [b"a"]}
+    for _ in range(2):
+        with pytest.raises(
+            ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to leave the batch out, seek to 2"
+        ):
+            read(leaders, fetcher, 1)
+    fetcher.assign({T: Offset(2)}, leaders.now)
+    assert read(leaders, fetcher, 1) == {T: [b"c"]}
+
+
+def test_counts_are_of_what_the_user_got() -> None:
+    leaders = log_of(b"a", b"b", b"c")
+    damage(leaders, 1, COUNT, struct.pack(">i", -5000))
+    fetcher = reader(leaders, {T: Offset(0)})
+    leaders.run(fetcher.wait())
+    fetched = fetcher.take()
+    assert fetched is not None
+    assert (fetched.count, fetched.next_offset, values(fetched)) == (1, 1, [b"a"])
+    assert fetched.size == len(fetched.batches[0].data)
+    with pytest.raises(ChecksumMismatch):
+        read(leaders, fetcher, 1)
+    totals = {each.name: each.value for each in leaders.core.metrics.snapshot(leaders.now) if "topic" not in each.tags}
+    assert (totals["records-consumed-total"], totals["bytes-consumed-total"]) == (1, fetched.size)
+    assert totals["records-per-request-avg"] >= 0
+
+
+def test_the_leader_epoch_is_that_of_the_last_good_batch() -> None:
+    leaders = log_of(b"a")
+    leaders.logs[T].leader_epoch = 3
+    leaders.logs[T].append(b"b")
+    damage(leaders, 1, VALUE, b"!")
+    fetcher = reader(leaders, {T: Offset(0)})
+    leaders.run(fetcher.wait())
+    fetched = fetcher.take()
+    assert fetched is not None
+    assert (fetched.leader_epoch, fetcher.position_epoch(T)) == (0, 0)
+
+
+def test_batches_that_overlap_are_neither_read_twice_nor_backwards() -> None:
+    leaders = log_of(b"a", b"b", b"c", b"d")
+    damage(leaders, 2, BASE_OFFSET, struct.pack(">q", 0))  # which no checksum covers
+    fetcher = reader(leaders, {T: Offset(0)})
+    assert read(leaders, fetcher, 1) == {T: [b"a"]}
+    with pytest.raises(DecodeError, match=r"t-0 from offset 1: .*batches overlap, one from 1 to 1, .* one from 0 on"):
+        read(leaders, fetcher, 1)
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 30])
+def test_a_batch_that_says_it_is_longer_than_all_that_comes_is_an_error_and_no_loop(size: int) -> None:
+    leaders = log_of(b"a", b"b")
+    damage(leaders, 1, LENGTH, struct.pack(">i", size))
+    fetcher = reader(leaders, {T: Offset(0)})
+    assert read(leaders, fetcher, 1) == {T: [b"a"]}
+    with pytest.raises((DecodeError, RecordTooLarge), match=r"t-0 from offset 1: .*its length is damaged"):
+        read(leaders, fetcher, 1)
+    assert len(leaders.asked(FetchRequest)) <= 4
+
+
+def fetched_once(leaders: Leaders, offset: int) -> Fetched:
+    outcome = fetch(leaders.core, T, offset, leaders.now, max_bytes=1 << 20, wait=0.1, isolation=READ_UNCOMMITTED)
+    leaders.run(outcome)
+    return outcome.result()
+
+
+def test_a_single_fetch_gives_what_is_good_and_then_the_error() -> None:
+    leaders = log_of(b"a", b"b")
+    damage(leaders, 1, VALUE, b"!")
+    assert values(fetched_once(leaders, 0)) == [b"a"]
+    with pytest.raises(ChecksumMismatch, match="t-0 from offset 1, batch at offset 1"):
+        fetched_once(leaders, 1)
+
+
+def test_a_single_fetch_of_a_batch_that_lies_about_its_length_ends() -> None:
+    leaders = log_of(b"a")
+    damage(leaders, 0, LENGTH, struct.pack(">i", 1000))
+    with pytest.raises(DecodeError, match=r"t-0 from offset 0: .*1012 bytes were asked for.*its length is damaged"):
+        fetched_once(leaders, 0)
