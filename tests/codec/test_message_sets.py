@@ -561,3 +561,17 @@ def test_a_batch_that_is_refused_is_never_taken_for_a_message(monkeypatch: pytes
     monkeypatch.setattr("ottla.codec.message_sets.parse_batch", lambda *_: RecordBatch())
     with pytest.raises(DecodeError, match="a batch that cannot be read"):
         list(read_record_set(build_batch(THREE)))
+
+
+def test_who_verifies_batches_later_still_has_messages_verified_at_once() -> None:
+    batch = bytearray(build_batch([Record(0, 1, None, b"v")]))
+    batch[-2] ^= 1
+    [found] = read_record_set(bytes(batch), verify=lambda batch: False)
+    assert not found.crc_matches
+    with pytest.raises(ChecksumMismatch):
+        list(read_record_set(bytes(batch), verify=lambda batch: True))
+    message = bytearray(build_message_set([Record(0, 1, None, b"v")], magic=1))
+    message[-1] ^= 1
+    with pytest.raises(ChecksumMismatch):
+        list(read_record_set(bytes(message), verify=lambda batch: False))
+    assert len(list(read_record_set(bytes(message), verify=False))) == 1
