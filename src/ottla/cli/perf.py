@@ -231,6 +231,8 @@ async def produce(
     """Send records, and measure how many a second are stored and how long each takes from send to acknowledgement.
 
     The clock stops when the last record is acknowledged.
+
+    An empty record goes to each topic first, to find brokers and leaders before the clock starts.
     """
     import trio
 
