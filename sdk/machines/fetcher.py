@@ -130,9 +130,8 @@ class FetcherMachine(Fetching):
             return None
         damage = position.check(self._isolation)
         if damage is not None and not position.buffer[0].batches:
-            self._rewind(position)
-            self._break(position, position.about(damage))
-            self.raise_errors(only)
+            self._damaged(position, damage)
+            return self.take(only)
         fetched = position.take()
         self._buffered -= fetched.size
         if damage is not None:  # where it ends is not to be trusted: ask again for all that follows the good ones
@@ -144,6 +143,8 @@ class FetcherMachine(Fetching):
         else:
             del self._turn[position]
             position.stuck = False
+        if position.replica != NOWHERE:
+            self._near.accepted(position.place)
         self._taken, self._taken_at = True, self._now
         self._metrics.consumed(fetched, self._now)
         if position.node == NOWHERE or self._short:  # or it is being read on, and will be

@@ -255,6 +255,17 @@ class Fetching:
         self._unresolved.pop(position, None)
         self._notify()
 
+    def _damaged(self, position: Position, damage: OttlaError) -> None:
+        """What the user would get next is not what was written; but where a near replica sent it, the leader may be."""
+        self._rewind(position)
+        if position.replica == NOWHERE:
+            self._break(position, position.about(damage))
+            return
+        self._near.refused(position.place, position.replica, damage, self._now)
+        self._leave_node(position)
+        position.replica = NOWHERE
+        self._stir(position)
+
     def _notify(self) -> None:
         news, self._news = self._news, Outcome()
         news.succeed(None)
@@ -515,8 +526,6 @@ class Fetching:
             self._recommended(position, session.node.id, result.preferred_read_replica, now)
         elif result.records:
             session.served(position.place)
-            if session.node.id == position.replica:
-                self._near.accepted(position.place)
             batches, damage = found(result.records, position.fetch_offset, self._isolation)
             ahead = [each for each in batches if each.next_offset > position.fetch_offset]
             if ahead:

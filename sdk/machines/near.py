@@ -105,7 +105,7 @@ class NearReplicas:
         log.warning("a near replica cannot be read from: the leaders are, until it answers", extra=extra)
 
     def refused(self, place: TopicPartition, node: int, why: object, now: float) -> None:
-        """A replica answers, but not for this partition."""
+        """A replica answers, but not for this partition, or what it has of it is damaged."""
         times, _ = self._refused.get(place, (0, now))
         pause = self._pause(times - 1) if times else 0.0
         self._refused[place] = times + 1, now + pause
@@ -114,7 +114,7 @@ class NearReplicas:
             log.warning("a near replica refuses a partition again: for a while its leader is read", extra=extra)
 
     def accepted(self, place: TopicPartition) -> None:
-        """A replica brought records of the partition, or nobody reads it any more."""
+        """A replica brought records of the partition, which are sound; or nobody reads it any more."""
         self._refused.pop(place, None)
 
     def _pause(self, failures: int) -> float:

@@ -2,6 +2,7 @@
 
 import struct
 import uuid
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from ottla.codec.records import BatchBuilder, RecordBatch
 from ottla.errors import ChecksumMismatch, DataLoss, DecodeError, RecordTooLarge
 from ottla.sdk.machines.calls.reads import fetch
 from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
+from ottla.sdk.machines.options import Options
 from ottla.sdk.machines.positions import Fetched
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader, values
@@ -161,6 +163,30 @@ def test_a_batch_that_says_it_is_longer_than_all_that_comes_is_an_error_and_no_l
     with pytest.raises((DecodeError, RecordTooLarge), match=r"t-0 from offset 1: .*its length is damaged"):
         read(leaders, fetcher, 1)
     assert len(leaders.asked(FetchRequest)) <= 4
+
+
+def test_what_a_near_replica_has_damaged_is_read_from_the_leader() -> None:
+    leaders = Leaders({"t": 1}, nodes=2, options=Options(rack="r2"))
+    log = leaders.logs[T]
+    log.followers, log.prefer = (2,), 2
+    for value in (b"a", b"b", b"c"):
+        log.append(value)
+    good = log.batches[1][-1]
+
+    def rot(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, FetchRequest) and node == 2:
+            for each in (each for topic in answer.responses for each in topic.partitions if each.records):
+                each.records = bytes(each.records).replace(good, good[:-2] + b"!" + good[-1:])
+        return answer
+
+    leaders.bend = rot
+    fetcher = reader(leaders, {T: Offset(0)})
+    assert read(leaders, fetcher, 3) == {T: [b"a", b"b", b"c"]}
+    assert len(leaders.asked(FetchRequest)) < 12
+    leaders.run(3.0)
+    log.append(b"d")
+    assert read(leaders, fetcher, 1) == {T: [b"d"]}
+    assert leaders.requests[-1][0] == 2, "who is near again"
 
 
 def fetched_once(leaders: Leaders, offset: int) -> Fetched:
