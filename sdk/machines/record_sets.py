@@ -44,10 +44,12 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
         for batch in read_record_set(records, verify=at_once):
             if isinstance(batch, RecordBatch) and batch.base_offset < end:
                 before = batches.pop()  # which of the two is wrong, nobody can tell: the CRC does not cover offsets
-                reason = (
-                    f"one from {before.base_offset} to {before.last_offset}, and then one from {batch.base_offset} on"
+                first, second = (
+                    f"{before.base_offset} to {before.last_offset}",
+                    f"{batch.base_offset} to {batch.last_offset}",
                 )
-                raise DecodeError(f"batches overlap, {reason}", "RecordBatch.base_offset")
+                reason = f"a batch has offsets {first}, the next has {second}: one of them is damaged"
+                raise DecodeError(reason, "RecordBatch.base_offset")
             batches.append(batch)
             end = batch.next_offset
     except OttlaError as error:
