@@ -43,18 +43,19 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
     try:
         for batch in read_record_set(records, verify=at_once):
             if isinstance(batch, RecordBatch) and batch.base_offset < end:
-                before = batches.pop()  # which of the two is wrong, nobody can tell: the CRC does not cover offsets
-                first, second = (
-                    f"{before.base_offset} to {before.last_offset}",
-                    f"{batch.base_offset} to {batch.last_offset}",
-                )
-                reason = f"a batch has offsets {first}, the next has {second}: one of them is damaged"
-                raise DecodeError(reason, "RecordBatch.base_offset")
+                raise _overlap(batches.pop(), batch)
             batches.append(batch)
             end = batch.next_offset
     except OttlaError as error:
         return batches, error
     return batches, None
+
+
+def _overlap(before: AnyBatch, batch: AnyBatch) -> DecodeError:
+    """Which of the two is wrong, nobody can tell: CRCs do not cover offsets."""
+    first, second = (f"{each.base_offset} to {each.last_offset}" for each in (before, batch))
+    reason = f"a batch has offsets {first}, the next has {second}: one of them is damaged"
+    return DecodeError(reason, "RecordBatch.base_offset")
 
 
 def sound(batches: list[AnyBatch], isolation: int) -> tuple[list[AnyBatch], OttlaError | None]:
