@@ -44,7 +44,7 @@ from ottla.sdk.machines.consumer import ConsumerOptions, TopicFilter, member_opt
 from ottla.sdk.machines.core import ClientCore
 from ottla.sdk.machines.fetcher import FetcherMachine
 from ottla.sdk.machines.options import Options, announced_name, longest_pause, parse_bootstrap, within_bounds
-from ottla.sdk.machines.positions import Fetched, Offset, Time
+from ottla.sdk.machines.positions import Fetched, Nowhere, Offset, Start, Time
 from ottla.sdk.machines.producer import ProducerOptions, compressors
 from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.metrics import Metric
@@ -283,7 +283,7 @@ class Client:
         pattern: str | Sequence[str] = (),
         deny: str | Sequence[str] = (),
         assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
-        start: Where = "beginning",
+        start: Where | Literal["error"] = "beginning",
         reset: Where | Literal["error"] = "error",
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         auto_commit: float | None = None,
@@ -310,6 +310,7 @@ class Client:
                 ``instance_id`` are refused, and ``assignors`` and the durations below are left out, with a warning in
                 the log.
             start: where to begin in a partition for which the group has no committed offset, or without a group.
+                ``"error"``, for groups: nowhere, but raise `NoCommittedOffset` until a seek says where.
             reset: where to go on when a position lies outside the log, because retention deleted what was there.
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
             auto_commit: every so many seconds commit the batches whose successor was asked for; by default nothing is
@@ -349,7 +350,7 @@ class Client:
                 max_poll_interval=max_poll_interval,
             )
         options = ConsumerOptions(
-            start=start_at(start),
+            start=_start_at(start, group),
             topics=topics,
             matches=TopicFilter(pattern, deny) if pattern else None,
             group=group,
@@ -671,6 +672,16 @@ def _check_without_member(listener: RebalanceListener | None, instance_id: str |
     idle = [name for name, value in others.items() if value != usual[name].default]
     if idle:
         log.warning("options are left out that only members of a group have", extra={"options": idle})
+
+
+def _start_at(where: Where | Literal["error"], group: str | None) -> Start:
+    """Where a consumer begins in a partition for which its group has no offset."""
+    if where != "error":
+        return start_at(where)
+    if group is None:
+        raise ConfigurationError("start='error' is for a group that has committed no offset: without one, say where")
+    advice = "seek, set one with `ottla groups reset`, or choose start='beginning' or 'end'"
+    return Nowhere(f"group {group!r} has committed no offset here, and start is 'error': {advice}")
 
 
 def isolation_level(name: str) -> int:

@@ -229,12 +229,9 @@ def _where(value: Any) -> str | timedelta:
             raise ConfigurationError(f"{word!r} is no duration that there is") from None
     places = {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}
     places |= {"latest": "end", "largest": "end", "end": "end"}
-    if word in ("none", "error"):
-        raise ConfigurationError(
-            "leave it out, which means that a position outside the log is an error, and say start="
-        )
+    places |= {"none": "error", "error": "error"}
     if word not in places:
-        raise ConfigurationError(f"{value!r} is not one of earliest, latest, by_duration:<PnDTnHnMn.nS>")
+        raise ConfigurationError(f"{value!r} is not one of earliest, latest, none, by_duration:<PnDTnHnMn.nS>")
     return places[word]
 
 

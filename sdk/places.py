@@ -5,13 +5,13 @@ from typing import Literal
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
-from ottla.sdk.machines.positions import Ago, Offset, Start, Time
+from ottla.sdk.machines.positions import Ago, Offset, Time
 
 Where = Literal["beginning", "end"] | datetime | timedelta | int
 """Its beginning, its end, the first record at or after a time, or since so long ago, or an offset."""
 
 
-def start_at(where: Where) -> Start:
+def start_at(where: Where) -> Offset | Time | Ago:
     """What the machine makes of it; `LocalProtocolError` for anything else."""
     match where:
         case "beginning":

@@ -91,7 +91,7 @@ class FetcherMachine(Fetching):
     def position(self, place: TopicPartition) -> int | None:
         """The offset of the next record that the user gets; ``None`` while it is being looked up."""
         position = self._positions[place]
-        return None if position in self._unresolved else position.position
+        return None if position in self._unresolved else _known(position.position)
 
     def position_epoch(self, place: TopicPartition) -> int:
         """The leader epoch of the record before `position`, for commits; -1: unknown."""

@@ -34,6 +34,7 @@ from ottla.errors import (
     DataLoss,
     LocalProtocolError,
     LogTruncated,
+    NoCommittedOffset,
     OffsetOutOfRange,
     OttlaError,
     RemoteProtocolError,
@@ -53,6 +54,7 @@ from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.positions import (
     NOWHERE,
     Ago,
+    Nowhere,
     Offset,
     Position,
     Start,
@@ -222,6 +224,8 @@ class Fetching:
         if isinstance(start, Offset):
             position.go(start.offset, start.leader_epoch)
             self._unresolved.pop(position, None)
+        elif isinstance(start, Nowhere):
+            self._break(position, NoCommittedOffset(f"{position.place[0]}-{position.place[1]}: {start.why}"))
         else:
             position.state = State.RESOLVING
             self._unresolved[position] = None

@@ -62,7 +62,14 @@ class Ago:
     seconds: float
 
 
-Start = Offset | Time | Ago
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Do not start: somebody must say where."""
+
+    why: str
+
+
+Start = Offset | Time | Ago | Nowhere
 
 
 class State(Enum):

@@ -228,6 +228,10 @@ class DataLoss(OttlaError):
     """Records that were asked for are not in the log (any more); the message says which, and what there is."""
 
 
+class NoCommittedOffset(OttlaError):
+    """The group has no offset for a partition, and ``start="error"`` says that somebody must say where to begin."""
+
+
 class LogTruncated(DataLoss):
     """The log does not hold what was read: a replica that had less became the leader (an unclean election).
 

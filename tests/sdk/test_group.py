@@ -17,6 +17,7 @@ from ottla.errors import (
     ConfigurationError,
     InconsistentGroupProtocol,
     LocalProtocolError,
+    NoCommittedOffset,
     TimeoutExpired,
 )
 from ottla.sdk import consumer as face
@@ -457,6 +458,34 @@ async def test_by_hand_assigned_partitions_go_on_where_the_group_stands(ottla_br
             async with client.consumer(group="g", assign={("t", 0): "committed"}) as consumer:
                 assert await read(consumer, 10) == expected
             await fill(client, 10, first=10)
+
+
+async def test_who_wants_to_be_asked_where_to_begin_is_asked_once_and_goes_on_where_he_says(
+    ottla_broker: Broker,
+) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await client.create_topic("t", partitions=1)
+        await fill(client, 5)
+        with pytest.raises(ConfigurationError, match="start='error' is for a group"):
+            client.consumer("t", start="error")
+        async with client.consumer("t", group="g", start="error") as consumer:
+            for _ in range(2):
+                with pytest.raises(
+                    NoCommittedOffset, match=r"t-0: group 'g' has committed no offset here.*: seek, set"
+                ):
+                    await anext(consumer)
+            with pytest.raises(LocalProtocolError, match="await seek first"):
+                consumer.position("t", 0)
+            await consumer.seek({("t", 0): 2})
+            batch = await anext(consumer)
+            assert [each.value for each in batch] == [b"2", b"3", b"4"]
+            await batch.commit()
+        await fill(client, 1, first=5)
+        async with client.consumer("t", group="g", start="error") as consumer:
+            assert [each.value for each in await anext(consumer)] == [b"5"]
+        with pytest.raises(NoCommittedOffset, match="group 'h'"):
+            async with client.consumer(assign={("t", 0): "committed"}, group="h", start="error"):
+                pass
 
 
 async def test_more_members_than_partitions_wait_and_take_over(ottla_broker: Broker) -> None:

@@ -103,6 +103,7 @@ async def test_what_may_be_zero_works_so(ottla_broker: Broker) -> None:
         ({"enable.auto.commit": True, "auto.commit.interval.ms": 100}, {}, {}, {"auto_commit": 0.1}),
         ({"enable.auto.commit": False, "auto.commit.interval.ms": 100}, {}, {}, {}),
         ({"auto.offset.reset": "latest"}, {}, {}, {"start": "end", "reset": "end"}),
+        ({"auto.offset.reset": "none"}, {}, {}, {"start": "error", "reset": "error"}),
         (
             {"auto.offset.reset": "by_duration:P1DT6H"},
             {},
@@ -151,8 +152,7 @@ def test_names_become_arguments_with_our_units(
         ({"transactional.id": "t"}, "transactions are not there yet"),
         ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is no number of milliseconds"),
         ({"enable.idempotence": "maybe"}, "'enable.idempotence': 'maybe' is neither true nor false"),
-        ({"auto.offset.reset": "none"}, "'auto.offset.reset': leave it out"),
-        ({"auto.offset.reset": "nonne"}, "'nonne' is not one of earliest, latest, by_duration"),
+        ({"auto.offset.reset": "nonne"}, "'nonne' is not one of earliest, latest, none, by_duration"),
         ({"auto.offset.reset": "by_duration:soon"}, "has no duration such as"),
         ({"auto.commit.interval.ms": 100}, "without enable.auto.commit=true"),
         ({"isolation.level": "dirty"}, "'isolation.level': 'dirty' is not one of read_uncommitted, read_committed"),
