@@ -18,6 +18,7 @@
     ├── CommitFailed             offsets were not committed: which, and why; their records may be read again
     ├── DeliveryFailed           records that nobody awaited have failed: how many, which partitions, the first cause
     ├── PartialFailure           some of several things could not be had: which, and why; the others are in .found
+    ├── NoCommittedOffset        the group has no offset there, and ``start="error"`` asks where to begin
     ├── DataLoss                 records that were asked for are not in the log any more
     │   └── LogTruncated         the log lost records that were read: .offset, and where it parted from what was read
     └── BrokerError              the broker answered with an error code: .code .name .retriable .advice

@@ -283,7 +283,10 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/errors.py", ("ConfigurationError", "EncodeError", "RemoteProtocolError", "DecodeError")),
             Part("src/ottla/errors.py", ("ChecksumMismatch", "ConnectionLost", "BrokerUnreachable", "TimeoutExpired")),
             Part("src/ottla/errors.py", ("DeliveryTimeout", "BufferFull", "RecordTooLarge", "CommitFailed")),
-            Part("src/ottla/errors.py", ("DeliveryFailed", "PartialFailure", "DataLoss", "LogTruncated")),
+            Part(
+                "src/ottla/errors.py",
+                ("DeliveryFailed", "PartialFailure", "NoCommittedOffset", "DataLoss", "LogTruncated"),
+            ),
             Part("src/ottla/errors.py", ("BrokerError",)),
         ),
         error_codes(),
