@@ -14,22 +14,24 @@ Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ottla.brokerlite.machines.log import LEADER_EPOCH
+from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producer, Producers
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.snapshot import SUFFIX, read_snapshot, snapshot_path, write_snapshot
 from ottla.codec.records import RecordBatch
-from ottla.codec.stored.checkpoints import LeaderEpoch, build_leader_epochs, build_partition_metadata
-from ottla.errors import KafkaStorageError
+from ottla.codec.stored.checkpoints import build_leader_epochs, build_partition_metadata, parse_leader_epochs
+from ottla.errors import DecodeError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
 
 TAIL_BYTES = 8 * 2**20
 """Of the log, read at every start for the producers' windows."""
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 Chore = Callable[[], None]
 """Work that waits for the disk; it is run in a thread."""
@@ -44,6 +46,7 @@ class PartitionSegments:
 
     Attributes:
         folder: changes when the topic is deleted.
+        epochs: as `LEADER_EPOCHS` has them.
         recovery_point: everything before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
 
@@ -53,6 +56,7 @@ class PartitionSegments:
 
     def __init__(self, folder: Path, index_interval_bytes: int, chore: Callable[[Chore, Chore], None]) -> None:
         self.folder = folder
+        self.epochs = LeaderEpochs()
         self.recovery_point = 0
         self.truncated = 0
         self._interval = index_interval_bytes
@@ -96,7 +100,7 @@ class PartitionSegments:
             for path in segment.files:  # the old segment may yet grow beyond this one's base offset
                 path.unlink(missing_ok=True)
             raise self._refused("begin a segment", error) from error
-        files = [*self._active.files, snapshot_path(self.folder, base_offset), self.folder]
+        files = [*self._active.files, snapshot_path(self.folder, base_offset), self.folder / LEADER_EPOCHS, self.folder]
         self._segments.append(segment)
         self._chore(lambda: self._settle(files, base_offset), _nothing)
 
@@ -137,25 +141,28 @@ class PartitionSegments:
 
     # -- life
 
-    def create(self, topic_id: uuid.UUID) -> None:
-        """Make the folder and an empty segment in it."""
+    def create(self, topic_id: uuid.UUID, leader_epoch: int = 0) -> None:
+        """Make the folder, the small files in it, and an empty segment."""
         self.folder.mkdir()
-        self.complete(topic_id)
-        self._begin_at(0)
-
-    def complete(self, topic_id: uuid.UUID) -> None:
-        """Write the small files that say whose folder it is."""
         (self.folder / "partition.metadata").write_bytes(build_partition_metadata(topic_id))
-        (self.folder / "leader-epoch-checkpoint").write_bytes(build_leader_epochs([LeaderEpoch(LEADER_EPOCH, 0)]))
+        self._begin_at(0)
+        self.lead(leader_epoch)
 
-    def open(self, *, clean: bool, recovery_point: int) -> Producers:
+    def lead(self, epoch: int) -> None:
+        """What is written from now on is of ``epoch``."""
+        if epoch != self.epochs.current:
+            self.epochs.begin(epoch, self.end_offset)
+            checkpoints.replace(self.folder / LEADER_EPOCHS, build_leader_epochs(self.epochs.entries))
+
+    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int = 0) -> Producers:
         """Find everything again after a start.
 
         Args:
             clean: the broker was shut down in good order.
-            recovery_point: as the last broker left it.
+            recovery_point, leader_epoch: as the last broker left them.
         """
         self.recovery_point = recovery_point
+        self.epochs = self._read_epochs()
         bases = sorted(int(path.stem) for path in self.folder.glob("*.log") if path.stem.isdigit())
         self._segments = [Segment(self.folder, base, self._interval) for base in bases]
         if not self._segments:
@@ -165,8 +172,7 @@ class PartitionSegments:
             on_disk = clean or (not last and self._segments[at + 1].base_offset <= recovery_point)
             size = segment.log_path.stat().st_size
             if not (on_disk and segment.load()):
-                for _ in segment.recover():
-                    pass
+                self._find_epochs(segment.recover(), leader_epoch)
                 self._changed = True
             if segment.size < size:
                 self.truncated += size - segment.size
@@ -174,6 +180,9 @@ class PartitionSegments:
                 break
         for segment in self._segments[:-1]:
             segment.seal()
+        if not self.epochs.entries:
+            for segment in self._segments:
+                self._find_epochs((batch for _, batch in segment.batches(verify=False)), leader_epoch)
         return self._find_producers()
 
     def close(self, producers: Producers, *, sync: bool) -> None:
@@ -182,7 +191,8 @@ class PartitionSegments:
             self._active.seal()
             write_snapshot(self.folder, self.end_offset, producers)
             if sync:
-                for path in (*self._active.files, snapshot_path(self.folder, self.end_offset), self.folder):
+                snapshot = snapshot_path(self.folder, self.end_offset)
+                for path in (*self._active.files, snapshot, self.folder / LEADER_EPOCHS, self.folder):
                     checkpoints.sync(path)
                 self.recovery_point = self.end_offset
         self.abandon()
@@ -203,6 +213,22 @@ class PartitionSegments:
             for path in segment.files:
                 path.unlink(missing_ok=True)
         del self._segments[at + 1 :]
+
+    def _read_epochs(self) -> LeaderEpochs:
+        path = self.folder / LEADER_EPOCHS
+        try:
+            return LeaderEpochs(parse_leader_epochs(path.read_bytes()))
+        except FileNotFoundError:
+            return LeaderEpochs()
+        except DecodeError as error:
+            log.warning("the leader epochs are damaged and taken from the log: %s", error, extra={"file": str(path)})
+            return LeaderEpochs()
+
+    def _find_epochs(self, batches: Iterable[RecordBatch], newest: int) -> None:
+        """Epochs that the log knows and the file does not; what is beyond ``newest`` was never given out."""
+        for batch in batches:
+            if self.epochs.current < batch.partition_leader_epoch <= newest:
+                self.epochs.begin(batch.partition_leader_epoch, batch.base_offset)
 
     def _find_producers(self) -> Producers:
         known: dict[int, Producer] = {}
