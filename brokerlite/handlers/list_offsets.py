@@ -23,9 +23,9 @@ from ottla.codec.apis.list_offsets import (
 )
 from ottla.errors import (
     BrokerError,
+    CorruptMessage,
     DecodeError,
     InvalidRequest,
-    KafkaStorageError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -89,5 +89,5 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     try:
         record = log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
     except DecodeError as error:
-        raise KafkaStorageError(f"a stored batch of {log.name} cannot be read: {error}") from None
+        raise CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}") from None
     return (record.timestamp, record.offset) if record else (-1, -1)

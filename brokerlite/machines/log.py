@@ -88,7 +88,19 @@ class Segments(Protocol):
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
 
-        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger.
+        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger. A batch whose CRC
+        does not match is given as it is: readers compare it, too.
+
+        Raises:
+            CorruptMessage: what holds ``offset`` is damaged beyond that.
+            KafkaStorageError: the disk refused.
+        """
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Every whole batch; what lies between them is told in the log.
+
+        Raises:
+            KafkaStorageError: the disk refused.
         """
 
     def batch_at_time(self, timestamp: int) -> RecordBatch | None:
@@ -207,12 +219,17 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the start or behind the end.
+            CorruptMessage, KafkaStorageError: as `Segments.read`.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
         if offset == self.end_offset:
             return b""
         return self._segments.read(offset, max_bytes, at_least_one)
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """As `Segments.batches`."""
+        return self._segments.batches()
 
     def divergence(self, epoch: int, offset: int) -> tuple[int, int] | None:
         """Whether a reader that came to ``offset``, with a last record of ``epoch`` (-1: unknown), read what is not in

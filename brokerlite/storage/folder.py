@@ -159,6 +159,7 @@ class DataFolder:
         except OSError as error:
             self._topics[name] = topic
             raise self._refused(f"delete topic {name}", error) from error
+        self._chore(self._write_recovery_points)  # another of the name must not go by those of this one
         for index, segments in enumerate(topic.partitions):
             segments.abandon()
             gone = self.path / f"{name[:_LONGEST_NAME]}-{index}.{topic.stored.topic_id.hex}{_DELETED}"
@@ -296,11 +297,13 @@ class DataFolder:
         """
         known = self._leader_epoch
         self._leader_epoch = max([known, *(segments.epochs.current for segments in partitions)]) + shorter
+        if partitions:
+            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
         if self._leader_epoch != known:
             self._write_state()
             if self._sync:
-                checkpoints.sync(self.path / STATE)
-                checkpoints.sync(self.path)
+                for name in (STATE, RECOVERY_POINTS, "."):
+                    checkpoints.sync(self.path / name)
         for segments in partitions:
             segments.lead(self._leader_epoch)
 
