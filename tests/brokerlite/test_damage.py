@@ -11,6 +11,7 @@ from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsReque
 from ottla.codec.records import read_batches
 from ottla.errors import CorruptMessage, DecodeError
 from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, values_of
+from tests.brokerlite.test_group_log import commit, offsets
 from tests.brokerlite.test_storage import Disk
 
 COUNT, PER_BATCH = 40, 3
@@ -264,3 +265,28 @@ def test_a_value_that_looks_like_a_batch_is_none(tmp_path: Path) -> None:
     disk.reopen(clean=True, recovery_point=2)
     assert [batch.base_offset for batch in disk.log.batches()] == [1]
     assert values_of(disk.log.read(1, 2**20)) == [b"b"]
+
+
+# -- committed offsets
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_bit_is_no_commit(machine: Machine, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    for offset in (1000, 2000):
+        commit(machine, offset)
+    machine.folder.close()
+    path = machine.folder.path / "__consumer_offsets-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    at = data.rindex((2000).to_bytes(8, "big"))
+    data[at + 6] ^= 1
+    path.write_bytes(data)
+    if not clean:
+        (machine.folder.path / ".kafka_cleanshutdown").unlink()
+    machine = Machine(machine.folder.path)
+    assert offsets(machine) == {0: 1000}, "what was committed before it counts"
+    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.getMessage().startswith("__consumer_offsets-0 is damaged: offset 1 cannot be read")
+    commit(machine, 3000)
+    machine = machine.restart()
+    assert offsets(machine) == {0: 3000}
+    machine.folder.abandon()
