@@ -1,7 +1,7 @@
 """Fetch v4-18: batches from an offset on, waiting a while if there is little to read.
 
-v7+: sessions (KIP-227). v13+: topics by id. read_committed equals read_uncommitted, because there are no transactions
-yet.
+v7+: sessions (KIP-227). v12+: who has read what the log does not hold any more is told up to where it does. v13+:
+topics by id. read_committed equals read_uncommitted, because there are no transactions yet.
 
 Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 """
@@ -11,8 +11,9 @@ from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call, Wait
 from ottla.brokerlite.machines.fetch_sessions import Answers, Asked, Fetch
-from ottla.brokerlite.machines.log import PartitionLog, check_epoch
+from ottla.brokerlite.machines.log import PartitionLog
 from ottla.codec.apis.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -68,12 +69,14 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
             if log is None:
                 raise UnknownTopicId if by_id else UnknownTopicOrPartition
             logs.append(log)
-            check_epoch(asked.current_leader_epoch)
-            room = max(0, min(asked.partition_max_bytes, limit - size))
-            records = log.read(asked.fetch_offset, room, at_least_one=size == 0)
-            size += len(records)
-            final = final or (bool(records) and not log.in_active_segment(asked.fetch_offset))
-            answer = _data(asked, log, records, request.isolation_level)
+            log.epochs.check(asked.current_leader_epoch)
+            records, diverging = b"", log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
+            if diverging is None:
+                room = max(0, min(asked.partition_max_bytes, limit - size))
+                records = log.read(asked.fetch_offset, room, at_least_one=size == 0)
+                size += len(records)
+            final = final or diverging is not None or (bool(records) and not log.in_active_segment(asked.fetch_offset))
+            answer = _data(asked, log, records, request.isolation_level, diverging)
         except BrokerError as error:
             final = True
             answer = PartitionData(
@@ -100,7 +103,10 @@ def _response(fetch: Fetch, read: _Read) -> FetchResponse:
     )
 
 
-def _data(asked: FetchPartition, log: PartitionLog, records: bytes, isolation_level: int) -> PartitionData:
+def _data(
+    asked: FetchPartition, log: PartitionLog, records: bytes, isolation_level: int, diverging: tuple[int, int] | None
+) -> PartitionData:
+    epoch, end_offset = diverging or (-1, -1)  # none
     return PartitionData(
         partition_index=asked.partition,
         error_code=0,
@@ -109,4 +115,5 @@ def _data(asked: FetchPartition, log: PartitionLog, records: bytes, isolation_le
         log_start_offset=log.start_offset,
         aborted_transactions=() if isolation_level == _READ_COMMITTED else None,
         records=records,
+        diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
     )

@@ -10,7 +10,7 @@ Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetc
 from collections import Counter
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.log import LEADER_EPOCH, PartitionLog, check_epoch
+from ottla.brokerlite.machines.log import PartitionLog
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
     LATEST,
@@ -23,9 +23,9 @@ from ottla.codec.apis.list_offsets import (
 )
 from ottla.errors import (
     BrokerError,
+    CorruptMessage,
     DecodeError,
     InvalidRequest,
-    KafkaStorageError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -63,7 +63,7 @@ def _answer(
             raise InvalidRequest("the partition is named twice")
         if (log := broker.topics.partition(name, asked.partition_index)) is None:
             raise UnknownTopicOrPartition
-        check_epoch(asked.current_leader_epoch)
+        log.epochs.check(asked.current_leader_epoch)
         if asked.timestamp < 0 and call.header.api_version < _SINCE.get(asked.timestamp, 2**15):
             raise UnsupportedVersion
         timestamp, offset = _find(log, asked.timestamp)
@@ -74,7 +74,7 @@ def _answer(
         error_code=0,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 and call.header.api_version >= EPOCHS_SINCE else -1,
+        leader_epoch=log.epochs.at(offset) if offset >= 0 and call.header.api_version >= EPOCHS_SINCE else -1,
     )
 
 
@@ -89,5 +89,5 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     try:
         record = log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
     except DecodeError as error:
-        raise KafkaStorageError(f"a stored batch of {log.name} cannot be read: {error}") from None
+        raise CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}") from None
     return (record.timestamp, record.offset) if record else (-1, -1)

@@ -8,7 +8,6 @@ operations, all of them, because there is no authorizer; -2147483648 where they 
 from collections.abc import Iterator
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.log import LEADER_EPOCH
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, check_name
 from ottla.codec.apis.metadata import (
     MetadataRequest,
@@ -91,11 +90,11 @@ def _described(broker: BrokerCore, topic: Topic, operations: int) -> MetadataRes
                 error_code=0,
                 partition_index=index,
                 leader_id=node,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=log.epochs.current,
                 replica_nodes=(node,),
                 isr_nodes=(node,),
             )
-            for index in range(len(topic.partitions))
+            for index, log in enumerate(topic.partitions)
         ),
         topic_authorized_operations=operations,
     )

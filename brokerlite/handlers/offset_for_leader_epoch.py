@@ -1,12 +1,11 @@
 """OffsetForLeaderEpoch v2-4: where an epoch of a leader ended.
 
-There is one epoch, 0, for ever: it ends where the log does, and of any other nothing is known. v3+: who asks.
+A reader compares it with how far it read of that epoch (KIP-320). v3+: who asks.
 
 Source: Partition.scala (lastOffsetForLeaderEpoch), LeaderEpochFileCache.java (endOffsetFor).
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.log import LEADER_EPOCH, check_epoch
 from ottla.codec.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -33,9 +32,8 @@ def _end(broker: BrokerCore, name: str, asked: OffsetForLeaderPartition) -> Epoc
     try:
         if (log := broker.topics.partition(name, asked.partition)) is None:
             raise UnknownTopicOrPartition
-        check_epoch(asked.current_leader_epoch)
+        log.epochs.check(asked.current_leader_epoch)
     except BrokerError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
-    if asked.leader_epoch != LEADER_EPOCH:
-        return EpochEndOffset(error_code=0, partition=asked.partition)
-    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=LEADER_EPOCH, end_offset=log.end_offset)
+    epoch, end_offset = log.epochs.end_of(asked.leader_epoch, log.end_offset)
+    return EpochEndOffset(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -65,6 +65,7 @@ class Kept:
         news = (
             bool(told.records)
             or told.error_code != 0
+            or told.diverging_epoch.end_offset >= 0
             or (told.high_watermark, told.log_start_offset) != (self.high_watermark, self.start_offset)
         )
         self.high_watermark = told.high_watermark if told.error_code == 0 else -1

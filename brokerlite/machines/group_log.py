@@ -8,6 +8,7 @@ removed, the oldest first. A kill between any two of these steps leaves a log th
 Rules:
 - What is written anew is what was last stored of a group, not what it is just now: a group in a rebalance comes back in
   the generation before, which its members can tell.
+- A damaged batch is left out, and told in the log: what was stored before it holds.
 - Whoever stores something changes the memory only afterwards: were it the other way round, writing anew could keep what
   was never acknowledged.
 
@@ -23,7 +24,7 @@ from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS as NAME
 from ottla.brokerlite.machines.topics import Topic, Topics
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed, version_of
-from ottla.codec.records import BatchBuilder, read_batches
+from ottla.codec.records import BatchBuilder
 from ottla.codec.stored.classic_groups import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -47,7 +48,6 @@ REWRITE_FACTOR = 4
 _OFFSET_VERSION, _EXPIRING_OFFSET_VERSION, _GROUP_VERSION = 4, 1, 3
 """Of the values; those that Kafka 4.3 writes. Version 1 is the only one with an expiry."""
 _BATCH_BYTES = 256 * 2**10
-_READ_BYTES = 2**20
 _PRODUCE_VERSION = 13
 
 Pair = tuple[bytes, bytes | None]
@@ -156,16 +156,13 @@ class GroupLog:
             return
         partition = topic.partitions[0]
         newest: dict[bytes, bytes] = {}
-        offset = partition.start_offset
-        while data := partition.read(offset, _READ_BYTES, at_least_one=True):
-            for batch in read_batches(data, verify=False):
-                self._size += len(batch.data)
-                offset = batch.next_offset
-                for record in () if batch.control else batch.records():
-                    if record.value is None:
-                        newest.pop(record.key or b"", None)
-                    else:
-                        newest[record.key or b""] = record.value
+        for batch in partition.batches():
+            self._size += len(batch.data)
+            for record in () if batch.control else batch.records():
+                if record.value is None:
+                    newest.pop(record.key or b"", None)
+                else:
+                    newest[record.key or b""] = record.value
         for key, value in newest.items():
             self._replay(key, value)
         for group in self._groups.values():

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
+from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
 from ottla.codec.compression import Compression, decompress
 from ottla.codec.records import HEADER_SIZE, LENGTH_END, MAGIC, NO_TIMESTAMP, Record, RecordBatch, parse_batch, rebased
@@ -25,19 +26,15 @@ from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
     DecodeError,
-    FencedLeaderEpoch,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTxnState,
     MessageTooLarge,
     OffsetOutOfRange,
     RecordListTooLarge,
-    UnknownLeaderEpoch,
     UnsupportedCompressionType,
 )
 
-LEADER_EPOCH = 0
-"""There is one node and no election, so the first leader epoch lasts for ever."""
 ZSTD_SINCE = 7
 """The version of Produce and, in Kafka, of brokers that knew zstd."""
 DECOMPRESSED_LIMIT = 64 * 2**20
@@ -51,20 +48,11 @@ _MAX_TIMESTAMP = slice(35, 43)
 _LOG_APPEND_TIME = 0x08
 
 
-def check_epoch(epoch: int) -> None:
-    """Whether a client that knows this leader epoch (-1: none) may be answered.
-
-    Raises:
-        UnknownLeaderEpoch, FencedLeaderEpoch.
-    """
-    if epoch > LEADER_EPOCH:
-        raise UnknownLeaderEpoch(f"leader epoch {epoch}; this broker's is {LEADER_EPOCH}")
-    if -1 < epoch < LEADER_EPOCH:
-        raise FencedLeaderEpoch(f"leader epoch {epoch}; this broker's is {LEADER_EPOCH}")
-
-
 class Segments(Protocol):
     """Where a partition's batches are kept, in order and in segments; the last segment is the active one."""
+
+    @property
+    def epochs(self) -> LeaderEpochs: ...
 
     @property
     def start_offset(self) -> int: ...
@@ -100,7 +88,19 @@ class Segments(Protocol):
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
 
-        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger.
+        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger. A batch whose CRC
+        does not match is given as it is: readers compare it, too.
+
+        Raises:
+            CorruptMessage: what holds ``offset`` is damaged beyond that.
+            KafkaStorageError: the disk refused.
+        """
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Every whole batch; what lies between them is told in the log.
+
+        Raises:
+            KafkaStorageError: the disk refused.
         """
 
     def batch_at_time(self, timestamp: int) -> RecordBatch | None:
@@ -161,6 +161,10 @@ class PartitionLog:
         self._segments = segments
 
     @property
+    def epochs(self) -> LeaderEpochs:
+        return self._segments.epochs
+
+    @property
     def start_offset(self) -> int:
         return self._segments.start_offset
 
@@ -203,7 +207,7 @@ class PartitionLog:
         data = batch.data if stamp < 0 else _stamped(batch.data, stamp)
         self._roll_if_full(len(data), batch.last_offset_delta)
         base_offset = self.end_offset
-        stored_bytes = rebased(data, base_offset, LEADER_EPOCH)
+        stored_bytes = rebased(data, base_offset, self.epochs.current)
         max_timestamp = batch.max_timestamp if stamp < 0 else stamp
         self._segments.append(stored_bytes, base_offset + batch.last_offset_delta, max_timestamp)
         if batch.producer_id >= 0:
@@ -215,12 +219,31 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the start or behind the end.
+            CorruptMessage, KafkaStorageError: as `Segments.read`.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
         if offset == self.end_offset:
             return b""
         return self._segments.read(offset, max_bytes, at_least_one)
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """As `Segments.batches`."""
+        return self._segments.batches()
+
+    def divergence(self, epoch: int, offset: int) -> tuple[int, int] | None:
+        """Whether a reader that came to ``offset``, with a last record of ``epoch`` (-1: unknown), read what is not in
+        this log any more: the epoch and the offset up to which both have the same, or ``None``.
+
+        Raises:
+            OffsetOutOfRange: there is no telling.
+        """
+        if epoch < 0:
+            return None
+        known, end = self.epochs.end_of(epoch, self.end_offset)
+        if end < 0:
+            raise OffsetOutOfRange(f"{self.name} has no leader epoch {epoch}, nor a later one")
+        return (known, end) if known < epoch or end < offset else None
 
     def roll(self) -> None:
         """Begin a segment.

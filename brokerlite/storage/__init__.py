@@ -1,7 +1,7 @@
 """The disk: Kafka's own folder and segment format, so that Kafka's tools read what this broker writes.
 
     <data>/meta.properties                           whose folder it is
-    <data>/broker.json                               the topics, and the producer ids that were given out
+    <data>/broker.json                               the topics, the producer ids that were given out, the leader epoch
     <data>/.lock  .kafka_cleanshutdown  recovery-point-offset-checkpoint
     <data>/<topic>-<partition>/<20-digit base offset>.log .index .timeindex .snapshot
     <data>/<topic>-<partition>/partition.metadata  leader-epoch-checkpoint

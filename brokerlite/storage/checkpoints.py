@@ -33,7 +33,7 @@ def write_offsets(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
 
 
 def read_offsets(path: Path) -> dict[tuple[str, int], int]:
-    """The opposite; a file that is gone or damaged is an empty one, which costs time and loses nothing."""
+    """The opposite; a file that is gone or damaged is an empty one: then nothing is taken for on the disk unseen."""
     try:
         return {(topic, partition): offset for topic, partition, offset in parse_offsets(path.read_bytes())}
     except (FileNotFoundError, DecodeError):

@@ -5,6 +5,7 @@ Rules:
 - `broker.json` says which topics there are, and is replaced as a whole: a topic is in it before its folders exist, and
   out of it before they go, so a kill at any moment leaves a topic that is whole (and empty) or gone. Folders of topics
   that are not in it are set aside as Kafka does, with the suffix ``-stray``.
+- `broker.json` has the leader epoch, too, which is raised at a start that is not clean (`LeaderEpochs`).
 - A folder that holds something else, or belongs to another node, is refused before anything in it is touched.
 
 Source: LogManager.java (lock, clean shutdown file, stray folders), MetaPropertiesEnsemble.java.
@@ -83,6 +84,7 @@ class DataFolder:
         self._chore = chore
         self._topics: dict[str, _Topic] = {}
         self._next_producer_id = 0
+        self._leader_epoch = 0
         self._lock = -1
 
     # -- life
@@ -140,7 +142,7 @@ class DataFolder:
             self._write_state()
             for segments in topic.partitions:
                 self._set_aside_if_there(segments.folder)
-                segments.create(topic_id)
+                segments.create(topic_id, self._leader_epoch)
         except OSError as error:
             del self._topics[name]
             for segments in topic.partitions:
@@ -157,6 +159,7 @@ class DataFolder:
         except OSError as error:
             self._topics[name] = topic
             raise self._refused(f"delete topic {name}", error) from error
+        self._chore(self._write_recovery_points)  # another of the name must not go by those of this one
         for index, segments in enumerate(topic.partitions):
             segments.abandon()
             gone = self.path / f"{name[:_LONGEST_NAME]}-{index}.{topic.stored.topic_id.hex}{_DELETED}"
@@ -178,7 +181,7 @@ class DataFolder:
             self._write_state()
             for segments in new:
                 self._set_aside_if_there(segments.folder)
-                segments.create(known.stored.topic_id)
+                segments.create(known.stored.topic_id, self._leader_epoch)
         except OSError as error:
             self._topics[name] = known
             for segments in new:
@@ -262,25 +265,47 @@ class DataFolder:
         marker = self.path / CLEAN_SHUTDOWN
         clean = marker.exists()
         marker.unlink(missing_ok=True)
-        self._next_producer_id, topics = self._read_state()
+        self._next_producer_id, self._leader_epoch, topics = self._read_state()
+        shorter = not (clean or new)
         points = self._read_recovery_points()
         for topic in topics:
             name = topic.stored.name
             for index, segments in enumerate(topic.partitions):
                 if segments.folder.is_dir():
-                    producers = segments.open(clean=clean, recovery_point=points.get((name, index), 0))
+                    producers = segments.open(
+                        clean=clean, recovery_point=points.get((name, index), 0), leader_epoch=self._leader_epoch
+                    )
                     topic.stored.partitions[index] = Partition(segments, producers)
                 else:
                     segments.create(topic.stored.topic_id)
+                    shorter = True
             self._topics[name] = topic
         self._tidy()
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
+        self._lead(partitions, shorter)
         self.recovered = Recovered(
             "folder made" if new else "folder opened" if clean else "folder recovered after an unclean shutdown",
             len(self._topics),
             len(partitions),
             sum(segments.truncated for segments in partitions),
         )
+
+    def _lead(self, partitions: list[PartitionSegments], shorter: bool) -> None:
+        """Lead all partitions, in a new epoch if a log may be ``shorter`` than what was acknowledged.
+
+        The disk must hold the epoch before anything is written in it: a later start must not take the same.
+        """
+        known = self._leader_epoch
+        self._leader_epoch = max([known, *(segments.epochs.current for segments in partitions)]) + shorter
+        if partitions:
+            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+        if self._leader_epoch != known:
+            self._write_state()
+            if self._sync:
+                for name in (STATE, RECOVERY_POINTS, "."):
+                    checkpoints.sync(self.path / name)
+        for segments in partitions:
+            segments.lead(self._leader_epoch)
 
     def _new_topic(self, name: str, topic_id: uuid.UUID, partitions: int, configs: Mapping[str, str]) -> _Topic:
         interval = int(configs.get("index.interval.bytes", self._interval))
@@ -318,8 +343,8 @@ class DataFolder:
 
     # -- the small files
 
-    def _read_state(self) -> tuple[int, list[_Topic]]:
-        """The next producer id, and the topics as `broker.json` names them."""
+    def _read_state(self) -> tuple[int, int, list[_Topic]]:
+        """The next producer id, the leader epoch, and the topics as `broker.json` names them."""
         path = self.path / STATE
         try:
             state = json.loads(path.read_text())
@@ -329,7 +354,7 @@ class DataFolder:
                 self._new_topic(name, uuid.UUID(entry["id"]), entry["partitions"], entry["configs"])
                 for name, entry in state["topics"].items()
             ]
-            return int(state["next_producer_id"]), topics
+            return int(state["next_producer_id"]), int(state.get("leader_epoch", 0)), topics
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
                 f"{path} is damaged ({type(error).__name__}: {error}); restore it, or give another folder"
@@ -339,6 +364,7 @@ class DataFolder:
         state = {
             "version": _VERSION,
             "next_producer_id": self._next_producer_id,
+            "leader_epoch": self._leader_epoch,
             "topics": {
                 topic.stored.name: {
                     "id": str(topic.stored.topic_id),

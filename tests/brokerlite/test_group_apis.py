@@ -401,11 +401,11 @@ def test_new_partitions_that_the_disk_has_no_room_for_are_not_there(
     made: list[Any] = []
     create = PartitionSegments.create
 
-    def full(self: PartitionSegments, topic_id: Any) -> None:
+    def full(self: PartitionSegments, topic_id: Any, leader_epoch: int) -> None:
         if made:
             raise OSError(28, "No space left on device")
         made.append(self)
-        create(self, topic_id)
+        create(self, topic_id, leader_epoch)
 
     topic = CreatePartitionsTopic(name="t", count=6, assignments=None)
     request = CreatePartitionsRequest(topics=(topic,), timeout_ms=1000, validate_only=False)

@@ -1,0 +1,292 @@
+"""Damaged bytes in the data folder: nothing whole is lost with them, nothing of them is taken, and all is told."""
+
+import logging
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.codec.records import read_batches
+from ottla.errors import CorruptMessage, DecodeError
+from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, values_of
+from tests.brokerlite.test_group_log import commit, offsets
+from tests.brokerlite.test_storage import Disk
+
+COUNT, PER_BATCH = 40, 3
+SIZE = len(idempotent(100, PER_BATCH))
+LAST = COUNT - 1
+
+DAMAGES = {
+    "base offset": (0, struct.pack(">q", 5000)),
+    "base offset before": (0, struct.pack(">q", 1)),
+    "length too large": (8, struct.pack(">i", 2**30)),
+    "length of some batches": (8, struct.pack(">i", SIZE * 2 + 50)),
+    "length too small": (8, struct.pack(">i", 60)),
+    "length negative": (8, struct.pack(">i", -1)),
+    "magic": (16, b"\1"),
+    "last offset": (23, b"\0\0\1\0"),
+    "value": (SIZE - 2, b"\0"),
+    "zeros": (0, bytes(SIZE)),
+    "noise": (0, b"\xa5\2" * (SIZE // 2)),
+}
+
+
+def damage(path: Path, batch: int, what: str) -> bytes:
+    """Have one of the batches damaged; the whole file."""
+    at, data = DAMAGES[what]
+    whole = bytearray(path.read_bytes())
+    whole[batch * SIZE + at : batch * SIZE + at + len(data)] = data
+    path.write_bytes(whole)
+    return bytes(whole)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A partition of one segment, its batches of the same size."""
+    disk = Disk(tmp_path / "t-0", interval=5 * SIZE)
+    disk.log.settings = disk.settings = type(disk.settings)()
+    disk.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(COUNT)))
+    yield disk
+    disk.segments.abandon()
+
+
+def log_path(disk: Disk) -> Path:
+    return disk.folder / f"{0:020}.log"
+
+
+def readable(disk: Disk) -> set[int]:
+    """The offsets that a reader gets who asks for each of them."""
+    found = set()
+    for offset in range(disk.log.end_offset):
+        try:
+            records = disk.log.read(offset, SIZE, at_least_one=True)
+            batch = next(read_batches(records))
+            assert batch.base_offset <= offset <= batch.last_offset
+            found.add(offset)
+        except (CorruptMessage, DecodeError):
+            continue
+    return found
+
+
+def all_but(*batches: int) -> set[int]:
+    return {i * PER_BATCH + j for i in range(COUNT) if i not in batches for j in range(PER_BATCH)}
+
+
+# -- after a clean shutdown
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+@pytest.mark.parametrize("batch", [0, 7, 20, LAST - 1, LAST])
+@pytest.mark.parametrize("what", DAMAGES)
+def test_nothing_is_cut_and_what_is_whole_is_served(
+    disk: Disk, what: str, batch: int, indexes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.close()
+    data = damage(log_path(disk), batch, what)
+    if not indexes:
+        for path in (*disk.folder.glob("*.index"), *disk.folder.glob("*.timeindex")):
+            path.unlink()
+    end = COUNT * PER_BATCH
+    for _ in range(2):
+        disk.reopen(clean=True, recovery_point=end)
+        assert disk.log.end_offset == end
+        assert readable(disk) == all_but(batch)
+        assert log_path(disk).read_bytes() == data and disk.segments.truncated == 0
+        disk.close()
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert readable(disk) == all_but(batch)
+    assert any(f"t-0 is damaged: offset {batch * PER_BATCH} cannot be read" in each for each in told)
+    disk.reopen(clean=True, recovery_point=end)
+    disk.append(a_batch(b"next"))
+    assert disk.log.end_offset == end + 1, "no offset is given twice"
+    disk.reopen(clean=False, recovery_point=end)
+    assert disk.log.end_offset == end + 1 and readable(disk) == all_but(batch) | {end}, "nor after a crash"
+
+
+def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_given_again(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.close()
+    log_path(disk).write_bytes(log_path(disk).read_bytes()[: 30 * SIZE])
+    disk.reopen(clean=True, recovery_point=COUNT * PER_BATCH)
+    assert "t-0 ends at offset 90, and the disk had held it up to 120" in caplog.text
+    disk.append(a_batch(b"next"))
+    assert disk.log.end_offset == COUNT * PER_BATCH + 1
+    assert readable(disk) == all_but(*range(30, COUNT)) | {COUNT * PER_BATCH}
+    with pytest.raises(CorruptMessage, match=r"t-0 has at offset 91 is damaged"):
+        disk.log.read(91, 100)
+
+
+def test_a_broker_finds_its_end_behind_damage_by_itself(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    machine.produce(*(idempotent(10 + i) for i in range(5)))
+    machine.folder.close()
+    path = machine.folder.path / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[4 * len(data) // 5 + 16] = 9
+    path.write_bytes(data)
+    machine = Machine(machine.folder.path)
+    assert "t-0 is damaged: offset 4 cannot be read" in caplog.text
+    machine.produce(a_batch(b"next"))
+    assert machine.log().end_offset == 6
+    caplog.clear()
+    for _ in range(3):
+        answer = machine.ask(fetching(4, wait=0)).responses[0].partitions[0]
+        assert (answer.error_code, answer.records) == (CorruptMessage.code, b"")
+    assert machine.ask(fetching(5, wait=0)).responses[0].partitions[0].error_code == 0
+    assert "damaged" not in caplog.text, "it was told at the start, and is told once"
+    machine.folder.abandon()
+
+
+def test_damage_while_the_broker_runs_is_told_once(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    machine.produce(*(idempotent(10 + i) for i in range(5)))
+    path = machine.folder.path / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[2 * len(data) // 5 + 16] = 9
+    with path.open("r+b") as file:
+        file.write(data)
+    for offset, error in ((1, 0), (2, 2), (3, 0), (2, 2)):
+        assert machine.ask(fetching(offset, wait=0)).responses[0].partitions[0].error_code == error
+    assert caplog.text.count("t-0 is damaged: offset 2 cannot be read") == 1 and str(path) in caplog.text
+
+
+def test_a_damaged_batch_is_left_out_when_a_time_is_looked_for(machine: Machine) -> None:
+    machine.produce(a_batch(b"a", timestamp=1000), a_batch(b"b", timestamp=2000), a_batch(b"c", timestamp=3000))
+    path = machine.folder.path / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[2 * len(data) // 3 - 1] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+    each = ListOffsetsPartition(partition_index=0, timestamp=1500)
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(each,)),))
+    answer = machine.ask(request).topics[0].partitions[0]
+    assert (answer.error_code, answer.offset) == (0, 2)
+
+
+# -- after a crash
+
+
+def test_what_recovery_cuts_off_is_kept_and_told(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    disk.segments.abandon()
+    for number in ("", ".1"):
+        data = damage(log_path(disk), 30, "length too large")
+        disk.reopen()
+        kept = disk.folder / f"{90:020}{number}.damaged"
+        (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert line.levelno == logging.ERROR
+        assert line.getMessage().startswith(
+            f"t-0 is damaged: from offset 90 on, {10 * SIZE} bytes are cut off, and kept in {kept} "
+        )
+        assert kept.read_bytes() == data[30 * SIZE :] and log_path(disk).read_bytes() == data[: 30 * SIZE]
+        assert readable(disk) == all_but(*range(30, COUNT))
+        caplog.clear()
+        disk.append(*(a_batch(b"0", b"1", b"2") for _ in range(9)), a_batch(bytes(SIZE - 68)))
+        disk.segments.abandon()
+        log_path(disk).write_bytes(log_path(disk).read_bytes()[: 30 * SIZE] + data[30 * SIZE :])
+
+
+def test_the_segments_behind_damage_are_kept_too(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "t-0")
+    disk.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(100)))
+    logs = disk.files(".log")
+    assert len(logs) > 2
+    disk.segments.abandon()
+    damage(log_path(disk), 7, "magic")
+    disk.reopen()
+    assert disk.log.end_offset == 21 and list(disk.files(".log")) == [log_path(disk).name]
+    behind = {name.replace(".log", ".damaged"): data for name, data in list(logs.items())[1:]}
+    assert {name: len(data) for name, data in disk.files(".damaged").items()} == {
+        f"{21:020}.damaged": len(logs[log_path(disk).name]) - 7 * SIZE
+    } | {name: len(data) for name, data in behind.items()}
+    disk.append(a_batch(b"next"))
+    disk.reopen()
+    assert disk.log.end_offset == 22 and disk.segments.truncated == 0, "what is kept is not read"
+    disk.segments.abandon()
+
+
+@pytest.mark.parametrize(
+    "tail", [idempotent(100, PER_BATCH)[:50], idempotent(100, PER_BATCH)[:-1], bytes(3), bytes(9999)]
+)
+def test_a_batch_that_was_not_written_to_its_end_is_a_warning_and_not_kept(
+    disk: Disk, tail: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.segments.abandon()
+    with log_path(disk).open("ab") as file:
+        file.write(tail)
+    disk.reopen()
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.levelno == logging.WARNING
+    assert line.getMessage().endswith(f"from offset {COUNT * PER_BATCH} on, {len(tail)} bytes are cut off")
+    assert not disk.files(".damaged") and disk.log.end_offset == COUNT * PER_BATCH
+
+
+def test_damage_before_the_recovery_point_is_not_the_crashs_and_stays(disk: Disk) -> None:
+    disk.segments.abandon()
+    data = damage(log_path(disk), 7, "magic")
+    disk.reopen(recovery_point=60)
+    assert disk.log.end_offset == COUNT * PER_BATCH and readable(disk) == all_but(7)
+    assert log_path(disk).read_bytes() == data
+
+
+@pytest.mark.parametrize("how", ["a power cut", "another topic of the name"])
+def test_what_a_recovery_point_says_of_records_that_are_gone_is_not_said_of_later_ones(
+    machine: Machine, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.produce(*(idempotent(100 + i) for i in range(10)))
+    machine = machine.restart()
+    path = machine.folder.path / "t-0" / f"{0:020}.log"
+    if how == "a power cut":
+        machine.folder.abandon()
+        path.write_bytes(b"")
+        machine = Machine(machine.folder.path)
+        assert "t-0 ends at offset 0, and the disk had held it up to 10" in caplog.text
+    else:
+        machine.core.delete_topic(machine.core.topics.by_name["t"])
+        machine.core.create_topic("t", 1, {})
+    machine.produce(a_batch(b"a"), a_batch(b"b"))
+    machine.folder.abandon()
+    path.write_bytes(path.read_bytes()[:-1])
+    machine = Machine(machine.folder.path)
+    assert machine.log().end_offset == 1, "a torn batch is cut off as ever"
+    machine.folder.abandon()
+
+
+def test_a_value_that_looks_like_a_batch_is_none(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "t-0")
+    inner = a_batch(b"not a record of this log", base_offset=1)
+    disk.append(a_batch(inner), a_batch(b"b"))
+    disk.close()
+    data = bytearray(log_path(disk).read_bytes())
+    data[40] ^= 1  # within what the CRC covers
+    log_path(disk).write_bytes(data)
+    for path in disk.folder.glob("*index"):
+        path.unlink()
+    disk.reopen(clean=True, recovery_point=2)
+    assert [batch.base_offset for batch in disk.log.batches()] == [1]
+    assert values_of(disk.log.read(1, 2**20)) == [b"b"]
+
+
+# -- committed offsets
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_bit_is_no_commit(machine: Machine, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    for offset in (1000, 2000):
+        commit(machine, offset)
+    machine.folder.close()
+    path = machine.folder.path / "__consumer_offsets-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    at = data.rindex((2000).to_bytes(8, "big"))
+    data[at + 6] ^= 1
+    path.write_bytes(data)
+    if not clean:
+        (machine.folder.path / ".kafka_cleanshutdown").unlink()
+    machine = Machine(machine.folder.path)
+    assert offsets(machine) == {0: 1000}, "what was committed before it counts"
+    (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.getMessage().startswith("__consumer_offsets-0 is damaged: offset 1 cannot be read")
+    commit(machine, 3000)
+    machine = machine.restart()
+    assert offsets(machine) == {0: 3000}
+    machine.folder.abandon()
