@@ -130,6 +130,7 @@ class FetcherMachine(Fetching):
             return None
         damage = position.check(self._isolation)
         if damage is not None and not position.buffer[0].batches:
+            self._rewind(position)
             self._damaged(position, damage)
             return self.take(only)
         fetched = position.take()

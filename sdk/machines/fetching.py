@@ -31,6 +31,7 @@ from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BrokerError,
     ConnectionLost,
+    CorruptMessage,
     DataLoss,
     LocalProtocolError,
     LogTruncated,
@@ -62,7 +63,7 @@ from ottla.sdk.machines.positions import (
     Time,
     troubles,
 )
-from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch, cut, found, needed, too_large, visible
+from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch, corrupt, cut, found, needed, too_large, visible
 from ottla.sdk.machines.sessions import SESSION_ERRORS, Limits, Session
 from ottla.sdk.machines.timers import Timer
 
@@ -260,8 +261,7 @@ class Fetching:
         self._notify()
 
     def _damaged(self, position: Position, damage: OttlaError) -> None:
-        """What the user would get next is not what was written; but where a near replica sent it, the leader may be."""
-        self._rewind(position)
+        """What is to be read next is not what was written; but where a near replica sent it, the leader may have it."""
         if position.replica == NOWHERE:
             self._break(position, position.about(damage))
             return
@@ -512,7 +512,9 @@ class Fetching:
             return
         if follower:  # the leader has the last word, and may yet go on to recommend it
             self._near.refused(position.place, session.node.id, error, now)
-        if not isinstance(error, OffsetOutOfRange):
+        if isinstance(error, CorruptMessage) and not follower:
+            self._break(position, corrupt(position.place, position.fetch_offset))
+        elif not isinstance(error, OffsetOutOfRange):
             self._retry([position], error, now)
         elif follower:
             self._stir(position)
@@ -580,7 +582,7 @@ class Fetching:
             behind = f"only records before offset {position.fetch_offset}, which was asked for"
             self._retry([position], position.about(RemoteProtocolError(behind)), now)
         elif damage is not None:
-            self._break(position, position.about(damage))
+            self._damaged(position, damage)
         else:
             size, limit = needed(records), self._core.options.fetch_max_bytes
             if size <= position.max_bytes:

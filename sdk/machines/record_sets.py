@@ -14,7 +14,7 @@ from ottla.codec.apis.fetch import AbortedTransaction
 from ottla.codec.message_sets import Message, read_record_set
 from ottla.codec.records import RecordBatch
 from ottla.codec.wire import Buffer
-from ottla.errors import ChecksumMismatch, DecodeError, OttlaError, RecordTooLarge
+from ottla.errors import ChecksumMismatch, CorruptMessage, DecodeError, OttlaError, RecordTooLarge
 from ottla.sdk.machines.cluster import TopicPartition
 
 AnyBatch = RecordBatch | Message
@@ -94,6 +94,12 @@ def too_large(size: int, limit: int) -> RecordTooLarge:
     """What to say of a batch that says it has more than ``limit`` bytes."""
     larger = f"a batch of {size} bytes is larger than fetch_max_bytes, which is {limit}"
     return RecordTooLarge(f"{larger}: raise that, unless its length is damaged")
+
+
+def corrupt(place: TopicPartition, offset: int) -> CorruptMessage:
+    """What to say where the broker itself finds damage. To ask again is in vain, though the code says otherwise."""
+    what = f"{place[0]}-{place[1]} from offset {offset}: the broker cannot read its log there"
+    return CorruptMessage(f"{what}; to go on behind the damage, seek")
 
 
 def about(place: TopicPartition, offset: int, error: OttlaError) -> OttlaError:

@@ -234,7 +234,8 @@ class NoCommittedOffset(OttlaError):
 
 
 class LogTruncated(DataLoss):
-    """The log does not hold what was read: a replica that had less became the leader (an unclean election).
+    """The log does not hold what was read: a replica that had less became the leader (an unclean
+    election), or a broker crashed that had not brought everything to its disk.
 
     Attributes:
         topic, partition: where.
@@ -252,8 +253,9 @@ class LogTruncated(DataLoss):
     def __str__(self) -> str:
         up_to = "an offset that is not known" if self.diverging is None else f"offset {self.diverging}"
         where = f"{self.topic}-{self.partition} was read up to offset {self.offset}"
+        why = "the rest was lost in an election or a crash"
         advice = "seek there to go on with what the log holds now, or choose reset='beginning' or 'end'"
-        return f"{where}, but its new leader has that only up to {up_to}, the rest was lost in an election: {advice}"
+        return f"{where}, but its leader has that only up to {up_to}, {why}: {advice}"
 
 
 class BrokerError(OttlaError):

@@ -10,7 +10,7 @@ from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.records import BatchBuilder, RecordBatch
-from ottla.errors import ChecksumMismatch, DataLoss, DecodeError, RecordTooLarge
+from ottla.errors import ChecksumMismatch, CorruptMessage, DataLoss, DecodeError, RecordTooLarge
 from ottla.sdk.machines.calls.reads import fetch
 from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
 from ottla.sdk.machines.options import Options
@@ -190,6 +190,35 @@ def test_what_a_near_replica_has_damaged_is_read_from_the_leader() -> None:
     log.append(b"d")
     assert read(leaders, fetcher, 1) == {T: [b"d"]}
     assert leaders.requests[-1][0] == 2, "who is near again"
+
+
+def corrupt_at(offset: int) -> Any:
+    """A bend by which the leader finds damage itself, from this offset on."""
+
+    def bend(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            asked = [each.fetch_offset for topic in request.topics for each in topic.partitions]
+            for each in (each for topic in answer.responses for each in topic.partitions):
+                if asked and asked[0] >= offset:
+                    each.error_code, each.records = CorruptMessage.code, b""
+        return answer
+
+    return bend
+
+
+def test_damage_that_the_broker_finds_is_an_error_too_and_not_asked_for_again_and_again() -> None:
+    leaders = log_of(b"a")
+    fetcher = reader(leaders, {T: Offset(0)})
+    assert read(leaders, fetcher, 1) == {T: [b"a"]}
+    leaders.bend = corrupt_at(1)
+    leaders.logs[T].append(b"b")
+    asked = len(leaders.asked(FetchRequest))
+    with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read its log there"):
+        read(leaders, fetcher, 1)
+    leaders.run(30.0)
+    assert len(leaders.asked(FetchRequest)) <= asked + 2
+    with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read"):
+        fetched_once(leaders, 1)
 
 
 def fetched_once(leaders: Leaders, offset: int) -> Fetched:

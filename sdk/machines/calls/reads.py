@@ -7,14 +7,14 @@ Rules:
 
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
-from ottla.errors import OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
+from ottla.errors import CorruptMessage, OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
 from ottla.sdk.machines.actions import Node
 from ottla.sdk.machines.calls.call import Steps, Task, result
 from ottla.sdk.machines.cluster import TopicPartition
 from ottla.sdk.machines.core import FETCH, ClientCore
 from ottla.sdk.machines.outcome import Outcome
 from ottla.sdk.machines.positions import Fetched
-from ottla.sdk.machines.record_sets import about, cut, found, needed, sound, too_large, visible
+from ottla.sdk.machines.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
 from ottla.sdk.machines.sessions import BY_ID
 
 
@@ -45,6 +45,8 @@ def fetch(
             node = yield from _leader(task, place)
             try:
                 answer = yield from _ask(task, node, place, offset, size, wait, isolation)
+            except CorruptMessage:
+                raise corrupt(place, offset) from None
             except OttlaError as error:
                 core.refresh(task.now)
                 yield from task.pause(error)
