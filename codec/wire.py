@@ -645,6 +645,15 @@ def _copy(value: Any) -> Any:
     return type(value)(**{field.name: _copy(getattr(value, field.name)) for field in value.__wire__})
 
 
+def _maker(default: Any) -> Callable[[], Any]:
+    """What makes copies of a default that is a struct; most hold no others, and take one call."""
+    values = {field.name: getattr(default, field.name) for field in default.__wire__}
+    if any(hasattr(value, "__wire__") for value in values.values()):
+        return functools.partial(_copy, default)
+    make: Callable[..., Any] = type(default)
+    return functools.partial(make, **values)
+
+
 def wire(
     type: WireType,
     versions: str = "0+",
@@ -680,11 +689,11 @@ def struct(cls: type[T]) -> type[T]:
             raise TypeError(f"{cls.__name__}.{name} needs a wire(...) declaration")
         fields.append(dataclasses.replace(spec, name=name))
         if hasattr(spec.absent_value, "__wire__"):
-            late[name] = spec.absent_value
+            late[name] = _maker(spec.absent_value)
         if spec.default is _REQUIRED:
             delattr(cls, name)
         elif hasattr(spec.default, "__wire__"):
-            setattr(cls, name, dataclasses.field(default_factory=functools.partial(_copy, spec.default)))
+            setattr(cls, name, dataclasses.field(default_factory=_maker(spec.default)))
         else:
             setattr(cls, name, spec.default)
     if late:
@@ -706,7 +715,7 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-def _made_late(defaults: dict[str, Any]) -> Callable[[Any, str], Any]:
+def _made_late(makers: dict[str, Callable[[], Any]]) -> Callable[[Any, str], Any]:
     """A ``__getattr__``, which Python asks for a slot that is empty.
 
     Machines leave a slot empty whose default is a struct: hardly anybody looks at it, and making it would cost more
@@ -714,9 +723,9 @@ def _made_late(defaults: dict[str, Any]) -> Callable[[Any, str], Any]:
     """
 
     def __getattr__(self: Any, name: str) -> Any:
-        if name not in defaults:
+        if name not in makers:
             raise AttributeError(f"{type(self).__name__} has no {name}", name=name, obj=self)
-        setattr(self, name, value := _copy(defaults[name]))
+        setattr(self, name, value := makers[name]())
         return value
 
     return __getattr__

@@ -355,7 +355,9 @@ class Fetching:
             if (position.node, position.hurried) != (node.id, hurried):
                 self._leave_node(position)
             position.hurried = hurried
-            session = self._sessions.setdefault((node.id, hurried), Session(node, hurried))
+            session = self._sessions.get((node.id, hurried))
+            if session is None:
+                session = self._sessions[node.id, hurried] = Session(node, hurried)
             session.node, position.node = node, node.id
             session.want(position)
         else:
