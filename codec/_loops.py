@@ -21,12 +21,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, repeat
 from operator import gt
-from typing import TYPE_CHECKING, Any, NoReturn, final, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final, overload
 
 from ottla.errors import EncodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     from ottla.codec.columns import BinaryColumn, HeaderColumn
+
+Head = TypeVar("Head", bound="BatchHead")
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
@@ -58,6 +60,8 @@ HEADER_SIZE = _HEAD.size
 _LENGTH_END = 12
 _MAGIC = 2
 LOG_APPEND_TIME = 0x08
+FARTHEST = _INT64_MAX - (1 << 32)
+"""Offsets up to which those of a batch can be added to its base."""
 
 
 class BatchHead:
@@ -123,6 +127,24 @@ class BatchHead:
         """
         stamp = self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
         return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
+
+
+def read_heads(make: type[Head], data: memoryview, end: int, mask: int) -> tuple[list[Head], int]:
+    """The batches of magic 2 at the beginning of ``data``, one behind the other, and where they end.
+
+    Up to the first that has an attribute of ``mask``, does not reach behind offset ``end``, or begins before the one
+    before it ends. There may be more of them.
+    """
+    heads: list[Head] = []
+    at = 0
+    while (head := make()).read(data, at) and not head.attributes & mask and 0 <= head.base_offset <= FARTHEST:
+        last_offset = head.base_offset + head.last_offset_delta
+        if (at and head.base_offset < end) or last_offset < end:
+            break
+        end = last_offset + 1
+        heads.append(head)
+        at += len(head.data)
+    return heads, at
 
 
 @final

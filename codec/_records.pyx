@@ -35,7 +35,7 @@ from libc.string cimport memcpy, memmove, memset
 import warnings
 
 from ottla.codec._loops import (
-    BEYOND, NOT_AWAITED, RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers,
+    BEYOND, FARTHEST, NOT_AWAITED, RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers,
     make_record, no_partitioner, no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
 )
 from ottla.errors import DecodeError, EncodeError
@@ -144,6 +144,8 @@ cdef enum:
     LOG_APPEND_TIME = 0x08
     LEAST_RECORD = 7
 
+cdef int64_t farthest = FARTHEST
+
 
 cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
     """A big-endian integer."""
@@ -213,6 +215,32 @@ cdef class BatchHead:
         self.base_sequence = <int32_t>number(at + 53, 4)
         self.count = <int32_t>number(at + 57, 4)
         return size
+
+
+def read_heads(make, data, int64_t end, int16_t mask):
+    """See `ottla.codec._loops.read_heads`."""
+    cdef list heads = []
+    cdef BatchHead head
+    cdef Py_buffer view
+    cdef Py_ssize_t at = 0, size
+    cdef int64_t last_offset
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while True:
+            head = make()
+            size = head.fill(<const uint8_t*>view.buf + at, view.len - at)
+            if not size or head.attributes & mask or not 0 <= head.base_offset <= farthest:
+                break
+            last_offset = head.base_offset + head.last_offset_delta
+            if (at and head.base_offset < end) or last_offset < end:
+                break
+            end = last_offset + 1
+            head.data = data[at:at + size]
+            heads.append(head)
+            at += size
+    finally:
+        PyBuffer_Release(&view)
+    return heads, at
 
 
 cdef struct Row:

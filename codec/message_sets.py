@@ -272,18 +272,19 @@ def _end(view: memoryview, start: int) -> int:
 
 
 def read_record_set(
-    data: Buffer, *, verify: bool | Callable[[RecordBatch], bool] = True
+    data: Buffer, at: int = 0, *, verify: bool | Callable[[RecordBatch], bool] = True
 ) -> Iterator[RecordBatch | Message]:
     """The batches of a record set, of any format, in order; a torn one at the end is left out.
 
     Args:
+        at: where to begin, in bytes.
         verify: compare each CRC; or those of messages, and of the batches for which this function says so.
 
     Raises:
         ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
         DecodeError: something that is no batch and no message stands where one should.
     """
-    view, at = memoryview(data), 0
+    view = memoryview(data)
     while len(view) - at > _MAGIC_AT:
         batch = RecordBatch()
         if batch.read(view, at):  # as nearly all are

@@ -45,9 +45,9 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out
+    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads
 else:
-    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out
+    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads
 
 __all__ = [
     "BEYOND",
@@ -361,6 +361,17 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
     torn = left > _MAGIC_AT and view[offset + _MAGIC_AT] == MAGIC and _length_at(view, offset) > left - LENGTH_END
     if left > _MAGIC_AT and not torn:
         raise _no_batch(view, offset)
+
+
+def read_plain(data: Buffer, offset: int, *, transactional: bool) -> tuple[list[RecordBatch], int]:
+    """The batches at the beginning of a record set, as far as there is nothing to think about, and where they end, in
+    bytes; no CRC is compared.
+
+    That is up to the first that does not reach behind ``offset``, overlaps with the one before, is a control batch or,
+    unless ``transactional``, belongs to a transaction; or is of an older format, or torn, or none.
+    """
+    mask = _CONTROL if transactional else _CONTROL | _TRANSACTIONAL
+    return read_heads(RecordBatch, memoryview(data), offset, mask)
 
 
 def read_columns(batches: Iterable[RecordBatch], start: int | None = None, limit: int = DECOMPRESSED_LIMIT) -> Columns:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ottla.codec.apis.fetch import AbortedTransaction
 from ottla.codec.message_sets import Message, read_record_set
-from ottla.codec.records import RecordBatch
+from ottla.codec.records import RecordBatch, read_plain
 from ottla.codec.wire import Buffer
 from ottla.errors import ChecksumMismatch, CorruptMessage, DecodeError, OttlaError, RecordTooLarge
 from ottla.sdk.machines.cluster import TopicPartition
@@ -35,13 +35,16 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
     be: of what lies before ``offset``, which was asked for, and of what `visible` looks at.
     """
 
+    batches: list[AnyBatch] = []
+    plain, at = read_plain(records, offset, transactional=isolation == READ_UNCOMMITTED)
+    batches += plain
+    end = plain[-1].next_offset if plain else -1
+
     def at_once(batch: RecordBatch) -> bool:
         return batch.next_offset <= offset or _may_be_hidden(batch, isolation)
 
-    batches: list[AnyBatch] = []
-    end = -1
     try:
-        for batch in read_record_set(records, verify=at_once):
+        for batch in read_record_set(records, at, verify=at_once):
             if isinstance(batch, RecordBatch) and batch.base_offset < end:
                 raise _overlap(batches.pop(), batch)
             batches.append(batch)
@@ -72,7 +75,7 @@ def sound(batches: list[AnyBatch], isolation: int) -> tuple[list[AnyBatch], Ottl
 
 def _may_be_hidden(batch: RecordBatch, isolation: int) -> bool:
     """The user may be not to see it."""
-    return batch.control or (batch.transactional and isolation != READ_UNCOMMITTED)
+    return batch.control or (isolation != READ_UNCOMMITTED and batch.transactional)
 
 
 def needed(torn: Buffer) -> int:

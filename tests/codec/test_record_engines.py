@@ -121,6 +121,37 @@ def test_columns_that_are_read_in_one_pass_are_those_of_the_records(
     same(read)
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 5, 9, -1, 2**63 - 1, 2**63 - 2**33]) | st.integers(-3, 30),
+            st.sampled_from([0, 3, -1, -(2**31), 2**31 - 1]),
+            st.sampled_from([0, 0x10, 0x20, 0x08]),
+            st.sampled_from([2, 2, 2, 1]),
+        ),
+        max_size=5,
+    ),
+    st.integers(-2, 20),
+    st.booleans(),
+    st.integers(0, 70),
+)
+@settings(max_examples=300)
+def test_the_same_batches_are_plain(
+    heads: list[tuple[int, int, int, int]], offset: int, transactional: bool, missing: int
+) -> None:
+    def read(module: Any) -> Any:
+        data = bytearray()
+        for base, delta, attributes, magic in heads:
+            batch = bytearray(module.build_batch([module.Record(0, NOW, None, b"v")]))
+            batch[:8], batch[16], batch[22] = base.to_bytes(8, "big", signed=True), magic, attributes
+            batch[23:27] = delta.to_bytes(4, "big", signed=True)
+            data += batch
+        found, end = module.read_plain(bytes(data[: len(data) - missing]), offset, transactional=transactional)
+        return [(each.base_offset, each.next_offset, each.attributes, bytes(each.data)) for each in found], end
+
+    same(read)
+
+
 @given(damaged_bodies(), changes)
 @settings(max_examples=500)
 @example((b"", 0), {})
