@@ -180,9 +180,8 @@ def run(seconds: float, seed: int, folder: Path, rate: float = 100.0, say: Calla
     assignors = ASSIGNORS[seed % len(ASSIGNORS)]
     kafka = start(folder / "kafka", 3, SETTINGS, heap=HEAP)
     setup = Setup("producer", "", kafka.bootstrap, TOPIC, "", seed * 1000, rate=rate, group=GROUP, assignors=assignors)
-    # A member dies just before its rebalance ends, while its coordinator is stopped or started anew; and before and
-    # behind that, the handler of one and the same partition is too slow.
-    silence = 2 * setup.session_timeout + 3 * setup.max_poll_interval + injections.PAUSES[1] + 20.0
+    # A member that dies just before its rebalance ends, while its coordinator is stopped.
+    silence = setup.session_timeout + 2 * setup.max_poll_interval + injections.PAUSES[1] + 20.0
     bounds = Bounds(delivery=setup.delivery_timeout + 5.0, silence=silence)
     workers = Workers(folder, setup)
     try:

@@ -510,24 +510,6 @@ def test_a_replica_that_refuses_what_its_leader_goes_on_to_recommend_is_tried_ev
     assert near(leaders)[-1] == 2
 
 
-def test_where_no_version_keeps_a_leader_from_recommending_who_refuses_pauses_are_made_and_explained() -> None:
-    leaders = with_replica()
-    leaders.versions[1] = (11, 18)
-    leaders.bend = refusing(leaders)
-    fetcher = reader(leaders, {P: Offset(0)})
-    told: list[str] = []
-
-    def explained() -> bool:
-        told.extend(leaders.core.explain(leaders.now))
-        return leaders.now >= 10.0
-
-    leaders.run(explained)
-    assert any("t-0 is to be read from node 2, which refused it" in line for line in told)
-    assert fetches(leaders, 1) < 120 and fetches(leaders, 2) < 5
-    leaders.bend = lambda node, request, answer: answer
-    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
-
-
 def test_a_replica_that_refuses_one_partition_is_read_from_for_the_others() -> None:
     leaders = Leaders({"t": 2}, nodes=2, options=Options(rack="r2"))
     for place in T[:2]:
@@ -651,10 +633,15 @@ def test_a_leader_that_recommends_by_the_address_is_asked_in_a_version_in_which_
     assert near(leaders)[-1] == 2
 
 
-def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_explained() -> None:
+@pytest.mark.parametrize("why", ["which cannot be reached", "which refused it"])
+def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_explained(why: str) -> None:
     leaders = with_replica()
     leaders.versions[1] = (11, 18)
-    leaders.hide = lambda node: node == 2
+    usual = leaders.bend
+    if why == "which refused it":
+        leaders.bend = refusing(leaders)
+    else:
+        leaders.hide = lambda node: node == 2
     fetcher = reader(leaders, {P: Offset(0)})
     told: list[str] = []
 
@@ -663,9 +650,10 @@ def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_e
         return leaders.now >= 10.0
 
     leaders.run(explained)
-    assert any("t-0 is to be read from node 2, which cannot be reached" in line for line in told)
+    assert any(f"t-0 is to be read from node 2, {why}" in line for line in told)
     assert fetches(leaders, 1) < 120
-    leaders.hide = lambda node: False
+    assert why == "which cannot be reached" or fetches(leaders, 2) < 5
+    leaders.hide, leaders.bend = lambda node: False, usual
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
 
 
