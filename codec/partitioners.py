@@ -59,4 +59,4 @@ PARTITIONERS: dict[str, Partitioner] = {
     "fnv1a": fnv1a_partition,
     "fnv1a_reference": fnv1a_reference_partition,
 }
-"""Hashes of keys by name; what each is good for is said by `ottla.sdk.partitioners`."""
+"""Hashes of keys by name; what each is good for is said by `ottla.sdk.produce.partitioners`."""

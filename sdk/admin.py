@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from ottla.errors import ConfigurationError
-from ottla.sdk.machines.actions import Node
-from ottla.sdk.machines.cluster import Topic, TopicPartition
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.events import Node
 
 # -- topics -----------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import trio
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError
-from ottla.sdk import discovery
+from ottla.sdk import calls, discovery
 from ottla.sdk.admin import (
     CommittedOffset,
     GroupDescription,
@@ -32,24 +32,23 @@ from ottla.sdk.admin import (
     TopicDescription,
 )
 from ottla.sdk.arguments import checked, derived
-from ottla.sdk.assignors import Assignor
+from ottla.sdk.calls import resets
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.core import ConsumerOptions, TopicFilter, member_options
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.places import Where, place_at, start_at
+from ottla.sdk.consume.positions import Fetched, Nowhere, Offset, Start, Time
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
+from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.trio import TrioDriver, require_trio
+from ottla.sdk.events import Node
+from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.logs import logger
-from ottla.sdk.machines import calls
-from ottla.sdk.machines.actions import Node
-from ottla.sdk.machines.calls import resets
-from ottla.sdk.machines.cluster import TopicPartition
-from ottla.sdk.machines.consumer import ConsumerOptions, TopicFilter, member_options
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.options import Options, announced_name, longest_pause, parse_bootstrap, within_bounds
-from ottla.sdk.machines.positions import Fetched, Nowhere, Offset, Start, Time
-from ottla.sdk.machines.producer import ProducerOptions, compressors
-from ottla.sdk.machines.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.metrics import Metric
-from ottla.sdk.partitioners import Chooser, Hash, Keyed
-from ottla.sdk.places import Where, place_at, start_at
+from ottla.sdk.options import Options, announced_name, longest_pause, parse_bootstrap, within_bounds
+from ottla.sdk.produce.core import ProducerOptions, compressors
+from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 
 log = logger("ottla.sdk.consumer")
@@ -227,7 +226,7 @@ class Client:
             compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or for each topic,
                 ``{"events": "zstd", "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic.
             compression_level: as its library counts; of a compression that is given by its name alone.
-            partitioner: a name of the table in `ottla.sdk.partitioners`, such as ``"murmur2"`` (as Java),
+            partitioner: a name of the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
                 ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of
                 partitions; or an object with ``choose``, which sees the whole record.
             buffer_memory: bytes of records on their way; more have to wait.
@@ -366,7 +365,7 @@ class Client:
             raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
         core, level = self._driver.core, isolation_level(isolation)
         wall = time.time() - trio.current_time()
-        fetcher = partial(FetcherMachine, core, isolation=level, reset=again, wall=wall)
+        fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 
     # -- administration ----------------------------------------------------------------------------------------------

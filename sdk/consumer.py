@@ -19,18 +19,18 @@ import trio
 from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired, UnknownTopicOrPartition
+from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import checked
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions
+from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
+from ottla.sdk.consume.places import Where, start_at
 from ottla.sdk.drivers.trio import TrioDriver
+from ottla.sdk.group.commits import Assignment
+from ottla.sdk.group.membership import Lose, Receive, Revoke, Step
 from ottla.sdk.logs import logger
-from ottla.sdk.machines import calls
-from ottla.sdk.machines.cluster import Topic, TopicPartition
-from ottla.sdk.machines.commits import Tenure
-from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
-from ottla.sdk.machines.fetcher import Fetched, FetcherMachine, Start
-from ottla.sdk.machines.membership import Lose, Receive, Revoke, Step
-from ottla.sdk.machines.outcome import all_of
-from ottla.sdk.places import Where, start_at
+from ottla.sdk.outcome import all_of
 
 log = logger("ottla.sdk.consumer")
 
@@ -45,7 +45,7 @@ CLOSE_TIMEOUT = 1.5
 
 
 class RebalanceListener:
-    """Told, between two batches, which partitions come and go; override what you want to know.
+    """DeliveryCallback, between two batches, which partitions come and go; override what you want to know.
 
     Every method may await, and a seek or a commit of the consumer is welcome there. An error ends the loop. A name that
     is almost that of a method you did not write, as Java's ``onPartitionsAssigned``, is refused when the consumer is
@@ -86,13 +86,13 @@ class Batch:
     """
 
     __slots__ = (
+        "_assignment",
         "_consumer",
         "_count",
         "_fetched",
         "_opened",
         "_records",
         "_seeks",
-        "_tenure",
         "high_watermark",
         "leader_epoch",
         "next_offset",
@@ -100,7 +100,7 @@ class Batch:
         "topic",
     )
 
-    def __init__(self, fetched: Fetched, tenure: Tenure | None, consumer: "Consumer") -> None:
+    def __init__(self, fetched: Fetched, assignment: Assignment | None, consumer: "Consumer") -> None:
         self.topic, self.partition = fetched.topic, fetched.partition
         self.high_watermark = fetched.high_watermark
         self.next_offset, self.leader_epoch = fetched.next_offset, fetched.leader_epoch
@@ -108,8 +108,8 @@ class Batch:
         self._opened: list[Records] = []
         self._records: list[Record] | None = None
         self._count: int | None = None
-        self._tenure, self._consumer = tenure, consumer
-        self._seeks = tenure.seeks if tenure else 0
+        self._assignment, self._consumer = assignment, consumer
+        self._seeks = assignment.seeks if assignment else 0
 
     @property
     def records(self) -> list[Record]:
@@ -157,11 +157,11 @@ class Batch:
             Closed: the block was left, or the client's.
             LocalProtocolError: the consumer has no group.
         """
-        tenure, why = self._standing()
+        assignment, why = self._standing()
         if why:
             _log_dropped((self.topic, self.partition), self.next_offset, why)
         else:
-            self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
+            self._consumer._commit({assignment: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
 
     async def commit(self, metadata: str = "") -> None:
         """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
@@ -170,21 +170,21 @@ class Batch:
             CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        tenure, why = self._standing()
+        assignment, why = self._standing()
         if why:
             raise CommitFailed(f"not committed: {why}", {(self.topic, self.partition): self.next_offset})
-        self._consumer._commit({tenure: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
+        self._consumer._commit({assignment: CommittedOffset(self.next_offset, self.leader_epoch, metadata)})
         await self._consumer._settled()
 
-    def _standing(self) -> tuple[Tenure, str]:
+    def _standing(self) -> tuple[Assignment, str]:
         """As what to commit, and why that cannot be any more, which is then told."""
-        commits, tenure = self._consumer._open.commits, self._tenure
-        if commits is None or tenure is None:
+        commits, assignment = self._consumer._open.commits, self._assignment
+        if commits is None or assignment is None:
             raise LocalProtocolError("a consumer without a group cannot commit: name one, as in group='billing'")
-        if tenure.over:
-            tenure.handed = -1
+        if assignment.over:
+            assignment.handed = -1
         elsewhere = "the consumer went elsewhere after the batch was handed out"
-        return tenure, tenure.over or (elsewhere if tenure.seeks != self._seeks else "")
+        return assignment, assignment.over or (elsewhere if assignment.seeks != self._seeks else "")
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -219,14 +219,14 @@ class Consumer:
         self,
         driver: TrioDriver,
         options: ConsumerOptions,
-        fetcher: Callable[[], FetcherMachine],
+        fetcher: Callable[[], Fetcher],
         assignment: Mapping[TopicPartition, Start | None],
         listener: RebalanceListener | None,
         interceptors: Sequence[ConsumerInterceptor],
     ) -> None:
         self._driver, self._options, self._assignment, self._listener = driver, options, dict(assignment), listener
         self._interceptors, self._fetcher = tuple(interceptors), fetcher
-        self._entered: ConsumerMachine | None = None
+        self._entered: ConsumerCore | None = None
         self._unwatch: Callable[[], None] = lambda: None
         self._task: trio.lowlevel.Task | None = None
         """Who took the last batch."""
@@ -238,7 +238,7 @@ class Consumer:
         """When others had their turn last."""
 
     @property
-    def _machine(self) -> ConsumerMachine:
+    def _machine(self) -> ConsumerCore:
         if self._entered is None:
             raise LocalProtocolError(
                 "the consumer was not opened: use it as `async with client.consumer(...) as consumer`"
@@ -246,7 +246,7 @@ class Consumer:
         return self._entered
 
     @property
-    def _open(self) -> ConsumerMachine:
+    def _open(self) -> ConsumerCore:
         """What every call of the user goes through: nothing is touched from elsewhere, or when all is over."""
         self._driver.refuse_another_loop()
         machine = self._machine
@@ -258,7 +258,7 @@ class Consumer:
         if self._entered is not None:
             raise LocalProtocolError("a consumer is opened once: make another one with client.consumer(...)")
         core = self._driver.core
-        machine = ConsumerMachine(core, self._options, self._fetcher(), self._report_slow, self._tell_commit)
+        machine = ConsumerCore(core, self._options, self._fetcher(), self._report_slow, self._tell_commit)
         self._entered = machine
         try:
             names = self._options.topics or sorted({topic for topic, _ in self._assignment})
@@ -441,7 +441,7 @@ class Consumer:
             )
 
     async def _follow(self, step: Step, places: tuple[TopicPartition, ...]) -> None:
-        """Do what the group asks for, or tell what it did. Told again if the telling is cancelled."""
+        """Do what the group asks for, or tell what it did. DeliveryCallback again if the telling is cancelled."""
         machine, listener = self._machine, self._listener if places else None
         machine.busy(trio.current_time())
         failed: CommitFailed | None = None
@@ -630,7 +630,7 @@ class Consumer:
         found = await self._driver.call(lambda now: calls.committed(core, {group: asked}, now, stable=True))
         return {place: found[group].get(place) for place in asked}
 
-    def _commit(self, offsets: Mapping[Tenure, CommittedOffset]) -> None:
+    def _commit(self, offsets: Mapping[Assignment, CommittedOffset]) -> None:
         self._open.group_commits.commit(offsets, trio.current_time())
         self._driver.nudge()
 

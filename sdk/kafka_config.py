@@ -37,7 +37,7 @@ from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import checked
 from ottla.sdk.client import Client, connect
 from ottla.sdk.logs import logger
-from ottla.sdk.machines.options import MOST
+from ottla.sdk.options import MOST
 
 log = logger("ottla.sdk")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 
-class Told:
+class DeliveryCallback:
     """A text and its facts.
 
     Attributes:
@@ -29,7 +29,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     """A logger of the client: ``log.warning("what happened", extra={…})``."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return Told(msg, kwargs.get("extra") or {}), kwargs
+        return DeliveryCallback(msg, kwargs.get("extra") or {}), kwargs
 
 
 def logger(name: str) -> Log:

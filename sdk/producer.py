@@ -35,8 +35,8 @@ from ottla.codec.records import Headers
 from ottla.errors import Closed, DeliveryFailed, EncodeError, OttlaError
 from ottla.sdk.drivers.trio import TrioDriver
 from ottla.sdk.logs import logger
-from ottla.sdk.machines.accumulator import Receipt, Told
-from ottla.sdk.machines.producer import Awaited, Outgoing, ProducerMachine, ProducerOptions, unseen
+from ottla.sdk.produce.accumulator import DeliveryCallback, Receipt
+from ottla.sdk.produce.core import Awaited, PendingRecord, ProducerCore, ProducerOptions, unseen
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -87,7 +87,9 @@ class ProducerInterceptor:
 class Intercepted:
     """Tells the interceptors of a record, then whoever asked about it."""
 
-    def __init__(self, interceptors: Sequence[ProducerInterceptor], record: ProducerRecord, told: Told | None) -> None:
+    def __init__(
+        self, interceptors: Sequence[ProducerInterceptor], record: ProducerRecord, told: DeliveryCallback | None
+    ) -> None:
         self._interceptors, self._record, self._told = interceptors, record, told
 
     @property
@@ -135,8 +137,8 @@ class Producer(Generic[K, V]):
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         self._driver = driver
-        self._made = ProducerMachine(driver.core, options, rng)
-        self._machine: ProducerMachine = cast(ProducerMachine, Unopened())
+        self._made = ProducerCore(driver.core, options, rng)
+        self._machine: ProducerCore = cast(ProducerCore, Unopened())
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._interceptors = tuple(interceptors)
         self._plain = not (key_serializer or value_serializer or interceptors)
@@ -245,7 +247,7 @@ class Producer(Generic[K, V]):
         partition: int | None = None,
         headers: Headers = (),
         timestamp: Timestamp | None = None,
-        on_delivery: Told | None = None,
+        on_delivery: DeliveryCallback | None = None,
     ) -> None:
         """Accept a record, waiting only for room in the buffer; arguments as `send`.
 
@@ -272,7 +274,7 @@ class Producer(Generic[K, V]):
         *,
         keys: Iterable[K | None] | None = None,
         timestamp: Timestamp | None = None,
-        on_delivery: Told | None = None,
+        on_delivery: DeliveryCallback | None = None,
     ) -> None:
         """Accept many records, in order, waiting for room where there is none: a loop around `send_soon`, but faster.
 
@@ -310,7 +312,7 @@ class Producer(Generic[K, V]):
         partition: int | None = None,
         headers: Headers = (),
         timestamp: Timestamp | None = None,
-        on_delivery: Told | None = None,
+        on_delivery: DeliveryCallback | None = None,
     ) -> None:
         """Accept a record at once; arguments and errors as `send_soon`.
 
@@ -336,7 +338,7 @@ class Producer(Generic[K, V]):
         await self._driver.call(self._machine.flush)
         self._machine.raise_failures()
 
-    async def _accept(self, record: Outgoing) -> None:
+    async def _accept(self, record: PendingRecord) -> None:
         self._driver.refuse_another_loop()
         self._machine.raise_failures()
         accepted = self._machine.offer(record, trio.current_time())
@@ -370,8 +372,8 @@ class Producer(Generic[K, V]):
         partition: int | None,
         headers: Headers,
         timestamp: Timestamp | None,
-        told: Told | None,
-    ) -> Outgoing:
+        told: DeliveryCallback | None,
+    ) -> PendingRecord:
         """The record, serialized and past the interceptors."""
         if told is not None and type(told) is not Awaited:
             self._intake.check(told)
@@ -379,7 +381,7 @@ class Producer(Generic[K, V]):
         of_key: Any = self._key_serializer(key) if self._key_serializer and key is not None else key
         stamp = _stamp(timestamp)
         if not self._interceptors:
-            return Outgoing(topic, of_value, of_key, partition, headers, stamp, told=told)
+            return PendingRecord(topic, of_value, of_key, partition, headers, stamp, told=told)
         record = ProducerRecord(topic, of_value, of_key, partition, headers, stamp)
         for each in self._interceptors:
             try:
@@ -392,7 +394,7 @@ class Producer(Generic[K, V]):
             else:
                 what = f"{type(each).__name__}.on_send returned {changed!r}, and not a ProducerRecord"
                 log.error("an interceptor is at fault; the record is sent as it was before", extra={"why": what})
-        return Outgoing(
+        return PendingRecord(
             record.topic,
             record.value,
             record.key,
@@ -407,7 +409,7 @@ _SEND_SOON = Producer.send_soon
 
 
 @contextlib.contextmanager
-def _refusals(record: Outgoing) -> Iterator[None]:
+def _refusals(record: PendingRecord) -> Iterator[None]:
     """Interceptors hear of a record that is refused; who sends a str hears of serializers."""
     try:
         yield

@@ -23,7 +23,7 @@ from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.sdk import mdns
 from ottla.sdk.drivers.blocking import BlockingClient
-from ottla.sdk.machines.options import Options, announced_name
+from ottla.sdk.options import Options, announced_name
 from ottla.spark.arrow import arrow_batches
 from ottla.spark.offsets import Client, OffsetRange, TopicPartition, plan, resolve
 from ottla.spark.options import ClientConfig, ReadOptions

@@ -14,16 +14,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.errors import OttlaError, TimeoutExpired
-from ottla.sdk import mdns
-from ottla.sdk.machines import calls
-from ottla.sdk.machines.actions import Action, Close, Connect, Connected, Filled, Find, Found, Key, Lost, Received, Send
-from ottla.sdk.machines.cluster import Topic, TopicPartition
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.options import Options, announced_name, parse_bootstrap
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.positions import Offset
-from ottla.sdk.machines.record_sets import READ_UNCOMMITTED, AnyBatch
+from ottla.sdk import calls, mdns
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.positions import Offset
+from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Action, Close, Connect, Connected, Filled, Find, Found, Key, Lost, Received, Send
+from ottla.sdk.options import Options, announced_name, parse_bootstrap
+from ottla.sdk.outcome import Outcome
 
 T = TypeVar("T")
 
@@ -119,7 +118,7 @@ class BlockingClient:
             return
         place = (topic, partition)
         self._call(lambda now: self._core.topic(topic, now))
-        fetcher = FetcherMachine(self._core, isolation=isolation)
+        fetcher = Fetcher(self._core, isolation=isolation)
         try:
             fetcher.assign({place: Offset(start)}, time.monotonic())
             progress = time.monotonic()

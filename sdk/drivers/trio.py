@@ -33,11 +33,11 @@ import trio
 
 from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
+from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.watchdog import Watchdog
-from ottla.sdk.machines.actions import Close, Connect, Connected, Event, Filled, Find, Found, Key, Lost, Received, Send
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import parse_bootstrap
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.events import Close, Connect, Connected, Event, Filled, Find, Found, Key, Lost, Received, Send
+from ottla.sdk.options import parse_bootstrap
+from ottla.sdk.outcome import Outcome
 
 T = TypeVar("T")
 

@@ -40,7 +40,7 @@ HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_k
         ("ottla", {*HEAVY, "construct", "ottla.codec", "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.errors", {*HEAVY, "construct", "ottla.codec", "ottla.sdk"}),
         ("ottla.codec", {*HEAVY, "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
-        ("ottla.sdk.machines", {*HEAVY, "socket", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.sdk.core", {*HEAVY, "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.sdk", {*HEAVY} - {"trio"} | {"ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.brokerlite.machines", {*HEAVY, "socket", "ottla.sdk", "ottla.proxy", "ottla.spark"}),
         ("ottla.brokerlite", {*HEAVY} - {"trio"} | {"ottla.sdk", "ottla.proxy", "ottla.spark"}),

@@ -76,11 +76,11 @@ class Read:
     first: int
     next: int
     checksum: int
-    tenure: "Tenure"
+    tenure: "Assignment"
 
 
 @dataclass
-class Tenure:
+class Assignment:
     """A partition in the hands of a consumer; ``end`` is how it ended: revoked, lost, killed, closed."""
 
     who: str
@@ -107,7 +107,7 @@ class Verdict:
     broken: list[str] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
-    tenures: list[Tenure] = field(default_factory=list)
+    tenures: list[Assignment] = field(default_factory=list)
     repeats: dict[str, int] = field(default_factory=dict)
     """Reason -> records read again."""
     silences: dict[str, Silence] = field(default_factory=dict)
@@ -157,17 +157,17 @@ def _sends(events: Iterable[Event]) -> list[Send]:
     return list(sends.values())
 
 
-def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[list[Read], list[Tenure]]:
+def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[list[Read], list[Assignment]]:
     """The batches of a consumer, and the times for which it had its partitions."""
     reads: list[Read] = []
-    tenures: list[Tenure] = []
-    held: dict[int, Tenure] = {}
-    leaving: list[Tenure] = []
+    tenures: list[Assignment] = []
+    held: dict[int, Assignment] = {}
+    leaving: list[Assignment] = []
     """Those that were given up last: a commit that fails now may be theirs."""
     for kind, time, *what in events:
         if kind == "assigned":
             for partition, position in what[0].items():
-                held[int(partition)] = tenure = Tenure(who, int(partition), time, position)
+                held[int(partition)] = tenure = Assignment(who, int(partition), time, position)
                 tenures.append(tenure)
         elif kind in ("revoked", "lost"):
             leaving = [held.pop(partition) for partition in what[0] if partition in held]
@@ -177,7 +177,7 @@ def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[lis
             partition, first, next_, _, read = what
             leaving = []
             if partition not in held:  # it was read before the listener was told: a broken promise, found by its end
-                held[partition] = Tenure(who, partition, time, first, end="never assigned")
+                held[partition] = Assignment(who, partition, time, first, end="never assigned")
                 tenures.append(held[partition])
             reads.append(Read(time, who, partition, first, next_, read, held[partition]))
         elif kind == "refused" or (kind == "log" and ("commit" in what[1] or "given up" in what[1])):

@@ -24,7 +24,7 @@ import ottla
 from ottla.errors import CommitFailed, OttlaError
 from ottla.sdk.client import Client
 from ottla.sdk.consumer import Consumer, RebalanceListener
-from ottla.sdk.machines.accumulator import Receipt
+from ottla.sdk.produce.accumulator import Receipt
 from ottla.sdk.producer import Producer
 from tests.chaos.journal import Journal, checksum
 
@@ -66,7 +66,7 @@ class Setup:
         return self.max_poll_interval + 5.0
 
 
-class Told(logging.Handler):
+class DeliveryCallback(logging.Handler):
     """Writes what the client logs into the journal."""
 
     def __init__(self, journal: Journal) -> None:
@@ -258,5 +258,5 @@ if __name__ == "__main__":
     given = Setup(**json.loads(sys.argv[1]))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is somebody to listen
     written = Journal(Path(given.journal))
-    logging.getLogger("ottla").addHandler(Told(written))
+    logging.getLogger("ottla").addHandler(DeliveryCallback(written))
     trio.run(main, given, written)

@@ -243,7 +243,7 @@ PAGES: dict[str, Page] = {
         (
             Part("sdk/client.py"),
             Part("sdk/client.py", ("connect", "Client")),
-            Part("sdk/places.py", ("Where",)),
+            Part("sdk/consume/places.py", ("Where",)),
         ),
     ),
     "producer": Page(
@@ -251,7 +251,7 @@ PAGES: dict[str, Page] = {
         (
             Part("sdk/producer.py"),
             Part("sdk/producer.py", ("Producer",)),
-            Part("sdk/machines/accumulator.py", ("Receipt",)),
+            Part("sdk/produce/accumulator.py", ("Receipt",)),
             Part("sdk/producer.py", ("ProducerInterceptor", "ProducerRecord", "Timestamp")),
         ),
     ),
@@ -271,8 +271,8 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("TopicDescription", "PartitionDescription", "ListedOffset", "CommittedOffset")),
             Part("sdk/admin.py", ("GroupListing", "GroupDescription", "GroupMember", "GroupLag", "PartitionLag")),
             Part("sdk/admin.py", ("ResetPlan", "PlannedOffset", "offsets_from_csv")),
-            Part("sdk/machines/actions.py", ("Node",)),
-            Part("sdk/machines/positions.py", ("Fetched",)),
+            Part("sdk/events.py", ("Node",)),
+            Part("sdk/consume/positions.py", ("Fetched",)),
         ),
     ),
     "errors": Page(
@@ -310,18 +310,18 @@ PAGES: dict[str, Page] = {
     "partitioners": Page(
         "Partitioners",
         (
-            Part("sdk/partitioners.py"),
-            Part("sdk/partitioners.py", ("Hash", "Keyed", "Chooser", "Choice")),
+            Part("sdk/produce/partitioners.py"),
+            Part("sdk/produce/partitioners.py", ("Hash", "Keyed", "Chooser", "Choice")),
         ),
     ),
     "assignors": Page(
         "Assignors",
         (
-            Part("sdk/assignors/__init__.py"),
-            Part("sdk/assignors/member.py", ("Assignor", "Member", "Partitions", "by_id", "by_instance")),
-            Part("sdk/assignors/range.py", ("RangeAssignor",), brief=True),
-            Part("sdk/assignors/round_robin.py", ("RoundRobinAssignor",), brief=True),
-            Part("sdk/assignors/sticky.py", ("StickyAssignor", "CooperativeStickyAssignor"), brief=True),
+            Part("sdk/group/assignors/__init__.py"),
+            Part("sdk/group/assignors/member.py", ("Assignor", "Member", "Partitions", "by_id", "by_instance")),
+            Part("sdk/group/assignors/range.py", ("RangeAssignor",), brief=True),
+            Part("sdk/group/assignors/round_robin.py", ("RoundRobinAssignor",), brief=True),
+            Part("sdk/group/assignors/sticky.py", ("StickyAssignor", "CooperativeStickyAssignor"), brief=True),
         ),
     ),
     "testing": Page(

@@ -18,9 +18,9 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.sdk.machines.actions import Close, Connect, Connected, Key, Lost, Received, Send
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import Options
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.options import Options
 
 M = TypeVar("M")
 

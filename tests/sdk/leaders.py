@@ -60,10 +60,10 @@ from ottla.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.machines.actions import Close, Connect, Connected, Key, Lost, Received, Send
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 
 Place = tuple[str, int]
 

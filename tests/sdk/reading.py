@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.positions import Fetched, Start
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.positions import Fetched, Start
 from tests.sdk.leaders import Leaders, Place
 
 
-def reader(leaders: Leaders, starts: Mapping[Place, Start], **options: Any) -> FetcherMachine:
+def reader(leaders: Leaders, starts: Mapping[Place, Start], **options: Any) -> Fetcher:
     """A fetcher that reads from these places."""
-    fetcher = FetcherMachine(leaders.core, **options)
+    fetcher = Fetcher(leaders.core, **options)
     fetcher.assign(starts, leaders.now)
     return fetcher
 
@@ -19,7 +19,7 @@ def values(fetched: Fetched) -> list[bytes]:
     return [record.value or b"" for record in fetched.records()]
 
 
-def read(leaders: Leaders, fetcher: FetcherMachine, count: int, limit: float = 60.0) -> dict[Place, list[bytes]]:
+def read(leaders: Leaders, fetcher: Fetcher, count: int, limit: float = 60.0) -> dict[Place, list[bytes]]:
     """The next ``count`` records, by partition; no more may come."""
     got: dict[Place, list[bytes]] = {}
     while sum(map(len, got.values())) < count:

@@ -59,12 +59,12 @@ from ottla.errors import (
     UnknownMemberId,
     UnsupportedVersion,
 )
+from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset, ListedOffset
-from ottla.sdk.machines import calls
-from ottla.sdk.machines.calls import resets
-from ottla.sdk.machines.fetcher import Offset
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.calls import resets
+from ottla.sdk.consume.fetcher import Offset
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 from tests.sim.world import SERVED, ModelBroker, Partition, World
 
 NEWEST = {8: (2, 10), 9: (1, 10), 10: (0, 6), 15: (0, 6), 16: (0, 5), 37: (0, 3), 42: (0, 2), 47: (0, 0)}

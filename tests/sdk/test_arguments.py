@@ -14,13 +14,13 @@ import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import checked, derived, described, fitting, is_async
-from ottla.sdk.assignors import Assignor
+from ottla.sdk.group.assignors import Assignor
 from ottla.testing import Broker
 
 Where = Literal["beginning", "end"] | datetime | int
 
 
-class Told(StrEnum):
+class DeliveryCallback(StrEnum):
     ALL = "all"
 
 
@@ -30,7 +30,7 @@ class Told(StrEnum):
         (float, [1, 0.5], ["45", None, True]),
         (int, [1, -1], [1.5, False, b"1"]),
         (str | None, ["", None], [b"g", 1]),
-        (Literal["all"] | int, ["all", Told.ALL, 1], ["1", True, None]),
+        (Literal["all"] | int, ["all", DeliveryCallback.ALL, 1], ["1", True, None]),
         (Literal[1], [1], [True, 1.0]),
         (tuple[()], [()], [(1,), []]),
         (Where, ["end", 3, datetime.min], ["latest", timedelta(1), [3]]),
@@ -354,14 +354,14 @@ async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(ottla_broker: B
     async def later(result: object) -> None:
         raise AssertionError("nobody awaits it")
 
-    class Told:
+    class DeliveryCallback:
         async def __call__(self, result: object) -> None:
             raise AssertionError("nobody awaits it")
 
     heard: list[object] = []
     ottla_broker.create_topic("t")
     async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
-        for told in (later, partial(later), Told(), "told"):
+        for told in (later, partial(later), DeliveryCallback(), "told"):
             wrong: Any = told
             with pytest.raises(ConfigurationError, match="on_delivery is called, and not awaited"):
                 producer.send_nowait("t", b"", on_delivery=wrong)

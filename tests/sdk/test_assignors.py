@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ottla.codec import consumer_protocol as wire
 from ottla.codec import messages
 from ottla.errors import DecodeError
-from ottla.sdk.assignors import (
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.group.assignors import (
     ASSIGNORS,
     Assignor,
     Member,
@@ -24,7 +25,6 @@ from ottla.sdk.assignors import (
     parse_assigned,
     parse_member,
 )
-from ottla.sdk.machines.cluster import TopicPartition
 
 Assignment = Mapping[str, Sequence[TopicPartition]]
 STICKY = ("sticky", "cooperative-sticky")

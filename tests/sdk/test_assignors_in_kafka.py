@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from ottla.sdk.assignors import ASSIGNORS, Member, Partitions, build_subscription, parse_assigned, parse_member
-from ottla.sdk.machines.cluster import TopicPartition
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.group.assignors import ASSIGNORS, Member, Partitions, build_subscription, parse_assigned, parse_member
 from tests.kafka import java
 from tests.sdk.test_assignors import STICKY, after, groups, moved, seeds
 

@@ -11,9 +11,9 @@ from ottla.codec.compression import Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Record, parse_batch
 from ottla.errors import DecodeError
+from ottla.sdk.consume.positions import Fetched, Offset
+from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.consumer import Batch
-from ottla.sdk.machines.positions import Fetched, Offset
-from ottla.sdk.machines.record_sets import READ_COMMITTED
 from ottla.testing import Broker
 from tests.sdk.leaders import NEW, Leaders
 from tests.sdk.reading import reader

@@ -27,7 +27,7 @@ from ottla.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.machines.options import parse_bootstrap
+from ottla.sdk.options import parse_bootstrap
 from ottla.testing import Broker
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]

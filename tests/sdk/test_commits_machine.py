@@ -23,7 +23,7 @@ from ottla.errors import (
     UnknownMemberId,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.machines.commits import CommitMachine, Identity, Tenure
+from ottla.sdk.group.commits import Assignment, Commits, Identity
 from tests.sdk.coordinator import Coordinator
 
 P0, P1 = ("t", 0), ("t", 1)
@@ -37,18 +37,18 @@ class Committer:
         self.world = Coordinator({"t": 2})
         self.identity: Identity | None = Identity(1, "m-1")
         self.refusals: list[tuple[OttlaError, Identity]] = []
-        self.machine = CommitMachine(self.world.core, GROUP, lambda: self.identity, self._refused)
-        self.tenures = {place: self.machine.own(place) for place in (P0, P1)}
+        self.machine = Commits(self.world.core, GROUP, lambda: self.identity, self._refused)
+        self.assignments = {place: self.machine.own(place) for place in (P0, P1)}
 
     def _refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
         self.refusals.append((error, identity))
         return True
 
     def commit(self, offsets: dict[tuple[str, int], int]) -> None:
-        tenures: dict[Tenure, CommittedOffset] = {
-            self.tenures[place]: CommittedOffset(offset) for place, offset in offsets.items()
+        assignments: dict[Assignment, CommittedOffset] = {
+            self.assignments[place]: CommittedOffset(offset) for place, offset in offsets.items()
         }
-        self.machine.commit(tenures, self.world.now)
+        self.machine.commit(assignments, self.world.now)
         self.world.run()
 
     @property
@@ -155,9 +155,9 @@ def test_what_was_wished_for_in_a_log_that_was_lost_is_not_committed_and_who_wai
     waited = group.machine.settled(group.world.now)
     group.machine.renew(P0, "the log is another")
     assert isinstance(waited.error, CommitFailed) and waited.error.offsets == {P0: 100}
-    tenure = group.machine.tenure(P0)
-    assert tenure is not None
-    group.machine.commit({tenure: CommittedOffset(20)}, group.world.now)
+    assignment = group.machine.assignment(P0)
+    assert assignment is not None
+    group.machine.commit({assignment: CommittedOffset(20)}, group.world.now)
     group.answer(RequestTimedOut.code)
     group.world.later(5.0)
     assert group.sent == {P0: 20, P1: 100}
@@ -176,7 +176,7 @@ def test_what_is_not_acknowledged_when_a_partition_is_lost_is_never_sent_again()
 
 def test_a_batch_of_an_earlier_ownership_cannot_be_committed_in_a_later_one() -> None:
     group = Committer()
-    before = group.tenures[P0]
+    before = group.assignments[P0]
     group.machine.disown(P0, "it was given to another member")
     group.machine.own(P0)
     with pytest.raises(CommitFailed, match=r"another member \(t-0 at 7\)"):
@@ -270,7 +270,7 @@ def test_a_topic_that_is_gone_is_given_up_after_a_while() -> None:
 
 def test_a_consumer_without_a_member_hears_that_the_group_has_members() -> None:
     world = Coordinator({"t": 1})
-    machine = CommitMachine(world.core, GROUP)
+    machine = Commits(world.core, GROUP)
     machine.commit({machine.own(P0): CommittedOffset(3)}, world.now)
     world.run()
     request = world.asked(OffsetCommitRequest)
@@ -309,8 +309,8 @@ def test_what_was_handed_out_is_left_when_a_partition_is_lost_unless_it_is_commi
     how: str, left: bool
 ) -> None:
     group = Committer()
-    tenure = group.tenures[P0]
-    tenure.handed = 10
+    assignment = group.assignments[P0]
+    assignment.handed = 10
     if how:
         group.commit({P0: 10})
     if how == "heard":
@@ -320,7 +320,7 @@ def test_what_was_handed_out_is_left_when_a_partition_is_lost_unless_it_is_commi
     elif how == "sought":
         group.machine.rewind(P0)
     group.machine.disown(P0, "it was lost")
-    assert (tenure.handed > tenure.committed) is left
+    assert (assignment.handed > assignment.committed) is left
 
 
 def test_behind_a_commit_whose_answer_was_lost_the_newest_is_sent_once_more() -> None:

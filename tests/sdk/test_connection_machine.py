@@ -13,11 +13,11 @@ from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.errors import ConnectionLost, EncodeError, RemoteProtocolError, TimeoutExpired, UnsupportedVersion
-from ottla.sdk.machines.actions import Close, Connect, Node, Send
-from ottla.sdk.machines.connection import SPOKEN, Connection, Exchange, State, since
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.peer import Peer
+from ottla.sdk.connection.connection import SPOKEN, Connection, Exchange, State, since
+from ottla.sdk.connection.peer import Peer
+from ottla.sdk.events import Close, Connect, Node, Send
 from ottla.sdk.metrics import Metrics
+from ottla.sdk.options import Options
 
 KEY = (1, "data")
 

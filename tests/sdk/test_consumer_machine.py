@@ -16,11 +16,11 @@ from ottla.codec.apis.offset_fetch import (
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.errors import BrokerError, LocalProtocolError, RebalanceInProgress, UnknownMemberId
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.assignors import ASSIGNORS, build_assigned
-from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
-from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.membership import Lose, MemberOptions, Receive, Revoke, Step
-from ottla.sdk.machines.positions import Offset
+from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.positions import Offset
+from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
+from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
 from tests.sdk.coordinator import Coordinator
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
@@ -38,7 +38,7 @@ class Reader:
         options = ConsumerOptions(
             start=Offset(0), topics=("t",), group="g", member=MemberOptions(assignors=(ASSIGNORS[assignor],))
         )
-        self.machine = ConsumerMachine(self.world.core, options, FetcherMachine(self.world.core))
+        self.machine = ConsumerCore(self.world.core, options, Fetcher(self.world.core))
         self.machine.begin(0.0)
         self.machine.idle(0.0)
         self.world.run()
@@ -150,12 +150,12 @@ def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> Non
         reader.assign(1, T0)
         reader.stands(0)
         reader.tell()
-        tenure = reader.machine.group_commits.tenure(T0)
+        assignment = reader.machine.group_commits.assignment(T0)
         if gone:
             del reader.world.core.cluster.topics["t"]
         reader.beat(RebalanceInProgress)
         assert reader.tell() == (Revoke, (T0,))
-        assert tenure is not None and why in tenure.over
+        assert assignment is not None and why in assignment.over
 
 
 def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_meanwhile_is_dropped(
@@ -202,9 +202,9 @@ def test_what_was_lost_and_has_been_committed_since_is_not_told_of() -> None:
         reader.assign(1, T0)
         reader.stands(0)
         reader.tell()
-        tenure = reader.machine.group_commits.tenure(T0)
-        assert tenure is not None
-        tenure.handed = 10
+        assignment = reader.machine.group_commits.assignment(T0)
+        assert assignment is not None
+        assignment.handed = 10
         reader.beat(UnknownMemberId)
         reader.tell()
         reader.assign(2, T0)

@@ -27,11 +27,11 @@ from ottla.errors import (
     TimeoutExpired,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.machines.actions import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send
-from ottla.sdk.machines.connection import Exchange
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 
 Address = tuple[str, int]
 REFUSES, SILENT, MUTE = "refuses", "never connects", "connects and says nothing"

@@ -11,10 +11,10 @@ from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.records import BatchBuilder, RecordBatch
 from ottla.errors import ChecksumMismatch, CorruptMessage, DataLoss, DecodeError, RecordTooLarge
-from ottla.sdk.machines.calls.reads import fetch
-from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.positions import Fetched
+from ottla.sdk.calls.reads import fetch
+from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
+from ottla.sdk.consume.positions import Fetched
+from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader, values
 

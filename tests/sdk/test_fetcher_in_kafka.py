@@ -9,10 +9,10 @@ import trio
 import ottla
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import DataLoss, FetchSessionIdNotFound, LogTruncated, OffsetOutOfRange
-from ottla.sdk.machines.connection import Exchange
-from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.positions import Offset
+from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.positions import Offset
+from ottla.sdk.outcome import Outcome
 from tests.kafka import ApacheKafka
 
 pytestmark = pytest.mark.slow
@@ -42,8 +42,8 @@ async def take(consumer: ottla.Consumer, count: int) -> list[bytes]:
     raise AssertionError("the loop ends by a return")
 
 
-def fetcher_of(client: ottla.Client) -> FetcherMachine:
-    [fetcher] = [part for part in client._driver.core.parts if isinstance(part, FetcherMachine)]
+def fetcher_of(client: ottla.Client) -> Fetcher:
+    [fetcher] = [part for part in client._driver.core.parts if isinstance(part, Fetcher)]
     return fetcher
 
 
@@ -107,7 +107,7 @@ async def test_after_a_restart_of_the_broker_the_new_epoch_is_checked_and_readin
                 assert position.leader_epoch > before >= 0
                 assert position.position_epoch == position.leader_epoch
             # Nobody is asked to trust an offset of an epoch that the log has not seen.
-            fetcher = FetcherMachine(client._driver.core)
+            fetcher = Fetcher(client._driver.core)
             fetcher.assign({(topic, 0): Offset(2, leader_epoch=before + 50)}, trio.current_time())
             with pytest.raises(LogTruncated):
                 while True:

@@ -10,9 +10,9 @@ from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsRequest, ListOffsetsResponse
 from ottla.codec.records import Record, build_batch, parse_batch
 from ottla.errors import ChecksumMismatch, DecodeError, OffsetOutOfRange
-from ottla.sdk.machines.calls import offsets
-from ottla.sdk.machines.fetcher import READ_COMMITTED, READ_UNCOMMITTED, FetcherMachine, Offset, Start, Time
-from ottla.sdk.machines.options import Options
+from ottla.sdk.calls import offsets
+from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Start, Time
+from ottla.sdk.options import Options
 from tests.sim.world import ModelBroker, World
 
 
@@ -25,7 +25,7 @@ def fill(world: World, place: tuple[str, int], count: int, first: int = 0) -> No
         value += size
 
 
-def read(world: World, fetcher: FetcherMachine, count: int, limit: float = 60) -> dict[tuple[str, int], list[int]]:
+def read(world: World, fetcher: Fetcher, count: int, limit: float = 60) -> dict[tuple[str, int], list[int]]:
     """The first ``count`` records, by partition."""
     got: dict[tuple[str, int], list[int]] = {}
     end = world.now + limit
@@ -40,10 +40,10 @@ def read(world: World, fetcher: FetcherMachine, count: int, limit: float = 60) -
     return got
 
 
-def reader(world: World, starts: dict[tuple[str, int], Start], reset: Time | None = None) -> FetcherMachine:
+def reader(world: World, starts: dict[tuple[str, int], Start], reset: Time | None = None) -> Fetcher:
     for topic in {topic for topic, _ in starts}:
         world.call(functools.partial(world.core.topic, topic))
-    fetcher = FetcherMachine(world.core, reset=reset)
+    fetcher = Fetcher(world.core, reset=reset)
     fetcher.assign(starts, world.now)
     return fetcher
 
@@ -169,7 +169,7 @@ def test_whatever_bit_is_damaged_all_before_it_is_read_and_nothing_is_left_out(
 
     world.broker._fetch = fetch  # type: ignore[method-assign] # what comes from a disk that rots
     world.call(functools.partial(world.core.topic, "t"))
-    fetcher = FetcherMachine(world.core, isolation=isolation, reset=reset)
+    fetcher = Fetcher(world.core, isolation=isolation, reset=reset)
     fetcher.assign({("t", 0): Offset(0)}, world.now)
     before = parse_batch(good).base_offset
     assert read(world, fetcher, before) == ({("t", 0): list(range(before))} if before else {})

@@ -21,8 +21,8 @@ from ottla.errors import (
     TimeoutExpired,
 )
 from ottla.sdk import consumer as face
+from ottla.sdk.consume import core as machine
 from ottla.sdk.consumer import Batch, Consumer
-from ottla.sdk.machines import consumer as machine
 from ottla.testing import Broker
 
 Place = tuple[str, int]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError
-from ottla.sdk.machines.inbox import LARGE, Inbox
+from ottla.sdk.connection.inbox import LARGE, Inbox
 
 SIZES = st.sampled_from([0, 1, 100, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE])
 

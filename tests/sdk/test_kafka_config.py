@@ -17,7 +17,7 @@ import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.client import Client
 from ottla.sdk.kafka_config import MEANINGS, SAME, UNITED, To, from_kafka_config, meaning
-from ottla.sdk.partitioners import CHOOSERS, KEYED
+from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.testing import Broker
 from tests.kafka import java
 

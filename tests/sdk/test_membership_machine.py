@@ -24,7 +24,7 @@ from ottla.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from ottla.sdk.assignors import (
+from ottla.sdk.group.assignors import (
     ASSIGNORS,
     Assignor,
     Member,
@@ -33,8 +33,8 @@ from ottla.sdk.assignors import (
     build_subscription,
     parse_assigned,
 )
-from ottla.sdk.machines.membership import Lose, MemberOptions, Membership, Receive, Revoke, State, Step
-from ottla.sdk.machines.options import Options
+from ottla.sdk.group.membership import Lose, MemberOptions, Membership, Receive, Revoke, State, Step
+from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 
 GROUP = "billing"

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import Options
+from ottla.sdk.core import ClientCore
 from ottla.sdk.metrics import Metric, Metrics
+from ottla.sdk.options import Options
 from ottla.sdk.prometheus import Collector
 
 NAN = math.nan

@@ -165,7 +165,7 @@ async def test_a_record_larger_than_the_fetch_size_arrives(old_kafka: ApacheKafk
                 assert [each.value for each in await read(consumer, 3)] == [b"small", large, b"small"]
 
 
-class Told(ottla.RebalanceListener):
+class DeliveryCallback(ottla.RebalanceListener):
     """Passes on that partitions came."""
 
     def __init__(self, news: trio.MemorySendChannel[None]) -> None:
@@ -188,7 +188,7 @@ async def test_a_group_shares_a_topic_and_goes_on_where_it_committed(old_kafka: 
         async def member() -> None:
             # Before 2.2, one that goes while it joins for the first time stays in the group until its session ends.
             async with client.consumer(
-                topic, group=group, listener=Told(told), assignors=[assignor], session_timeout=6.0
+                topic, group=group, listener=DeliveryCallback(told), assignors=[assignor], session_timeout=6.0
             ) as consumer:
                 consumers.append(consumer)
                 async for batch in consumer:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.codec.partitioners import fnv1a
 from ottla.errors import ConfigurationError, EncodeError
-from ottla.sdk.partitioners import CHOOSERS, KEYED, Choice, Chooser, java_int, java_string, named
+from ottla.sdk.produce.partitioners import CHOOSERS, KEYED, Choice, Chooser, java_int, java_string, named
 
 UNALIGNED, LONG, SHORT = b"23456", b"this is another string with more length to it perhaps", b"hejsan"
 

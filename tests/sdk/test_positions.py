@@ -29,11 +29,11 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.machines.fetcher import FetcherMachine
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.positions import Ago, Offset, Start, Time
-from ottla.sdk.machines.record_sets import READ_COMMITTED
-from ottla.sdk.places import place_at, start_at
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.places import place_at, start_at
+from ottla.sdk.consume.positions import Ago, Offset, Start, Time
+from ottla.sdk.consume.record_sets import READ_COMMITTED
+from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader
 
@@ -675,7 +675,7 @@ def test_a_replica_that_falls_silent_is_waited_for_once_and_tried_again_while_th
     assert near(leaders)[-1] == 2
 
 
-def _read_soon(leaders: Leaders, fetcher: FetcherMachine) -> bool:
+def _read_soon(leaders: Leaders, fetcher: Fetcher) -> bool:
     """A record comes within a second."""
     fill(leaders, "x")
     leaders.run(1.0)

@@ -27,8 +27,8 @@ from ottla.errors import (
     OttlaError,
     RecordTooLarge,
 )
-from ottla.sdk.machines.accumulator import Receipt
-from ottla.sdk.machines.producer import Outgoing
+from ottla.sdk.produce.accumulator import Receipt
+from ottla.sdk.produce.core import PendingRecord
 from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
 from ottla.testing import Broker
 
@@ -464,7 +464,7 @@ async def test_what_was_accepted_goes_out_though_the_next_record_is_refused(ottl
         await producer.send_soon("t", bytes(100), on_delivery=stored.append)
         with trio.fail_after(5):
             producer._machine.offer(
-                Outgoing("t", bytes(1900), None, None, (), 1), trio.current_time()
+                PendingRecord("t", bytes(1900), None, None, (), 1), trio.current_time()
             )  # closes that batch
             with pytest.raises(EncodeError):
                 await producer.send_soon("t", "text")  # type: ignore[arg-type] # which is the point

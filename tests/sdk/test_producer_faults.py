@@ -52,29 +52,29 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from ottla.sdk.machines.accumulator import Receipt
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
 from ottla.sdk.metrics import Metrics
-from ottla.sdk.partitioners import Choice
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.accumulator import Receipt
+from ottla.sdk.produce.core import PendingRecord, ProducerCore, ProducerOptions
+from ottla.sdk.produce.partitioners import Choice
 from tests.sim.world import ModelBroker, World
 
 Place = tuple[str, int]
 
 
-def producer_in(world: World, **options: Any) -> ProducerMachine:
-    return ProducerMachine(world.core, ProducerOptions(**{"batch_size": 300, **options}), random.Random(5))
+def producer_in(world: World, **options: Any) -> ProducerCore:
+    return ProducerCore(world.core, ProducerOptions(**{"batch_size": 300, **options}), random.Random(5))
 
 
-def ask(producer: ProducerMachine, world: World, value: bytes | None, partition: int | None = 0) -> Outcome[Receipt]:
+def ask(producer: ProducerCore, world: World, value: bytes | None, partition: int | None = 0) -> Outcome[Receipt]:
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(Outgoing("t", value, None, partition, (), 1000, outcome), world.now)
+    producer.append(PendingRecord("t", value, None, partition, (), 1000, outcome), world.now)
     return outcome
 
 
-def offer(producer: ProducerMachine, world: World, size: int) -> Outcome[None]:
-    return producer.offer(Outgoing("t", bytes(size), None, 0, (), 1000), world.now)
+def offer(producer: ProducerCore, world: World, size: int) -> Outcome[None]:
+    return producer.offer(PendingRecord("t", bytes(size), None, 0, (), 1000), world.now)
 
 
 def sleep(world: World, seconds: float) -> None:
@@ -412,7 +412,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
             failed[sent] = world.now - sent
 
         if not producer.intake.put("t", b"1", None, 1000, told):
-            producer.append(Outgoing("t", b"1", None, 0, (), 1000, told=told), world.now)
+            producer.append(PendingRecord("t", b"1", None, 0, (), 1000, told=told), world.now)
         sleep(world, 0.25)
     batches = len(producer._sender.queues["t", 0].batches)
     world.call(producer.flush)
@@ -455,7 +455,7 @@ def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
     for name, each in waiting.items():
         each.when_done(partial(order.append, name))
     with pytest.raises(BufferFull, match="and 3 others wait for room"):
-        producer.append(Outgoing("t", b"", None, 0, (), 1000), world.now)
+        producer.append(PendingRecord("t", b"", None, 0, (), 1000), world.now)
     assert not producer.intake.put("t", b"", None, 1000)
     world.run(waiting["tiny"])
     assert order == ["large", "small", "tiny"]
@@ -593,7 +593,7 @@ def test_what_message_sets_cannot_hold_fails_alone() -> None:
     world = World(broker := Old({"t": 1}))
     producer = producer_in(world, batch_size=1)
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(Outgoing("t", b"", None, 0, (("name", b""),), 1000, outcome), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (("name", b""),), 1000, outcome), world.now)
     fine = ask(producer, world, b"1")
     world.call(producer.flush)
     assert isinstance(outcome.error, EncodeError) and "headers" in str(outcome.error)
@@ -658,11 +658,11 @@ def test_a_partitioner_that_raises_refuses_the_record_and_harms_nobody() -> None
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, partitioner=broken)
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(Outgoing("t", b"", b"k", None, (), 1000, outcome), world.now)
+    producer.append(PendingRecord("t", b"", b"k", None, (), 1000, outcome), world.now)
     world.run(outcome)  # the topic was not known yet, so it is found out later
     assert isinstance(outcome.error, EncodeError) and "ZeroDivisionError('mine')" in str(outcome.error)
     with pytest.raises(EncodeError, match="the partitioner raised"):
-        producer.append(Outgoing("t", b"", b"k", None, (), 1000), world.now)
+        producer.append(PendingRecord("t", b"", b"k", None, (), 1000), world.now)
     world.run(ask(producer, world, b"fine"))
 
 
@@ -677,7 +677,7 @@ def test_keys_are_placed_anew_when_the_topic_grows() -> None:
     world.broker.logs["t", 1], world.broker.leader["t", 1] = log(), 1
     world.call(lambda now: world.core.topic("t", now, fresh=True))
     assert not producer.intake.put("t", b"3", b"k", 1000)
-    producer.append(Outgoing("t", b"3", b"k", None, (), 1000), world.now)
+    producer.append(PendingRecord("t", b"3", b"k", None, (), 1000), world.now)
     world.call(producer.flush)
     assert (values(world), values(world, ("t", 1))) == ([b"0", b"1", b"2"], [b"3"])
 
@@ -716,7 +716,7 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
     told: list[Any] = []
 
     def one_for_u(value: bytes) -> None:
-        producer.append(Outgoing("u", value, None, 0, (), 1000, told=told.append), world.now)
+        producer.append(PendingRecord("u", value, None, 0, (), 1000, told=told.append), world.now)
 
     one_for_u(b"0")
     one_for_u(b"1")
@@ -772,7 +772,7 @@ def test_the_short_way_and_the_long_way_store_the_same() -> None:
         if producer.intake.put("t", b"%d" % i, key, 1000 + i, told.append):
             short += 1
         else:
-            producer.append(Outgoing("t", b"%d" % i, key, None, (), 1000 + i, told=told.append), world.now)
+            producer.append(PendingRecord("t", b"%d" % i, key, None, (), 1000 + i, told=told.append), world.now)
     world.call(producer.flush)
     assert short > 200
     assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(300))
@@ -808,7 +808,7 @@ def test_a_callback_that_raises_is_logged_raised_by_the_next_call_and_harms_nobo
         raise KeyError("mine")
 
     for _ in range(3):
-        producer.append(Outgoing("t", b"", None, 0, (), 1000, told=callback), world.now)
+        producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=callback), world.now)
     world.call(producer.flush)
     assert [each.offset for each in told] == [0, 1, 2]
     with pytest.raises(KeyError, match="mine") as caught:
@@ -828,11 +828,11 @@ def test_receipts_say_what_the_broker_said_and_nothing_more() -> None:
     told: list[Any] = []
     for timestamp in (1000, 1001, 1002):
         asks = None if timestamp == 1000 else told.append
-        producer.append(Outgoing("t", b"", None, 0, (), timestamp, told=asks), world.now)
+        producer.append(PendingRecord("t", b"", None, 0, (), timestamp, told=asks), world.now)
     world.call(producer.flush)
     assert told == [Receipt("t", 0, -1, 77)] * 2
     broker.alter = lambda result: result
-    producer.append(Outgoing("t", b"", None, 0, (), 1003, told=told.append), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1003, told=told.append), world.now)
     world.call(producer.flush)
     assert told[2] == Receipt("t", 0, 3, 1003)
 
@@ -842,8 +842,8 @@ def test_who_is_told_of_a_failure_is_not_told_twice() -> None:
     world.broker.refuse = lambda place, batch: TopicAuthorizationFailed.code
     producer = producer_in(world)
     told: list[Any] = []
-    producer.append(Outgoing("t", b"", None, 0, (), 1000, told=told.append), world.now)
-    producer.append(Outgoing("t", b"", None, 0, (), 1000), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=told.append), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1000), world.now)
     world.call(producer.flush)
     assert [type(each) for each in told] == [TopicAuthorizationFailed]
     with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
@@ -858,9 +858,9 @@ def test_a_callback_may_send_the_next_record() -> None:
     def again(result: Any) -> None:
         left[0] -= 1
         if left[0]:
-            producer.append(Outgoing("t", b"", None, 0, (), 1000, told=again), world.now)
+            producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=again), world.now)
 
-    producer.append(Outgoing("t", b"", None, 0, (), 1000, told=again), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=again), world.now)
     world.run(lambda: left[0] == 0)
     assert len(values(world)) == 5
 
@@ -872,7 +872,7 @@ def test_topics_are_compressed_each_in_its_own_way() -> None:
     world = World(ModelBroker({"t": 1, "u": 1}))
     producer = producer_in(world, compression=Compression.LZ4, topic_compression={"u": (Compression.GZIP, 9)})
     for topic in ("t", "u"):
-        producer.append(Outgoing(topic, bytes(200), None, 0, (), 1000), world.now)
+        producer.append(PendingRecord(topic, bytes(200), None, 0, (), 1000), world.now)
     world.call(producer.flush)
     kinds = {topic: parse_batch(world.broker.logs[topic, 0].batches[0]).compression for topic in ("t", "u")}
     assert kinds == {"t": Compression.LZ4, "u": Compression.GZIP}
@@ -887,7 +887,7 @@ def test_metrics_have_kafkas_names_and_count_what_happened() -> None:
     )
     producer = producer_in(world, batch_size=1, buffer_memory=5000)
     for value in (b"1", b"2", b"no"):
-        producer.append(Outgoing("t", value, None, 0, (), 1000), world.now)
+        producer.append(PendingRecord("t", value, None, 0, (), 1000), world.now)
     assert world.core.metrics.value("buffer-available-bytes", world.now) < 5000
     world.call(producer.flush)
     got = {

@@ -25,29 +25,29 @@ from ottla.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.machines.accumulator import Receipt
-from ottla.sdk.machines.actions import Lost, Node
-from ottla.sdk.machines.connection import Exchange
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
-from ottla.sdk.machines.timers import Timers
+from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.events import Lost, Node
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.accumulator import Receipt
+from ottla.sdk.produce.core import PendingRecord, ProducerCore, ProducerOptions
+from ottla.sdk.timers import Timers
 from tests.sim.world import ModelBroker, World
 
 
-def producer_in(world: World, **options: Any) -> ProducerMachine:
-    return ProducerMachine(world.core, ProducerOptions(**{"batch_size": 300} | options), random.Random(5))
+def producer_in(world: World, **options: Any) -> ProducerCore:
+    return ProducerCore(world.core, ProducerOptions(**{"batch_size": 300} | options), random.Random(5))
 
 
-def send(producer: ProducerMachine, world: World, value: bytes, key: bytes | None = None, topic: str = "t") -> None:
-    producer.append(Outgoing(topic, value, key, None, (), 1000), world.now)
+def send(producer: ProducerCore, world: World, value: bytes, key: bytes | None = None, topic: str = "t") -> None:
+    producer.append(PendingRecord(topic, value, key, None, (), 1000), world.now)
 
 
 def ask(
-    producer: ProducerMachine, world: World, value: bytes | None, partition: int | None = 0, topic: str = "t"
+    producer: ProducerCore, world: World, value: bytes | None, partition: int | None = 0, topic: str = "t"
 ) -> Outcome[Receipt]:
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(Outgoing(topic, value, None, partition, (), 1000, outcome), world.now)
+    producer.append(PendingRecord(topic, value, None, partition, (), 1000, outcome), world.now)
     return outcome
 
 
@@ -258,7 +258,7 @@ def test_memory_is_bounded_and_given_back() -> None:
         send(producer, world, bytes(100))
     with pytest.raises(BufferFull, match="924 of 1000 bytes"):
         send(producer, world, bytes(100))
-    world.run(producer.offer(Outgoing("t", bytes(100), None, None, (), 1000), world.now))
+    world.run(producer.offer(PendingRecord("t", bytes(100), None, None, (), 1000), world.now))
     world.call(producer.flush)
     assert producer.intake.free == 1000
 

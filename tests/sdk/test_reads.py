@@ -8,10 +8,10 @@ from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import Record
 from ottla.errors import OffsetOutOfRange, RecordTooLarge, UnknownTopicOrPartition
-from ottla.sdk.machines.calls import fetch, leader
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.positions import Fetched
+from ottla.sdk.calls import fetch, leader
+from ottla.sdk.consume.positions import Fetched
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 from tests.sdk.leaders import NEW, Leaders
 
 P = ("t", 0)

@@ -23,9 +23,9 @@ from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import discovery
 from ottla.sdk.drivers import trio as driver_module
 from ottla.sdk.drivers.trio import Link, TrioDriver
-from ottla.sdk.machines.actions import Close, Event, Filled, Lost, Send
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.events import Close, Event, Filled, Lost, Send
 from ottla.sdk.metrics import Metrics
+from ottla.sdk.outcome import Outcome
 from ottla.testing import Broker
 
 

@@ -2,7 +2,7 @@
 
 Rules:
 - Whoever is given a partition begins where the coordinator said the group stands. With the order within a partition
-  this bounds what is handled twice: what lies between the last commit and the end of a tenure, and nothing else.
+  this bounds what is handled twice: what lies between the last commit and the end of a assignment, and nothing else.
 - No commit goes back, none is ahead of what has been handled, and none is of a partition that another member has.
 """
 
@@ -75,7 +75,7 @@ class GroupLedger:
             raise Violation(NOT_MINE, f"{who} ({member}) gets {place[0]}-{place[1]} in generation {generation}")
 
     def begins(self, who: str, place: Place, offset: int) -> int:
-        """The first record of a tenure; returns its offset."""
+        """The first record of a assignment; returns its offset."""
         stands = {max(each, 0) for each in self._stands.pop((who, place), [])}
         if offset not in stands:
             where = f"{who} begins {place[0]}-{place[1]} at {offset}"

@@ -129,9 +129,9 @@ class Coordinators:
         """Per node that does not know that it coordinates no more, what it will answer once it does."""
         self._ids = 0
         self.expelled: Callable[[str], None] = lambda member: None
-        """Told of every member that was silent for its session."""
+        """DeliveryCallback of every member that was silent for its session."""
         self.committed: Commit = lambda group, member, place, offset: None
-        """Told of every offset that is taken."""
+        """DeliveryCallback of every offset that is taken."""
 
     def place(self, group: str) -> Place:
         """The partition that keeps ``group``."""

@@ -11,12 +11,12 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.assignors import ASSIGNORS
-from ottla.sdk.machines.commits import Tenure
-from ottla.sdk.machines.consumer import ConsumerMachine, ConsumerOptions
-from ottla.sdk.machines.fetcher import Fetched, FetcherMachine, Time
-from ottla.sdk.machines.membership import Lose, MemberOptions, Receive, Revoke, Step
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions
+from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
+from ottla.sdk.group.assignors import ASSIGNORS
+from ottla.sdk.group.commits import Assignment
+from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
+from ottla.sdk.outcome import Outcome
 from tests.sim.data import Place
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import known
@@ -85,7 +85,7 @@ class Consuming:
     """Settled when the user is to leave."""
     expected: dict[Place, int | None] = field(default_factory=dict)
     """Per partition that the user was told of, the next offset; ``None`` until the first."""
-    machine: ConsumerMachine | None = None
+    machine: ConsumerCore | None = None
 
     @property
     def member_id(self) -> str:
@@ -96,10 +96,10 @@ class Consuming:
         process = self.process
         yield from process.connect()
         yield from known(process, self.topics)
-        machine = self.machine = ConsumerMachine(
+        machine = self.machine = ConsumerCore(
             process.core,
             self.manner.options(self.ledger.group, self.topics, self.instance),
-            FetcherMachine(process.core, reset=None),
+            Fetcher(process.core, reset=None),
             lambda seconds: process.history.add("·", self.name, f"is slow: {seconds:.1f} s for a batch"),
         )
         machine.begin(process.clock.now)
@@ -130,7 +130,7 @@ class Consuming:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, machine: ConsumerMachine, fetched: Fetched, tenure: Tenure | None) -> Script:
+    def _handle(self, machine: ConsumerCore, fetched: Fetched, assignment: Assignment | None) -> Script:
         process, chance = self.process, self.chance
         place = (fetched.topic, fetched.partition)
         records = [
@@ -141,7 +141,7 @@ class Consuming:
         ]
         if process.history.wanted:
             process.history.add("·", self.name, f"gets {place[0]}-{place[1]} {[each for each, _ in records]}")
-        if place not in self.expected or machine.membership is None or tenure is None:
+        if place not in self.expected or machine.membership is None or assignment is None:
             raise Violation("a member gets a partition that it was not told of", f"{self.name}: {place}")
         membership = machine.membership
         if not any(isinstance(step, Revoke) and place in step.places for step in membership.steps):
@@ -155,21 +155,21 @@ class Consuming:
             yield self.manner.max_poll_interval * 1.5
         elif chance.random() < 0.5:
             yield chance.uniform(0.0, 0.1)
-        if tenure.over:
-            process.history.add("·", self.name, f"lost {place[0]}-{place[1]} meanwhile: {tenure.over}")
+        if assignment.over:
+            process.history.add("·", self.name, f"lost {place[0]}-{place[1]} meanwhile: {assignment.over}")
         self.ledger.handled(place, records)
         if self.manner.commits == "auto":
             return
         at = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
         try:
-            machine.group_commits.commit({tenure: at}, process.clock.now)
+            machine.group_commits.commit({assignment: at}, process.clock.now)
         except CommitFailed as error:
             process.history.add("·", self.name, f"cannot commit: {error}")
             return
         if self.manner.commits == "sync":
             yield from self._settled(machine, {place: at.offset})
 
-    def _settled(self, machine: ConsumerMachine, offsets: Mapping[Place, int]) -> Script:
+    def _settled(self, machine: ConsumerCore, offsets: Mapping[Place, int]) -> Script:
         """Wait until all is committed, as ``await consumer.commit()`` does."""
         process, commits = self.process, machine.group_commits
         failed: Any = yield from process.asked(commits.settled, "commit", process.core.options.api_timeout)
@@ -187,7 +187,7 @@ class Consuming:
 
     # -- the group ---------------------------------------------------------------------------------------------------
 
-    def _follow(self, machine: ConsumerMachine, step: Step, places: tuple[Place, ...]) -> Script:
+    def _follow(self, machine: ConsumerCore, step: Step, places: tuple[Place, ...]) -> Script:
         process = self.process
         machine.busy(process.clock.now)
         process.history.add("·", self.name, f"is told: {step}")
@@ -208,7 +208,7 @@ class Consuming:
         for place in places:
             self.expected.pop(place, None)
 
-    def _leave(self, machine: ConsumerMachine) -> Script:
+    def _leave(self, machine: ConsumerCore) -> Script:
         process = self.process
         process.history.add("·", self.name, "leaves")
         machine.commit_done(process.clock.now)

@@ -11,19 +11,20 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BatchBuilder
 from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
-from ottla.sdk.machines import accumulator, calls, sender
-from ottla.sdk.machines.accumulator import PartitionQueue
-from ottla.sdk.machines.cluster import Cluster
-from ottla.sdk.machines.commits import CommitMachine
-from ottla.sdk.machines.consumer import ConsumerMachine
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.fetching import Fetching
-from ottla.sdk.machines.membership import Membership
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.positions import Time
-from ottla.sdk.machines.producer import ProducerMachine
-from ottla.sdk.machines.sender import Sender
-from ottla.sdk.machines.sessions import Asked
+from ottla.sdk import calls
+from ottla.sdk.cluster.cluster import Cluster
+from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetching import Fetching
+from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.sessions import Asked
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.membership import Membership
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce import accumulator, sender
+from ottla.sdk.produce.accumulator import PartitionQueue
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.sender import Sender
 
 Change = Callable[[Any], Any]
 """Makes the broken thing of the good one."""
@@ -123,7 +124,7 @@ _mutation(
     (sender, "_maybe_stored", _refused_unless_it_says_otherwise),
 )
 _mutation("acknowledgements go to the oldest batch", (Sender, "_stored", _the_oldest_is_acknowledged))
-_mutation("failed records are dropped without a word", (ProducerMachine, "_count_failure", _nothing))
+_mutation("failed records are dropped without a word", (ProducerCore, "_count_failure", _nothing))
 _mutation("delivery has no deadline", (Sender, "_expire", _nothing))
 
 
@@ -195,7 +196,7 @@ def _wishes_stay(_: Any) -> Any:
 
 
 def _what_is_in_hand_is_done(take: Any) -> Any:
-    def broken(self: ConsumerMachine, now: float) -> Any:
+    def broken(self: ConsumerCore, now: float) -> Any:
         taken = take(self, now)
         self.finish()
         return taken
@@ -227,15 +228,15 @@ def _eager_ones_keep_all(begin: Any) -> Any:
     return broken
 
 
-_mutation("an old commit is repeated after a newer one", (CommitMachine, "_judge", _once_more_later))
-_mutation("commits outlive the ownership of their partition", (CommitMachine, "disown", _wishes_stay))
-_mutation("a refused commit passes for a success", (CommitMachine, "_fail", _no_word_of_lost_commits))
-_mutation("what is in hand is committed", (ConsumerMachine, "take", _what_is_in_hand_is_done))
+_mutation("an old commit is repeated after a newer one", (Commits, "_judge", _once_more_later))
+_mutation("commits outlive the ownership of their partition", (Commits, "disown", _wishes_stay))
+_mutation("a refused commit passes for a success", (Commits, "_fail", _no_word_of_lost_commits))
+_mutation("what is in hand is committed", (ConsumerCore, "take", _what_is_in_hand_is_done))
 _mutation("a member begins without asking where the group stands", (calls, "committed", _nobody_committed))
 _mutation(
     "revoked partitions are read on",
     (Fetching, "unassign", _nothing),
-    (ConsumerMachine, "_readable", _nothing),
+    (ConsumerCore, "_readable", _nothing),
 )
 _mutation("a member joins again without giving anything up", (Membership, "rejoin", _eager_ones_keep_all))
 _mutation("a member sends no heartbeats", (Membership, "_beat", _nothing))

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ottla.codec import frames
 from ottla.codec.apis.offset_commit import OffsetCommitRequest
-from ottla.sdk.machines.actions import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
 from tests.sim.clock import Clock
 from tests.sim.history import History
 
@@ -102,9 +102,9 @@ class Network:
         self._committed: dict[str, int] = {}
         """Per client, the number of the latest commit that was heard."""
         self.sent: Callable[[Link, Any], None] = lambda link, message: None
-        """Told of every request when its client sends it."""
+        """DeliveryCallback of every request when its client sends it."""
         self.delivered: Callable[[Link, Any, Any], None] = lambda link, request, answer: None
-        """Told of every answer when its client gets it."""
+        """DeliveryCallback of every answer when its client gets it."""
 
     # -- faults ------------------------------------------------------------------------------------------------------
 

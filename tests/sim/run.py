@@ -11,11 +11,11 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
-from ottla.sdk.machines.actions import Node as ClientNode
-from ottla.sdk.machines.connection import Exchange
-from ottla.sdk.machines.core import DATA
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.producer import ProducerOptions
+from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.core import DATA
+from ottla.sdk.events import Node as ClientNode
+from ottla.sdk.options import Options
+from ottla.sdk.produce.core import ProducerOptions
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.faults import FAULTS, Fault, drawn

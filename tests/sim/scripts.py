@@ -11,10 +11,10 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, DeliveryFailed, DeliveryTimeout, OttlaError
-from ottla.sdk.machines.accumulator import Receipt
-from ottla.sdk.machines.fetcher import FetcherMachine, Offset, Start, Time
-from ottla.sdk.machines.outcome import Outcome
-from ottla.sdk.machines.producer import Outgoing, ProducerMachine, ProducerOptions
+from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.accumulator import Receipt
+from ottla.sdk.produce.core import PendingRecord, ProducerCore, ProducerOptions
 from tests.sim.data import Place
 from tests.sim.ledger import Ledger, Sent, brief
 from tests.sim.users import Process, Script, Violation, Wait
@@ -38,7 +38,7 @@ class Producing:
     def script(self) -> Script:
         process, core = self.process, self.process.core
         yield from process.connect()
-        machine = ProducerMachine(core, self.options, self.chance)
+        machine = ProducerCore(core, self.options, self.chance)
         pause = self.seconds / self.count
         number = 0
         while number < self.count:
@@ -55,7 +55,7 @@ class Producing:
         machine.close(Closed("the producer is closed"))
         process.close()
 
-    def _send(self, machine: ProducerMachine, number: int) -> Script:
+    def _send(self, machine: ProducerCore, number: int) -> Script:
         process, chance = self.process, self.chance
         topic = chance.choice(list(self.topics)[: self.keys])
         value = f"{process.name}.{number}".encode() + b"." * chance.choice((0, 0, 20, 300))
@@ -67,7 +67,7 @@ class Producing:
         self.ledger.sent[value] = sent
         told = awaited.settle if awaited else None
         if partition is not None or not machine.intake.put(topic, value, key, 1000 + number, told):
-            record = Outgoing(topic, value, key, partition, (), 1000 + number, awaited)
+            record = PendingRecord(topic, value, key, partition, (), 1000 + number, awaited)
             accepted = machine.offer(record, process.clock.now)
             if not accepted.done:
                 yield Wait(accepted, "room in the buffer", process.core.options.delivery_timeout)
@@ -89,12 +89,12 @@ class Producing:
         told = f"failed: {outcome.error}" if outcome.error else f"stored: {outcome.value}"
         self.process.history.add("·", self.process.name, f"{brief(sent.value)} {told}")
 
-    def _flush(self, machine: ProducerMachine) -> Script:
+    def _flush(self, machine: ProducerCore) -> Script:
         flushed = machine.flush(self.process.clock.now)
         yield Wait(flushed, "flush", self.process.core.options.delivery_timeout)
         self._hear_failures(machine)
 
-    def _hear_failures(self, machine: ProducerMachine) -> None:
+    def _hear_failures(self, machine: ProducerCore) -> None:
         try:
             machine.raise_failures()
         except DeliveryFailed as error:
@@ -116,7 +116,7 @@ class Reading:
         process, chance = self.process, self.chance
         yield from process.connect()
         yield from known(process, sorted({topic for topic, _ in self.places}))
-        fetcher = FetcherMachine(process.core, reset=Time(EARLIEST) if chance.random() < 0.3 else None)
+        fetcher = Fetcher(process.core, reset=Time(EARLIEST) if chance.random() < 0.3 else None)
         starts: dict[Place, Start] = {
             place: Offset(0) if chance.random() < 0.5 else Time(EARLIEST) for place in self.places
         }

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 from ottla.errors import OttlaError
-from ottla.sdk.machines.actions import Close, Connect, Event, Send
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Close, Connect, Event, Send
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Network

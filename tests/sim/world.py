@@ -39,10 +39,10 @@ from ottla.errors import (
     OutOfOrderSequenceNumber,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.machines.actions import Close, Connect, Connected, Event, Key, Lost, Received, Send
-from ottla.sdk.machines.core import ClientCore
-from ottla.sdk.machines.options import Options
-from ottla.sdk.machines.outcome import Outcome
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 
 SERVED = {0: (3, 9), 1: (4, 12), 2: (1, 7), 3: (1, 9), 18: (0, 3), 22: (0, 4)}
 TOPIC_ID = uuid.UUID(int=7)

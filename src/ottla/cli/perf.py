@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.errors import OttlaError
     from ottla.sdk.client import Client
     from ottla.sdk.consumer import Consumer
-    from ottla.sdk.machines.accumulator import Receipt
+    from ottla.sdk.produce.accumulator import Receipt
     from ottla.sdk.producer import Producer
 
 app = typer.Typer(no_args_is_help=True, help="Measure throughput and latency.")
@@ -236,7 +236,7 @@ async def produce(
     """
     import trio
 
-    from ottla.sdk.machines.options import Options
+    from ottla.sdk.options import Options
 
     if size >= (limit := Options().max_request_size):
         message = f"a request, and so a record, has at most {limit} bytes: {size} are too many"

@@ -8,7 +8,7 @@ import trio
 
 from ottla.errors import OttlaError
 from ottla.sdk.client import connect
-from ottla.sdk.machines.accumulator import Receipt, Told
+from ottla.sdk.produce.accumulator import DeliveryCallback, Receipt
 from ottla.sdk.producer import Producer
 from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
 
@@ -83,7 +83,7 @@ def produce_many(task: Task) -> Figures:
     return _produced(task, send)
 
 
-def _counted(task: Task, send: Callable[[Producer, Told], Awaitable[None]]) -> Figures:
+def _counted(task: Task, send: Callable[[Producer, DeliveryCallback], Awaitable[None]]) -> Figures:
     """What it came to to ``send`` all keys over and over, to be told of each record."""
     stored = failed = 0
 
@@ -109,7 +109,7 @@ def _counted(task: Task, send: Callable[[Producer, Told], Awaitable[None]]) -> F
 def receipts(task: Task) -> Figures:
     [topic] = task.names
 
-    async def send(producer: Producer, told: Told) -> None:
+    async def send(producer: Producer, told: DeliveryCallback) -> None:
         for key in KEYS:
             await producer.send_soon(topic, VALUE, key=key, on_delivery=told)
 

@@ -46,7 +46,7 @@ __all__ = ["KEYS", "VALUE", "Acknowledgements", "Figures", "Meter", "Task"]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Told as JSON.
+    """DeliveryCallback as JSON.
 
     Attributes:
         prefix, topics, partitions: so many topics (`topic_names`), each of so many partitions.

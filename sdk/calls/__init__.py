@@ -1,0 +1,43 @@
+"""Calls that end: administration and offset look-ups, retried until `api_timeout`.
+
+Each is a function of the core, what is asked for, and ``now``, and returns an `Outcome`. The resetting of a group's
+offsets stands on the fetcher's places, and is imported by itself: `ottla.sdk.calls.resets`.
+"""
+
+from ottla.sdk.calls.call import Call
+from ottla.sdk.calls.groups import (
+    committed,
+    delete_groups,
+    delete_offsets,
+    describe_groups,
+    group_lags,
+    list_groups,
+)
+from ottla.sdk.calls.offsets import list_offsets, offsets
+from ottla.sdk.calls.reads import fetch, leader
+from ottla.sdk.calls.topics import (
+    create_partitions,
+    create_topic,
+    delete_topic,
+    describe_topic,
+    list_topics,
+)
+
+__all__ = [
+    "Call",
+    "committed",
+    "create_partitions",
+    "create_topic",
+    "delete_groups",
+    "delete_offsets",
+    "delete_topic",
+    "describe_groups",
+    "describe_topic",
+    "fetch",
+    "group_lags",
+    "leader",
+    "list_groups",
+    "list_offsets",
+    "list_topics",
+    "offsets",
+]

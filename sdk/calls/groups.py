@@ -1,0 +1,598 @@
+"""Groups: who is in them, how far they have read, and how to be rid of them.
+
+Rules:
+- ListGroups goes to every broker, for each knows only the groups that it coordinates. All else goes to the groups'
+  coordinators, one request for all groups of one; who is told that a coordinator has moved looks it up again.
+- Of several groups each succeeds or fails by itself. Where one was asked for, its error is raised; where several were,
+  `PartialFailure` has what the others gave.
+- A group that does not exist is `GroupIdNotFound`, also from brokers before 4.0, which describe it as ``Dead``.
+- Only a group without members may be changed: whoever is in it is named in the error.
+
+Source: KafkaAdminClient.java with DescribeConsumerGroupsHandler, ListConsumerGroupOffsetsHandler,
+AlterConsumerGroupOffsetsHandler, DeleteConsumerGroupsHandler, DeleteConsumerGroupOffsetsHandler;
+ConsumerGroupCommand.java, collectGroupsOffsets.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.codec.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.codec.apis.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from ottla.codec.apis.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.codec.apis.list_offsets import LATEST
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla.codec.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from ottla.codec.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from ottla.codec.consumer_protocol import parse_assignment
+from ottla.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    DecodeError,
+    GroupIdNotFound,
+    IllegalGeneration,
+    NonEmptyGroup,
+    NotCoordinator,
+    OttlaError,
+    PartialFailure,
+    RebalanceInProgress,
+    RemoteProtocolError,
+    TimeoutExpired,
+    UnknownMemberId,
+    UnsupportedVersion,
+    broker_error,
+)
+from ottla.sdk.admin import (
+    GROUP_STATES,
+    GROUP_TYPES,
+    CommittedOffset,
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    ListedOffset,
+    PartitionLag,
+)
+from ottla.sdk.calls.call import Steps, Task, result
+from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Node
+from ottla.sdk.outcome import Outcome
+
+T = TypeVar("T")
+
+Offsets = dict[TopicPartition, CommittedOffset]
+
+# -- many groups, many coordinators -----------------------------------------------------------------------------------
+
+
+class Reply(NamedTuple):
+    """What the coordinator ``node`` has answered about ``groups``, in ``version`` of the API."""
+
+    node: Node
+    groups: list[str]
+    answer: Any
+    version: int
+
+
+def _ask_coordinators(
+    task: Task[Any],
+    groups: Iterable[str],
+    send: Callable[[Node, list[str]], Outcome[tuple[Any, int]]],
+    read: Callable[[Reply], Mapping[str, T | OttlaError]],
+    unsure: set[str] | None = None,
+) -> Steps[dict[str, T | OttlaError]]:
+    """Ask the coordinator of each group, again where its error may pass.
+
+    Args:
+        send: a request about some groups to their coordinator.
+        read: what is said of each of them.
+        unsure: gets the groups of requests that may have been carried out, though no answer came.
+    """
+    order = list(dict.fromkeys(groups))
+    left, settled = order, dict[str, T | OttlaError]()
+    while left:
+        answers = yield from _ask_once(task, left, send, read, unsure)
+        troubles: list[OttlaError] = []
+        for group in left:
+            answer = answers.get(group, RemoteProtocolError(f"group {group!r} was left out of the answer"))
+            if isinstance(answer, OttlaError) and answer.retriable:
+                task.core.coordinators.heard(group, answer)
+                troubles.append(answer)
+            else:
+                settled[group] = answer
+        left = [group for group in left if group not in settled]
+        if left:
+            yield from task.pause(troubles[0])
+    return {group: settled[group] for group in order}
+
+
+def _ask_once(
+    task: Task[Any],
+    groups: list[str],
+    send: Callable[[Node, list[str]], Outcome[tuple[Any, int]]],
+    read: Callable[[Reply], Mapping[str, T | OttlaError]],
+    unsure: set[str] | None,
+) -> Steps[dict[str, T | OttlaError]]:
+    """One request to each coordinator, all at the same time."""
+    answers: dict[str, T | OttlaError] = {}
+    finding = {group: task.core.coordinators.find(group, task.now) for group in groups}
+    by_node: dict[Node, list[str]] = {}
+    for group, found in finding.items():
+        yield found
+        if found.error is not None:
+            answers[group] = found.error
+        else:
+            by_node.setdefault(found.result(), []).append(group)
+    sent = [(node, names, send(node, names)) for node, names in by_node.items()]
+    for node, names, outcome in sent:
+        yield outcome
+        if outcome.error is None:
+            answers |= read(Reply(node, names, *outcome.result()))
+            continue
+        answers |= dict.fromkeys(names, outcome.error)
+        if unsure is not None and isinstance(outcome.error, ConnectionLost | TimeoutExpired):
+            unsure.update(names)
+    return answers
+
+
+def _all_or_partial(what: str, answers: Mapping[str, T | OttlaError]) -> dict[str, T]:
+    """The answers; raises where one is an error: itself if it was the only question."""
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, OttlaError)}
+    failures = {name: answer for name, answer in answers.items() if isinstance(answer, OttlaError)}
+    if len(answers) == 1:
+        for error in failures.values():
+            raise error
+    if failures:
+        raise PartialFailure(what, found, failures)
+    return found
+
+
+# -- listing ----------------------------------------------------------------------------------------------------------
+
+
+def list_groups(
+    core: ClientCore, states: Iterable[str], types: Iterable[str], now: float
+) -> Outcome[tuple[GroupListing, ...]]:
+    """The groups of all brokers, sorted by name; `PartialFailure` where a broker cannot be asked.
+
+    A broker has `connect_timeout` to answer, however often it has to be asked.
+
+    Raises:
+        ConfigurationError: there is no such state or type; names the nearest.
+    """
+    wanted_states, wanted_types = _known("state", GROUP_STATES, states), _known("type", GROUP_TYPES, types)
+
+    def wanted(each: GroupListing) -> bool:
+        if wanted_states and not each.state:
+            raise UnsupportedVersion("ListGroups: brokers before Kafka 2.6 do not tell the states of groups")
+        in_state = not wanted_states or each.state.casefold() in wanted_states
+        return in_state and (not wanted_types or each.type.casefold() in wanted_types)
+
+    def work(task: Task[tuple[GroupListing, ...]]) -> Steps[tuple[GroupListing, ...]]:
+        found: dict[str, GroupListing] = {}
+        failures: dict[str, OttlaError] = {}
+        nodes = yield from _nodes(task)
+        while True:
+            asked = {node: _groups_of(core, node, task.now) for node in nodes.values()}
+            failures.clear()
+            for node, groups in asked.items():
+                yield groups
+                if groups.error is not None:
+                    failures[f"node {node.id} ({node.host}:{node.port})"] = groups.error
+                else:
+                    found |= {each.group: each for each in groups.result()}
+            if not failures:
+                break
+            # A node that is gone has left its groups to the others, which may have been asked too early.
+            before, nodes = nodes, (yield from _nodes(task))
+            if nodes == before:
+                break
+        listed = tuple(each for _, each in sorted(found.items()) if wanted(each))
+        if failures:
+            raise PartialFailure(f"listing groups of {len(nodes)} broker(s)", listed, failures)
+        return listed
+
+    return Task(core, "listing groups", now, work).outcome
+
+
+def _known(kind: str, known: Sequence[str], given: Iterable[str]) -> set[str]:
+    """What is given, as letters of any case are compared."""
+    names = {each.casefold(): each for each in known}
+    wanted = {each.casefold(): each for each in given}
+    for folded, each in wanted.items():
+        if folded not in names:
+            near = get_close_matches(folded, names, 1)
+            advice = f"do you mean {names[near[0]]!r}?" if near else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"{each!r} is no {kind} of a group: {advice}")
+    return set(wanted)
+
+
+def _nodes(task: Task[Any]) -> Steps[dict[int, Node]]:
+    """The brokers that there are at this moment."""
+    answer = yield from task.ask_any(MetadataRequest(topics=(), allow_auto_topic_creation=False))
+    return {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
+
+
+def _groups_of(core: ClientCore, node: Node, now: float) -> Outcome[list[GroupListing]]:
+    """The groups that ``node`` coordinates."""
+
+    def work(task: Task[list[GroupListing]]) -> Steps[list[GroupListing]]:
+        while True:
+            try:
+                answer: ListGroupsResponse
+                answer, _ = yield from result(task.request(node, ListGroupsRequest()))
+                if answer.error_code:
+                    raise broker_error(answer.error_code, f"groups of node {node.id}")
+            except OttlaError as error:
+                yield from task.pause(error)
+                continue
+            return [
+                GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type or "classic", node)
+                for each in answer.groups
+            ]
+
+    timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
+    return Task(core, f"listing the groups of {node.host}:{node.port}", now, work, timeout).outcome
+
+
+# -- describing -------------------------------------------------------------------------------------------------------
+
+
+def describe_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[dict[str, GroupDescription]]:
+    """State and members of each group."""
+
+    def work(task: Task[dict[str, GroupDescription]]) -> Steps[dict[str, GroupDescription]]:
+        return _all_or_partial("describing groups", (yield from _describe(task, groups)))
+
+    return Task(core, f"describing {_named(groups)}", now, work).outcome
+
+
+def _describe(task: Task[Any], groups: Iterable[str]) -> Steps[dict[str, GroupDescription | OttlaError]]:
+    def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
+        return task.request(node, DescribeGroupsRequest(groups=tuple(names)))
+
+    def read(reply: Reply) -> dict[str, GroupDescription | OttlaError]:
+        answer: DescribeGroupsResponse = reply.answer
+        return {each.group_id: _description(each, reply.node) for each in answer.groups}
+
+    return (yield from _ask_coordinators(task, groups, send, read))
+
+
+def _description(answer: DescribedGroup, node: Node) -> GroupDescription | OttlaError:
+    if answer.error_code:
+        return broker_error(answer.error_code, answer.error_message or f"group {answer.group_id!r}")
+    if answer.group_state == "Dead":
+        return GroupIdNotFound(f"group {answer.group_id!r}")
+    consumers = answer.protocol_type == "consumer"
+    members = sorted((_member(each, consumers) for each in answer.members), key=lambda each: each.member_id)
+    return GroupDescription(
+        answer.group_id, answer.group_state, answer.protocol_type, answer.protocol_data, node, tuple(members)
+    )
+
+
+def _member(answer: DescribedGroupMember, consumers: bool) -> GroupMember:
+    places: list[TopicPartition] = []
+    if consumers and answer.member_assignment:
+        try:
+            _, assignment = parse_assignment(answer.member_assignment)
+        except DecodeError:
+            pass  # Its assignor has a format of its own, which concerns nobody but the group.
+        else:
+            places = [(each.topic, index) for each in assignment.assigned_partitions for index in each.partitions]
+    host = answer.client_host.removeprefix("/")
+    return GroupMember(answer.member_id, answer.group_instance_id, answer.client_id, host, tuple(sorted(places)))
+
+
+def _named(groups: Sequence[str]) -> str:
+    return f"group {groups[0]!r}" if len(groups) == 1 else f"{len(groups)} groups"
+
+
+# -- committed offsets ------------------------------------------------------------------------------------------------
+
+
+def committed(
+    core: ClientCore,
+    groups: Mapping[str, Sequence[TopicPartition] | None],
+    now: float,
+    *,
+    stable: bool = False,
+) -> Outcome[dict[str, Offsets]]:
+    """The offsets committed by each group, of some places or (``None``) of all; places without one are left out.
+
+    Args:
+        stable: wait for transactions that are about to commit offsets (KIP-447), as who reads on from there must;
+            brokers before 2.5 know no such question.
+    """
+
+    def work(task: Task[dict[str, Offsets]]) -> Steps[dict[str, Offsets]]:
+        return _all_or_partial("committed offsets", (yield from _committed(task, groups, stable)))
+
+    return Task(core, f"committed offsets of {_named(list(groups))}", now, work).outcome
+
+
+_MANY = 8
+"""The first version of OffsetFetch that asks for many groups at once."""
+_ALL_TOPICS = 2
+"""The first that can ask for all topics."""
+_STABLE = 7
+"""The first that can ask for what no open transaction is about to change."""
+_NAMED = (1, 9)
+"""The versions of OffsetFetch and OffsetCommit that name topics; 10 has ids."""
+
+
+class _OneByOne(UnsupportedVersion):
+    """The coordinator takes one group a request."""
+
+
+def _committed(
+    task: Task[Any], groups: Mapping[str, Sequence[TopicPartition] | None], stable: bool = False
+) -> Steps[dict[str, Offsets | OttlaError]]:
+    def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
+        asked = {name: groups[name] for name in names}
+        return task.request(node, OffsetFetchRequest, lambda version: _fetch_request(asked, version, stable), _NAMED)
+
+    def read(reply: Reply) -> dict[str, Offsets | OttlaError]:
+        answer: OffsetFetchResponse = reply.answer
+        if reply.version < _MANY:
+            return {reply.groups[0]: _offsets_of(reply.groups[0], answer)}
+        return {each.group_id: _offsets_of(each.group_id, each) for each in answer.groups}
+
+    answers: dict[str, Offsets | OttlaError] = yield from _ask_coordinators(task, groups, send, read)
+    for name, answer in list(answers.items()):
+        if isinstance(answer, _OneByOne):
+            answers |= yield from _ask_coordinators(task, [name], send, read)
+    return answers
+
+
+def _fetch_request(
+    groups: Mapping[str, Sequence[TopicPartition] | None], version: int, stable: bool
+) -> OffsetFetchRequest:
+    stable = stable and version >= _STABLE
+    if version >= _MANY:
+        many = []
+        for name, places in groups.items():
+            topics = (
+                None
+                if places is None
+                else tuple(
+                    OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+                    for topic, indexes in _by_topic(places).items()
+                )
+            )
+            many.append(OffsetFetchRequestGroup(group_id=name, topics=topics))
+        return OffsetFetchRequest(groups=tuple(many), require_stable=stable)
+    if len(groups) > 1:
+        raise _OneByOne("OffsetFetch asks for many groups at once since Kafka 3.0")
+    [(name, places)] = groups.items()
+    if places is None:
+        if version < _ALL_TOPICS:
+            raise UnsupportedVersion("OffsetFetch of all topics came with Kafka 0.10.2: name the partitions")
+        return OffsetFetchRequest(group_id=name, topics=None, require_stable=stable)
+    asked = (OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in _by_topic(places).items())
+    return OffsetFetchRequest(group_id=name, topics=tuple(asked), require_stable=stable)
+
+
+def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Offsets | OttlaError:
+    """Of one group: all of the answer before version 8, a part of it since."""
+    if answer.error_code:
+        return broker_error(answer.error_code, f"group {group!r}")
+    offsets: Offsets = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            if each.error_code:
+                return broker_error(each.error_code, f"group {group!r}, {topic.name}-{each.partition_index}")
+            if each.committed_offset >= 0:
+                offset = CommittedOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
+                offsets[topic.name, each.partition_index] = offset
+    return dict(sorted(offsets.items()))
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    return {topic: tuple(partitions) for topic, partitions in topics.items()}
+
+
+# -- lag --------------------------------------------------------------------------------------------------------------
+
+
+def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[dict[str, GroupLag]]:
+    """How far each group is behind, in the partitions that it has committed or that a member has."""
+
+    def work(task: Task[dict[str, GroupLag]]) -> Steps[dict[str, GroupLag]]:
+        described = yield from _describe(task, groups)
+        known = {name: each for name, each in described.items() if isinstance(each, GroupDescription)}
+        read = yield from _committed(task, dict.fromkeys(known))
+        places = {place for offsets in read.values() if isinstance(offsets, dict) for place in offsets}
+        places |= {place for each in known.values() for member in each.members for place in member.assignment}
+        ends = yield from result(reachable_offsets(core, dict.fromkeys(sorted(places), LATEST), task.now))
+        answers: dict[str, GroupLag | OttlaError] = {}
+        for name, group in described.items():
+            offsets = group if isinstance(group, OttlaError) else read[name]
+            if isinstance(group, OttlaError) or isinstance(offsets, OttlaError):
+                answers[name] = offsets  # type: ignore[assignment] # one of them is an error
+            else:
+                answers[name] = _lag(group, offsets, ends)
+        return _all_or_partial("lag of groups", answers)
+
+    return Task(core, f"lag of {_named(groups)}", now, work).outcome
+
+
+def _lag(
+    group: GroupDescription, offsets: Offsets, ends: Mapping[TopicPartition, ListedOffset | OttlaError]
+) -> GroupLag:
+    members = {place: member for member in group.members for place in member.assignment}
+    rows = []
+    for place in sorted({*members, *offsets}):
+        at, end = offsets.get(place), ends[place]
+        trouble = str(end) if isinstance(end, OttlaError) else ""
+        offset = None if isinstance(end, OttlaError) else end.offset
+        rows.append(PartitionLag(*place, at.offset if at else None, offset, members.get(place), trouble))
+    return GroupLag(group, tuple(rows))
+
+
+# -- changing and deleting --------------------------------------------------------------------------------------------
+
+
+def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
+    """Commit ``offsets`` for a group without members, within a call.
+
+    Raises:
+        NonEmptyGroup: it has members; says who.
+        PartialFailure, BrokerError: of partitions.
+    """
+
+    def build(version: int) -> OffsetCommitRequest:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            each = OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
+            topics.setdefault(topic, []).append(each)
+        return OffsetCommitRequest(
+            group_id=group,
+            topics=tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
+        )
+
+    def read(reply: Reply) -> dict[str, dict[str, OttlaError] | OttlaError]:
+        return {group: _failed_places(group, reply.answer)}
+
+    def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
+        return task.request(node, OffsetCommitRequest, build, _NAMED)
+
+    if not offsets:
+        return
+    answers = yield from _ask_coordinators(task, [group], send, read)
+    answer = answers[group]
+    if isinstance(answer, _JOINED):
+        yield from refuse_members(task, group)
+        raise NonEmptyGroup(f"group {group!r}: a member joined in this moment")
+    _raise_failed(f"committing offsets of group {group!r}", len(offsets), answer)
+
+
+_JOINED = (UnknownMemberId, IllegalGeneration, RebalanceInProgress)
+"""What the coordinator says to who is no member where there are some."""
+
+
+def _failed_places(
+    group: str, answer: OffsetCommitResponse | OffsetDeleteResponse
+) -> dict[str, OttlaError] | OttlaError:
+    """The errors of partitions; or the first that concerns the whole group, or may pass with it."""
+    failures: dict[str, OttlaError] = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            if each.error_code:
+                where = f"{topic.name}-{each.partition_index}"
+                failures[where] = broker_error(each.error_code, f"group {group!r}, {where}")
+    whole = (*_JOINED, CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+    return next((error for error in failures.values() if isinstance(error, whole)), failures)
+
+
+def _raise_failed(what: str, count: int, answer: dict[str, OttlaError] | OttlaError) -> None:
+    if isinstance(answer, OttlaError):
+        raise answer
+    if answer and count == 1:
+        raise next(iter(answer.values()))
+    if answer:
+        raise PartialFailure(what, None, answer)
+
+
+def refuse_members(task: Task[Any], group: str) -> Steps[bool]:
+    """Whether there is such a group; raises `NonEmptyGroup`, with who is in it, if it has members."""
+    description = (yield from _describe(task, [group]))[group]
+    if isinstance(description, GroupIdNotFound):
+        return False
+    if isinstance(description, OttlaError):
+        raise description
+    if description.members or description.state not in ("Empty", "Dead"):
+        who = ", ".join(map(str, description.members[:5])) or "nobody yet"
+        more = f" and {len(description.members) - 5} more" if len(description.members) > 5 else ""
+        raise NonEmptyGroup(f"group {group!r} is {description.state}; its members: {who}{more}")
+    return True
+
+
+def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[None]:
+    """Remove groups without members, with their offsets."""
+
+    def work(task: Task[None]) -> Steps[None]:
+        unsure: set[str] = set()
+
+        def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
+            return task.request(node, DeleteGroupsRequest(groups_names=tuple(names)))
+
+        def read(reply: Reply) -> dict[str, OttlaError | None]:
+            answer: DeleteGroupsResponse = reply.answer
+            results: dict[str, OttlaError | None] = {}
+            for each in answer.results:
+                done = not each.error_code or (each.error_code == GroupIdNotFound.code and each.group_id in unsure)
+                error = None if done else broker_error(each.error_code, each.error_message or _group(each.group_id))
+                results[each.group_id] = error
+            return results
+
+        answers: dict[str, OttlaError | None] = yield from _ask_coordinators(task, groups, send, read, unsure)
+        for name, error in answers.items():
+            if isinstance(error, NonEmptyGroup):
+                try:
+                    yield from refuse_members(task, name)
+                except NonEmptyGroup as named:
+                    answers[name] = named
+        _all_or_partial("deleting groups", answers)
+
+    return Task(core, f"deleting {_named(groups)}", now, work).outcome
+
+
+def delete_offsets(core: ClientCore, group: str, places: Sequence[TopicPartition], now: float) -> Outcome[None]:
+    """Forget what the group has committed of some places that no member subscribes to."""
+    topics = tuple(
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=each) for each in indexes)
+        )
+        for topic, indexes in _by_topic(places).items()
+    )
+
+    def work(task: Task[None]) -> Steps[None]:
+        def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
+            return task.request(node, OffsetDeleteRequest(group_id=group, topics=topics))
+
+        def read(reply: Reply) -> dict[str, dict[str, OttlaError] | OttlaError]:
+            answer: OffsetDeleteResponse = reply.answer
+            if answer.error_code:
+                return {group: broker_error(answer.error_code, _group(group))}
+            return {group: _failed_places(group, answer)}
+
+        answers = yield from _ask_coordinators(task, [group], send, read)
+        _raise_failed(f"deleting offsets of group {group!r}", len(places), answers[group])
+
+    return Task(core, f"deleting offsets of group {group!r}", now, work).outcome
+
+
+def _group(name: str) -> str:
+    return f"group {name!r}"

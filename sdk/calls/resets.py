@@ -1,0 +1,135 @@
+"""Setting a group's offsets back or forth: first a plan, then, if it is wanted, a commit.
+
+Rules:
+- The ways are those of kafka-consumer-groups: earliest, latest, an offset, a time, a shift, the current offsets, and
+  offsets from a file. The scope is every partition that the group has offsets of, or topics, or partitions.
+- An offset that lies outside the log is set to the log's nearer end, and the plan notes it; so does a time after which
+  there is no record.
+- Only a group without members is reset. One that does not exist comes into being by it.
+
+Source: ConsumerGroupCommand.java, resetOffsets, prepareOffsetsToReset, checkOffsetsRange.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.errors import LocalProtocolError, OttlaError
+from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
+from ottla.sdk.calls.call import Steps, Task, result
+from ottla.sdk.calls.groups import committed, committing, refuse_members
+from ottla.sdk.calls.offsets import no_partition, offsets, partition_counts
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.fetcher import Offset, Time
+from ottla.sdk.core import ClientCore
+from ottla.sdk.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """From what is committed, ``by`` records forth, or back where it is negative."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What is committed, or the end where nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """An offset for each place."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+Target = Offset | Time | Shift | Current | Exactly
+Scope = Iterable[str | TopicPartition] | None
+"""Topics and partitions; ``None``: whatever the group has offsets of."""
+
+
+def reset_offsets(
+    core: ClientCore, group: str, target: Target, scope: Scope, execute: bool, now: float
+) -> Outcome[ResetPlan]:
+    """The plan, carried out if ``execute``."""
+
+    def work(task: Task[ResetPlan]) -> Steps[ResetPlan]:
+        exists = yield from refuse_members(task, group)
+        old = (yield from result(committed(core, {group: None}, task.now)))[group]
+        places = yield from _places(task, old, target, scope)
+        planned = yield from _planned(task, old, target, places)
+        plan = ResetPlan(group, tuple(planned), new_group=not exists)
+        if execute:
+            yield from committing(task, group, {(each.topic, each.partition): each.new for each in planned})
+            plan = replace(plan, executed=True)
+        return plan
+
+    return Task(core, f"resetting offsets of group {group!r}", now, work).outcome
+
+
+def _places(
+    task: Task[ResetPlan], old: Mapping[TopicPartition, CommittedOffset], target: Target, scope: Scope
+) -> Steps[list[TopicPartition]]:
+    """Where offsets are to be reset, sorted."""
+    wanted = target.offsets if isinstance(target, Exactly) else scope
+    if wanted is None:
+        return sorted(old)
+    named = [(each, None) if isinstance(each, str) else each for each in wanted]
+    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in named)))
+    places: set[TopicPartition] = set()
+    for topic, partition in named:
+        count = counts[topic]
+        if isinstance(count, OttlaError):
+            raise count
+        if partition is not None and not 0 <= partition < count:
+            raise no_partition(topic, partition, count)
+        places |= {(topic, each) for each in (range(count) if partition is None else [partition])}
+    return sorted(places)
+
+
+def _planned(
+    task: Task[ResetPlan], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
+) -> Steps[list[PlannedOffset]]:
+    core = task.core
+
+    def at(timestamp: int, places: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
+        return (yield from result(offsets(core, dict.fromkeys(places, timestamp), task.now)))
+
+    notes: dict[TopicPartition, str] = {}
+    match target:
+        case Time(timestamp=timestamp):
+            new = yield from at(timestamp, places)
+            late = [place for place in places if new[place] < 0]
+            new |= yield from at(LATEST, late)
+            notes = dict.fromkeys(late, "no record is as young: the end")
+        case Current():
+            missing = [place for place in places if place not in old]
+            ends = yield from at(LATEST, missing)
+            new = {place: old[place].offset if place in old else ends[place] for place in places}
+            notes = dict.fromkeys(missing, "nothing was committed: the end")
+        case _:
+            new = {place: _asked_for(target, place, old.get(place)) for place in places}
+            first = yield from at(EARLIEST, places)
+            end = yield from at(LATEST, places)
+            for place, offset in new.items():
+                if offset > end[place]:
+                    new[place], notes[place] = end[place], f"{offset} lies behind the end: the end"
+                elif offset < first[place]:
+                    new[place], notes[place] = first[place], f"{offset} lies before the beginning: the beginning"
+    return [
+        PlannedOffset(*place, old[place].offset if place in old else None, new[place], notes.get(place, ""))
+        for place in places
+    ]
+
+
+def _asked_for(target: Offset | Shift | Exactly, place: TopicPartition, old: CommittedOffset | None) -> int:
+    match target:
+        case Offset(offset=offset):
+            return offset
+        case Exactly(offsets=given):
+            return given[place]
+    if old is None:
+        advice = "leave the partition out, or reset it in another way"
+        raise LocalProtocolError(f"{place[0]}-{place[1]} cannot be shifted: nothing is committed there ({advice})")
+    return old.offset + target.by

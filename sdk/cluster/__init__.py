@@ -1,0 +1,1 @@
+"""What the client knows of the cluster: nodes, topics, leaders, coordinators."""

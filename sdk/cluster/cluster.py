@@ -1,0 +1,127 @@
+"""What the client knows of the cluster: nodes, topics, leaders. Data and small rules, no requests.
+
+Rules:
+- A partition's leader is taken over only with a leader epoch that is not older than the one known (KIP-320); from an
+  answer that is not about metadata, only with a newer one (KIP-951).
+- A zero topic id means that nobody told it: an old broker of a mixed cluster, or old metadata. Only two ids that are
+  known and differ are two topics of the same name, one made after the other.
+- A topic that is gone from an answer that asked for it, or answered with an error, is not known; its error is kept.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.codec.wire import NO_UUID
+from ottla.sdk.events import Node
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition as the metadata tell it; ``leader`` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    topic_id: "UUID"
+    internal: bool
+    partitions: dict[int, Partition]
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The latest metadata, merged."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    nodes: dict[int, Node] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    """Error codes of topics that were asked for and could not be had."""
+
+    def leader(self, topic: str, partition: int) -> Node | None:
+        """The node that leads the partition, as far as it is known."""
+        known = self.topics.get(topic)
+        place = known.partitions.get(partition) if known else None
+        return self.nodes.get(place.leader) if place else None
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """-1 where it is not known, which skips the broker's check."""
+        known = self.topics.get(topic)
+        place = known.partitions.get(partition) if known else None
+        return place.leader_epoch if place else -1
+
+    def topic_id(self, topic: str) -> "UUID":
+        """`NO_UUID` where it is not known."""
+        known = self.topics.get(topic)
+        return known.topic_id if known else NO_UUID
+
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """Of each partition of these topics the racks of the nodes that have a replica, as far as nodes tell theirs."""
+        racks = {node.id: node.rack for node in self.nodes.values() if node.rack}
+        return {
+            (name, partition): frozenset(racks[node] for node in place.replicas if node in racks)
+            for name in topics
+            if (known := self.topics.get(name))
+            for partition, place in known.partitions.items()
+        }
+
+    def moved(self, topic: str, partition: int, leader: int, leader_epoch: int, nodes: Iterable[Node]) -> bool:
+        """Take over what the answer to Produce or Fetch says of a new leader (KIP-951); whether that was news.
+
+        ``nodes`` are those that the answer gives addresses of.
+        """
+        known = self.topics.get(topic)
+        place = known.partitions.get(partition) if known else None
+        if known is None or place is None or leader < 0 or leader_epoch <= place.leader_epoch:
+            return False
+        self.nodes |= {each.id: each for each in nodes}
+        known.partitions[partition] = replace(place, leader=leader, leader_epoch=leader_epoch)
+        return leader in self.nodes
+
+    def update(self, answer: MetadataResponse) -> None:
+        self.cluster_id = answer.cluster_id
+        self.controller_id = answer.controller_id
+        self.nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
+        for each in answer.topics:
+            if each.name is None:
+                continue
+            if each.error_code:
+                self.errors[each.name] = each.error_code
+                self.topics.pop(each.name, None)
+            else:
+                self.errors.pop(each.name, None)
+                self.topics[each.name] = self._merged(each.name, each)
+
+    def _merged(self, name: str, answer: MetadataResponseTopic) -> Topic:
+        known = self.topics.get(name)
+        topic_id = answer.topic_id
+        if known and topic_id == NO_UUID:
+            topic_id = known.topic_id
+        elif known and known.topic_id not in (NO_UUID, topic_id):
+            known = None  # deleted and made again: its epochs start over
+        partitions = {}
+        for each in answer.partitions:
+            new = _partition(each)
+            old = known.partitions.get(new.partition) if known else None
+            partitions[new.partition] = old if old and old.leader_epoch > new.leader_epoch >= 0 else new
+        return Topic(name, topic_id, answer.is_internal, partitions)
+
+
+def _partition(answer: MetadataResponsePartition) -> Partition:
+    return Partition(
+        answer.partition_index, answer.leader_id, answer.leader_epoch, answer.replica_nodes, answer.isr_nodes
+    )

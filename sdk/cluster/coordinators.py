@@ -1,0 +1,153 @@
+"""Which node coordinates a group: asked once, kept until somebody is told that it is another.
+
+Rules:
+- Concurrent questions about one group are one request.
+- COORDINATOR_NOT_AVAILABLE and broken connections are asked again with backoff, of any node that works, until
+  `api_timeout`; the error then says what was last heard.
+- Whoever is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
+
+Source: AbstractCoordinator.java, FindCoordinatorFuture.
+"""
+
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.errors import (
+    ConnectionLost,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    OttlaError,
+    TimeoutExpired,
+    broker_error,
+)
+from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.events import Node
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.timers import Timer
+
+if TYPE_CHECKING:
+    from ottla.sdk.core import ClientCore
+
+SILENCE = 3.0
+"""Seconds after which another node is asked as well."""
+_MOVED = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost, TimeoutExpired)
+
+
+class Coordinators:
+    """The coordinators that a `ClientCore` knows."""
+
+    def __init__(self, core: "ClientCore") -> None:
+        self._core = core
+        self._known: dict[str, Node] = {}
+        self._asked: dict[str, _Question] = {}
+
+    def known(self, group: str) -> Node | None:
+        """The coordinator, as far as it is known; asks nobody."""
+        return self._known.get(group)
+
+    def find(self, group: str, now: float) -> Outcome[Node]:
+        """The coordinator of ``group``.
+
+        Fails with `TimeoutExpired` after `api_timeout`, or at once with what no repetition mends, such as
+        `GroupAuthorizationFailed`.
+        """
+        if node := self._known.get(group):
+            known: Outcome[Node] = Outcome()
+            known.succeed(node)
+            return known
+        return self.ask(group, now)
+
+    def ask(self, group: str, now: float) -> Outcome[Node]:
+        """As `find`, but whoever is known may be it no longer: ask."""
+        if question := self._asked.get(group):
+            return question.outcome
+        question = self._asked[group] = _Question(self._core, group, now)
+        question.outcome.when_done(lambda: self._end(group, question.outcome))
+        question.begin(now)
+        return question.outcome
+
+    def _end(self, group: str, outcome: Outcome[Node]) -> None:
+        del self._asked[group]
+        if outcome.error is None:
+            self._known[group] = outcome.result()
+
+    def where(self, group: str) -> str:
+        """Who coordinates the group, or why nobody knows; for people."""
+        if node := self._known.get(group):
+            return f"its coordinator is node {node.id} at {node.host}:{node.port}"
+        question = self._asked.get(group)
+        trouble = f" ({question.trouble})" if question is not None and question.trouble else ""
+        return f"its coordinator is being looked for{trouble}"
+
+    def forget(self, group: str) -> None:
+        """The coordinator is not the one that is known, or cannot be reached."""
+        self._known.pop(group, None)
+
+    def heard(self, group: str, error: OttlaError) -> None:
+        """Forget the coordinator if ``error``, which it or its connection gave, means that it may be another now."""
+        if isinstance(error, _MOVED):
+            self.forget(group)
+
+
+class _Question:
+    """FindCoordinator, until it is answered."""
+
+    def __init__(self, core: "ClientCore", group: str, now: float) -> None:
+        self._core, self._group = core, group
+        self.outcome: Outcome[Node] = Outcome()
+        self.trouble = ""
+        self._failures = 0
+        self._until = now + core.options.api_timeout
+        self._asked: dict[int, None] = {}
+        """Nodes that have not answered yet."""
+        self._due: Timer | None = None
+
+    def begin(self, now: float) -> None:
+        self.outcome.when_done(self._core.later(self._until, lambda now: self._expire()).cancel)
+        self.outcome.when_done(lambda: self._due.cancel() if self._due else None)
+        self._core.fail_on_close(self.outcome)
+        self.ask(now)
+
+    def ask(self, now: float) -> None:
+        """Ask a node that is not being asked; who is silent keeps nobody from asking the others."""
+        if self.outcome.done:
+            return
+        self._again(now + SILENCE)
+        node = self._core.other_node(self._asked)
+        if node is None:
+            return
+        self._asked[node.id] = None
+
+        def ended(answer: FindCoordinatorResponse | OttlaError, now: float) -> None:
+            self._asked.pop(node.id, None)
+            self._answered(answer, now)
+
+        request = FindCoordinatorRequest(key=self._group)  # from version 4 on several at once, in another field
+        deadline = min(now + self._core.options.request_timeout, self._until)
+        self._core.submit(node, Exchange(request, ended, deadline, versions=(0, 3)), now)
+
+    def _again(self, when: float) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._core.later(when, self.ask)
+
+    def _answered(self, answer: FindCoordinatorResponse | OttlaError, now: float) -> None:
+        if self.outcome.done:
+            return
+        if isinstance(answer, FindCoordinatorResponse):
+            if not answer.error_code:
+                self.outcome.succeed(Node(answer.node_id, answer.host, answer.port))
+                return
+            answer = broker_error(answer.error_code, answer.error_message or f"coordinator of group {self._group!r}")
+        if not answer.retriable:
+            self.outcome.fail(answer)
+            return
+        self.trouble = str(answer)
+        self._again(now + self._core.backoff(self._failures))
+        self._failures += 1
+
+    def _expire(self) -> None:
+        waited = f"not found within {self._core.options.api_timeout:g} s"
+        self.outcome.fail(
+            TimeoutExpired(f"coordinator of group {self._group!r}: {waited}; last trouble: {self.trouble}")
+        )

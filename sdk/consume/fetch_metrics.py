@@ -1,0 +1,92 @@
+"""What a fetcher measures, by the names of Kafka's `consumer-fetch-manager-metrics`.
+
+Rules:
+- ``records-consumed`` and ``bytes-consumed`` count what the user has taken, ``fetch-size`` what answers held.
+- ``records-lag`` is asked of the position when somebody looks, and costs nothing until then; ``records-lag-max`` is the
+  largest at that moment. Both have the consumer's number as a tag, for one client may read a partition twice.
+- ``preferred-read-replica`` is there where the client has a rack: the node that is read from in place of the leader, -1
+  while that is the leader itself.
+- Producers have a ``records-per-request`` too; Kafka tells the two apart by their groups, which JMX calls ``type``.
+
+Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.positions import Fetched, Position
+from ottla.sdk.metrics import Gauge, Meter, Metrics
+
+
+class FetchMetrics:
+    """The handles of the fetcher with this number, which reads ``positions``, perhaps from ``near`` replicas."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        number: int,
+        positions: Mapping[TopicPartition, Position],
+        isolation: int,
+        *,
+        near: bool = False,
+    ) -> None:
+        self._metrics, self._number, self._isolation, self._near = metrics, number, isolation, near
+        self._fetches = metrics.meter("fetch")
+        self._latency = metrics.timing("fetch-latency")
+        self._throttle = metrics.timing("fetch-throttle-time")
+        self._size = metrics.spread("fetch-size")
+        self._per_request = metrics.spread("records-per-request", type="consumer-fetch-manager-metrics")
+        self._all = (metrics.meter("records-consumed"), metrics.meter("bytes-consumed"))
+        self._topics: dict[str, tuple[Meter, Meter]] = {}
+        self._gauges: dict[TopicPartition, list[Gauge]] = {}
+        self._highest = metrics.gauge(
+            "records-lag-max",
+            lambda now: max(
+                (lag for each in positions.values() if (lag := each.lag(isolation)) is not None), default=math.nan
+            ),
+            consumer=number,
+        )
+
+    def answered(self, seconds: float, throttled: float, now: float) -> None:
+        """A Fetch was answered; both durations in seconds."""
+        self._fetches.add(1, now)
+        self._latency.record(seconds, now)
+        self._throttle.record(throttled, now)
+
+    def received(self, size: int, records: int, now: float) -> None:
+        """What its answer held; ``size`` in bytes."""
+        self._size.record(size, now)
+        self._per_request.record(records, now)
+
+    def consumed(self, fetched: Fetched, now: float) -> None:
+        """The user has taken this."""
+        topic = fetched.topic
+        if topic not in self._topics:
+            meter = self._metrics.meter
+            self._topics[topic] = (meter("records-consumed", topic=topic), meter("bytes-consumed", topic=topic))
+        for records, size in (self._all, self._topics[topic]):
+            records.add(fetched.count, now)
+            size.add(fetched.size, now)
+
+    def watch(self, position: Position) -> None:
+        """The partition is read now."""
+        topic, partition = position.place
+
+        def lag(now: float) -> float:
+            behind = position.lag(self._isolation)
+            return math.nan if behind is None else behind
+
+        tags = {"topic": topic, "partition": partition, "consumer": self._number}
+        gauges = self._gauges[position.place] = [self._metrics.gauge("records-lag", lag, **tags)]
+        if self._near:
+            gauges.append(self._metrics.gauge("preferred-read-replica", lambda now: position.replica, **tags))
+
+    def forget(self, places: Iterable[TopicPartition]) -> None:
+        """These are not read any more."""
+        if gone := [handle for place in places for handle in self._gauges.pop(place, ())]:
+            self._metrics.remove(*gone)
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._metrics.remove(self._highest)

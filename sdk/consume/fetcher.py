@@ -1,0 +1,205 @@
+"""A fetcher as its user sees it: what to read, what is known of it, and batches in fair turns.
+
+The machinery is `Fetching`'s.
+
+Rules:
+- A partition with several answers buffered goes to the end of the turn after each.
+- An error of a partition is raised by whoever asks for the next batch, once what lies before it is taken; a seek mends
+  it.
+- Who waits shares one `Outcome` with all who wait, which any news settles.
+
+Source: KafkaConsumer.java, SubscriptionState.java.
+"""
+
+import itertools
+from collections.abc import Container, Iterable
+
+from ottla.errors import OttlaError, TimeoutExpired
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.fetching import Fetching
+from ottla.sdk.consume.positions import NOWHERE, Ago, Fetched, Offset, Position, Start, State, Time
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.outcome import Outcome
+
+__all__ = [
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Ago",
+    "Fetched",
+    "Fetcher",
+    "Offset",
+    "Position",
+    "Start",
+    "State",
+    "Time",
+]
+
+
+class Fetcher(Fetching):
+    """The reading half of a consumer; made as `Fetching` is."""
+
+    # -- what to read -------------------------------------------------------------------------------------------------
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Neither fetch these partitions nor hand them out until `resume`; what is buffered of them is kept."""
+        for position in [self._positions[place] for place in places]:
+            self._paused[position] = None
+            position.paused = True
+            self._turn.pop(position, None)
+            self._stir(position)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Go on with paused partitions."""
+        for position in [self._positions[place] for place in places]:
+            self._paused.pop(position, None)
+            position.paused = False
+            if position.buffer:
+                self._turn.setdefault(position)
+            self._stir(position)
+        self._notify()
+
+    def follow(self, topics: Iterable[str]) -> None:
+        """Read partitions that these topics get later too, each from its beginning."""
+        self._followed |= set(topics)
+
+    # -- what is known ------------------------------------------------------------------------------------------------
+
+    @property
+    def places(self) -> Container[TopicPartition]:
+        """What is assigned."""
+        return self._positions.keys()
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        return sorted(self._positions)
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused, sorted."""
+        return sorted(each.place for each in self._paused)
+
+    @property
+    def resolved(self) -> bool:
+        """Every position is known (or has failed)."""
+        return not self._unresolved
+
+    def knows(self, place: TopicPartition) -> bool:
+        """The partition is assigned, and its position is known (or it has failed)."""
+        position = self._positions.get(place)
+        return position is not None and position not in self._unresolved
+
+    def position(self, place: TopicPartition) -> int | None:
+        """The offset of the next record that the user gets; ``None`` while it is being looked up."""
+        position = self._positions[place]
+        return None if position in self._unresolved else _known(position.position)
+
+    def position_epoch(self, place: TopicPartition) -> int:
+        """The leader epoch of the record before `position`, for commits; -1: unknown."""
+        return self._positions[place].position_epoch
+
+    def high_watermark(self, place: TopicPartition) -> int | None:
+        """One past the last record that all in-sync replicas have; ``None`` before the first answer."""
+        return _known(self._positions[place].high_watermark)
+
+    def last_stable_offset(self, place: TopicPartition) -> int | None:
+        """One past the last record before the first undecided transaction; ``None`` where it is not known."""
+        return _known(self._positions[place].last_stable_offset)
+
+    def log_start_offset(self, place: TopicPartition) -> int | None:
+        """The first offset there is; ``None`` where it is not known."""
+        return _known(self._positions[place].log_start_offset)
+
+    def lag(self, place: TopicPartition) -> int | None:
+        """How many offsets the user is behind what can be read; ``None`` while that is not known."""
+        return self._positions[place].lag(self._isolation)
+
+    # -- taking and waiting -------------------------------------------------------------------------------------------
+
+    def take(self, only: Container[TopicPartition] | None = None) -> Fetched | None:
+        """The next records of some partition, in fair turns; ``None`` where nothing is buffered.
+
+        Args:
+            only: hand out nothing of other partitions.
+
+        Raises:
+            OttlaError: a partition cannot be read on; the error says which and why. A seek mends it.
+        """
+        self.raise_errors(only)
+        position = self._next(only)
+        if position is None:
+            return None
+        damage = position.check(self._isolation)
+        if damage is not None and not position.buffer[0].batches:
+            self._rewind(position)
+            self._damaged(position, damage)
+            return self.take(only)
+        fetched = position.take()
+        self._buffered -= fetched.size
+        if damage is not None:  # where it ends is not to be trusted: ask again for all that follows the good ones
+            fetched.size = sum(len(each.data) for each in fetched.batches)
+            self._rewind(position)
+            self._leave_node(position)
+        elif position.buffer:
+            self._turn.move_to_end(position)
+        else:
+            del self._turn[position]
+            position.stuck = False
+        if position.replica != NOWHERE:
+            self._near.accepted(position.place)
+        self._taken, self._taken_at = True, self._now
+        self._metrics.consumed(fetched, self._now)
+        if position.node == NOWHERE or self._short:  # or it is being read on, and will be
+            self._stir(position)
+        return fetched
+
+    def raise_errors(self, only: Container[TopicPartition] | None = None) -> None:
+        """Raise the first partition's error, if there is any."""
+        if error := self._error(only):
+            raise error
+
+    def moved(self) -> Outcome[None]:
+        """Settled when something has changed: records came, a position is known, a partition failed."""
+        return self._news
+
+    def wait(self, only: Container[TopicPartition] | None = None) -> Outcome[None]:
+        """Settled when `take` has something to say, perhaps earlier."""
+        if not (self.closed or self._next(only) or self._error(only)):
+            return self._news
+        outcome: Outcome[None] = Outcome()
+        outcome.succeed(None)
+        return outcome
+
+    def resolve(self, now: float, only: Container[TopicPartition] | None = None) -> Outcome[None]:
+        """Settled when every position is known; fails with a partition's error, or after `api_timeout`."""
+        outcome: Outcome[None] = Outcome()
+        timeout = self._core.options.api_timeout
+
+        def look() -> None:
+            if outcome.done:
+                return
+            if error := self._error(only):
+                outcome.fail(error)
+            elif self.closed or not any(only is None or each.place in only for each in self._unresolved):
+                outcome.succeed(None)
+            else:
+                self._news.when_done(look)
+
+        def late(now: float) -> None:
+            why = "; ".join(itertools.islice(self.explain(now), 3))
+            outcome.fail(TimeoutExpired(f"not all positions are known after {timeout:g} s: {why}"))
+
+        look()
+        if not outcome.done:
+            outcome.when_done(self._core.later(now + timeout, late).cancel)
+            self._core.fail_on_close(outcome)
+        return outcome
+
+    def _next(self, only: Container[TopicPartition] | None) -> Position | None:
+        return next((each for each in self._turn if only is None or each.place in only), None)
+
+    def _error(self, only: Container[TopicPartition] | None) -> OttlaError | None:
+        return next((error for place, error in self._broken.items() if only is None or place in only), None)
+
+
+def _known(offset: int) -> int | None:
+    return offset if offset >= 0 else None

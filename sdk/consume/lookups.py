@@ -1,0 +1,76 @@
+"""What a fetcher asks leaders besides records: offsets at a time, and where an epoch of the leader ended.
+
+Rules:
+- A request is made when its version is known. ListOffsets v0 (Kafka 0.10.0) finds for a time where a segment begins: at
+  or before the record meant.
+- Consumers may ask where an epoch ended from OffsetForLeaderEpoch v3 on; older brokers let only followers.
+
+Source: OffsetFetcherUtils.java, OffsetsForLeaderEpochUtils.java.
+"""
+
+from collections.abc import Mapping
+
+from ottla.codec.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.codec.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.options import broker_timeout_ms
+
+EPOCHS = (3, 4)
+"""Versions of OffsetForLeaderEpoch that consumers may use."""
+_CONSUMER = -1
+
+
+def list_offsets(
+    wanted: Mapping[TopicPartition, tuple[int, int]], isolation: int, timeout: float, version: int
+) -> ListOffsetsRequest:
+    """The request for ``{(topic, partition): (timestamp, leader epoch)}``, which is waited for ``timeout`` seconds."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), (timestamp, leader_epoch) in wanted.items():
+        topics.setdefault(topic, []).append(
+            ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch)
+        )
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=isolation if version >= 2 else 0,
+        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
+        timeout_ms=broker_timeout_ms(timeout),
+    )
+
+
+def offset_in(answer: ListOffsetsPartitionResponse) -> int:
+    """The offset, in whatever version it came; -1: there is none."""
+    return answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset
+
+
+def ends_of_epochs(wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLeaderEpochRequest:
+    """The request for ``{(topic, partition): (epoch, leader epoch)}``."""
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for (topic, partition), (epoch, leader_epoch) in wanted.items():
+        topics.setdefault(topic, []).append(
+            OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
+        )
+    return OffsetForLeaderEpochRequest(
+        replica_id=_CONSUMER,
+        topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()),
+    )
+
+
+def by_place(
+    answer: ListOffsetsResponse | OffsetForLeaderEpochResponse,
+) -> Mapping[TopicPartition, ListOffsetsPartitionResponse | EpochEndOffset]:
+    """What is answered about each partition."""
+    if isinstance(answer, ListOffsetsResponse):
+        return {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
+    return {(topic.topic, each.partition): each for topic in answer.topics for each in topic.partitions}

@@ -1,0 +1,289 @@
+"""Where a consumer reads: one `Position` for each assigned partition, and what has been fetched of it.
+
+    RESOLVING ── ListOffsets ──────────────► FETCHING ── records ──► (buffered) ── take ──► the user
+        ▲                                    │   ▲  │
+        │                 a new leader epoch ▼   │  │
+        │                             VALIDATING ┘  │
+        │                                 │         │
+        └── reset by policy ── truncated ─┴─────────┴── OFFSET_OUT_OF_RANGE, truncated ── no policy ──► FAILED
+                                                                                    (raised; a seek mends it)
+
+Rules:
+- Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, what the user gets next.
+- With each goes the leader epoch of the record before it: the proof that a later leader has the same log (KIP-320).
+- `seeks` counts what makes questions under way pointless: an answer to an older question is dropped.
+- What is wrong at `fetch_offset` is told once the user has taken what lies before it.
+
+Source: SubscriptionState.java, CompletedFetch.java.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ottla.codec.columns import Columns
+from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
+from ottla.codec.wire import NO_UUID
+from ottla.errors import DecodeError, OttlaError
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.record_sets import READ_COMMITTED, AnyBatch, about, sound
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+NOWHERE = -1
+"""In place of a node's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Start at this very offset."""
+
+    offset: int
+    leader_epoch: int = -1
+    """Of the record before it, as commits carry it, so that a log which lost it is noticed (KIP-320); -1: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Start at the first record of this time or later: milliseconds since 1970, or `EARLIEST` or `LATEST`."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """Start at the first record that is not older than this when the position is looked up; seconds (KIP-1106)."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Do not start: somebody must say where."""
+
+    why: str
+
+
+Start = Offset | Time | Ago | Nowhere
+
+
+class State(Enum):
+    RESOLVING = auto()
+    VALIDATING = auto()
+    FETCHING = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one answer held for one partition."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    """Records before it were not asked for."""
+    batches: list[AnyBatch]
+    high_watermark: int
+    next_offset: int
+    """Where to go on behind these records and what was skipped after them: what a commit says."""
+    leader_epoch: int
+    """Of the record before `next_offset`, for the commit; -1: unknown."""
+    size: int = 0
+    """Bytes, as they came."""
+    count: int = field(init=False)
+    """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
+
+    def __post_init__(self) -> None:
+        self.count = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
+
+    def parts(self) -> list[Records]:
+        """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
+
+        Raises:
+            DecodeError: a batch is damaged; says which.
+        """
+        try:
+            return [batch.records().between(self.first_offset, BEYOND) for batch in self.batches]
+        except DecodeError as error:
+            raise self._here(error) from None
+
+    def records(self) -> list[Record]:
+        """The records that were asked for, decoded; errors as `parts`."""
+        return list(chain.from_iterable(self.parts()))
+
+    def columns(self) -> Columns:
+        """The records that were asked for, field by field, without making an object of any; errors as `parts`."""
+        batches = [each for each in self.batches if isinstance(each, RecordBatch)]
+        if len(batches) < len(self.batches):  # messages of before Kafka 0.11
+            return Columns.of(self.parts())
+        try:
+            return read_columns(batches, self.first_offset)
+        except DecodeError as error:
+            raise self._here(error) from None
+
+    def _here(self, error: DecodeError) -> DecodeError:
+        error.within = f"{self.topic}-{self.partition}, {error.within}"
+        return error
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records())
+
+
+def _epoch_of(batch: AnyBatch) -> int:
+    """The leader epoch of its records; -1: unknown."""
+    return batch.partition_leader_epoch if isinstance(batch, RecordBatch) else -1
+
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """One assigned partition."""
+
+    place: TopicPartition
+    start: Start
+    state: State = State.RESOLVING
+    fetch_offset: int = -1
+    fetch_epoch: int = -1
+    """Leader epoch of the record before `fetch_offset`; -1: unknown."""
+    position: int = -1
+    position_epoch: int = -1
+    leader_epoch: int = -1
+    """The leader epoch for which `fetch_offset` is known to be good."""
+    topic_id: "UUID" = NO_UUID
+    """Of the topic that the offsets are of; one of the same name that was made later has another."""
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    paused: bool = False
+    buffer: deque[Fetched] = field(default_factory=deque)
+    buffered: int = 0
+    """Bytes."""
+    seeks: int = 0
+    asking: bool = False
+    """ListOffsets or OffsetForLeaderEpoch is under way; or new metadata, which tell whether bad news are still true."""
+    stuck: bool = False
+    """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
+    led: tuple[int, int] | None = None
+    """The leader and its epoch when this was last looked at."""
+    node: int = NOWHERE
+    """Who is asked for records."""
+    hurried: bool = False
+    """The user sought here: what the broker holds back for other partitions must not hold this one up."""
+    replica: int = NOWHERE
+    """Whom the leader recommends instead of itself (KIP-392), until `replica_until`."""
+    replica_until: float = -math.inf
+    max_bytes: int = 0
+    """What an answer may hold, where a record needs more than usual."""
+    trouble: OttlaError | None = None
+    failures: int = 0
+    failing_since: float = math.nan
+    reported: float = -math.inf
+    retry_at: float = -math.inf
+
+    def go(self, offset: int, leader_epoch: int = -1) -> None:
+        """Read on at ``offset``; what is buffered is dropped."""
+        self.drop()
+        self.state = State.FETCHING
+        self.fetch_offset = self.position = offset
+        self.fetch_epoch = self.position_epoch = leader_epoch
+        self.leader_epoch = -1
+
+    def drop(self) -> None:
+        """Forget the buffer, and whatever is under way."""
+        self.buffer.clear()
+        self.buffered, self.stuck, self.asking, self.max_bytes = 0, False, False, 0
+        self.seeks += 1
+
+    def add(self, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
+        """Take in what follows `fetch_offset`: ``batches``, of which the user may see some; what is new to take."""
+        first, last = self.fetch_offset, batches[-1]
+        self.fetch_offset = last.next_offset
+        self.fetch_epoch = _epoch_of(last)
+        if visible:
+            fetched = Fetched(
+                *self.place, first, visible, self.high_watermark, self.fetch_offset, self.fetch_epoch, size
+            )
+            self.buffer.append(fetched)
+            self.buffered += size
+            return fetched
+        if self.buffer:
+            self.buffer[-1].next_offset, self.buffer[-1].leader_epoch = self.fetch_offset, self.fetch_epoch
+        else:
+            self.position, self.position_epoch = self.fetch_offset, self.fetch_epoch
+        return None
+
+    def check(self, isolation: int) -> OttlaError | None:
+        """Compare the checksums of what is next; keep what lies before a damaged batch, and say what that has."""
+        fetched = self.buffer[0]
+        good, damage = sound(fetched.batches, isolation)
+        if damage is not None:
+            following, epoch = self.position, self.position_epoch
+            if good:
+                following, epoch = good[-1].next_offset, _epoch_of(good[-1])
+            self.buffer[0] = replace(fetched, batches=good, next_offset=following, leader_epoch=epoch)
+        return damage
+
+    def is_sound(self, isolation: int) -> bool:
+        """No checksum in the buffer is wrong."""
+        return not any(sound(each.batches, isolation)[1] for each in self.buffer)
+
+    def rewind(self) -> None:
+        """Read again what the user has not taken."""
+        self.drop()
+        self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
+
+    def take(self) -> Fetched:
+        """What is next."""
+        fetched = self.buffer.popleft()
+        self.buffered -= fetched.size
+        self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
+        return fetched
+
+    def well(self) -> None:
+        """It was answered: whatever was wrong is over."""
+        self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
+
+    def about(self, error: OttlaError) -> OttlaError:
+        """The error, with the partition and where it is read."""
+        return about(self.place, self.fetch_offset, error)
+
+    def lag(self, isolation: int) -> int | None:
+        """Offsets between the user and the end of what can be read; ``None`` while that is not known."""
+        end = self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
+        return max(0, end - self.position) if end >= 0 and self.position >= 0 else None
+
+
+_DOING = {
+    State.RESOLVING: "looking up where to begin",
+    State.VALIDATING: "asking the leader whether it has what was read",
+    State.FETCHING: "fetching",
+}
+_IN_DOUBT = "asking who leads it by now, because the leader does not have the position"
+_NAMED = 3
+"""Partitions that a line names; of the others it gives the number."""
+
+
+def troubles(positions: Iterable[Position], now: float) -> Iterator[str]:
+    """What partitions wait for, in lines for people: a line for all that wait for the same."""
+    groups: dict[tuple[str, str], list[Position]] = {}
+    for each in positions:
+        in_doubt = each.state is State.FETCHING and each.asking
+        if each.state is not State.FAILED and (
+            each.trouble is not None or each.state is not State.FETCHING or in_doubt
+        ):
+            doing = _IN_DOUBT if in_doubt else _DOING[each.state]
+            groups.setdefault((doing, str(each.trouble or "")), []).append(each)
+    for (doing, trouble), waiting in groups.items():
+        names = ", ".join(f"{topic}-{index}" for topic, index in (each.place for each in waiting[:_NAMED]))
+        where = names + (f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else "")
+        if not trouble:
+            yield f"{where}: {doing}"
+            continue
+        since = now - min(each.failing_since for each in waiting)
+        tries, pause = max(each.failures for each in waiting), max(0.0, waiting[0].retry_at - now)
+        vain = f"in vain for {since:.1f} s and {tries} attempt(s), the next in {pause:.1f} s"
+        yield f"{where}: {doing}, {vain}: {trouble}"

@@ -1,0 +1,270 @@
+"""What one node is asked for: all of it in each Fetch, or within a fetch session only what has changed (KIP-227).
+
+    epoch 0 ── a full request ──► answered with a session id ──► 1, 2, 3, …: additions, changes, forgotten partitions
+      ▲                                   │ no id: the broker has no room, or is too old
+      └───────────────────────────────────┴── an error of the session, a lost answer, topic ids where there were names
+
+Rules:
+- One request at a time. `known` is what the broker was asked for last, partition by partition; an answer is about that.
+- A request is made when the version is known: from 13 on topics go by id, below 7 there are no sessions.
+- A full request that replaces a session names it, so that the broker can drop it. One that nobody will use any more is
+  closed, by the last of all requests.
+- The broker serves partitions in the order of the request, within a session in its own turns: whoever got something
+  goes to the end.
+
+Source: FetchSessionHandler.java, FetchSession.scala.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from ottla.codec.wire import NO_UUID
+from ottla.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    OttlaError,
+    RemoteProtocolError,
+    broker_error,
+)
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.positions import Position, State
+from ottla.sdk.events import Node
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+SESSIONS, BY_ID, WITHOUT_LIMIT = 7, 13, 2
+"""Versions of Fetch: the first with sessions, the first with topic ids, the last without a limit for the answer."""
+SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+_FINAL = -1
+"""The epoch of the request that closes a session, or wants none."""
+_EPOCH_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked about one partition."""
+
+    position: Position
+    seeks: int
+    topic_id: "UUID"
+    offset: int
+    last_epoch: int
+    leader_epoch: int
+    max_bytes: int
+
+    @property
+    def matters(self) -> bool:
+        """An answer still matters: the partition is still read there, and not looked up, checked or given up."""
+        position = self.position
+        fetching = position.state is State.FETCHING
+        return fetching and position.seeks == self.seeks and position.fetch_offset == self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one request; bytes, and seconds."""
+
+    wait: float
+    max_bytes: int
+    partition_max_bytes: int
+    isolation: int
+    rack: str
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One node's part of a fetcher."""
+
+    node: Node
+    express: bool = False
+    """For partitions that cannot wait until the broker lets go of a Fetch; the broker remembers nothing of it."""
+    id: int = 0
+    epoch: int = 0
+    """Of the next request; 0: it names everything."""
+    wanted: "OrderedDict[TopicPartition, Position]" = field(default_factory=OrderedDict)
+    """What is to be fetched here, who got something last at the end."""
+    known: dict[TopicPartition, Asked] = field(default_factory=dict)
+    under_way: bool = False
+    since: float = 0.0
+    """When the request that is under way was made."""
+    reserved: int = 0
+    """Bytes that its answer may hold."""
+    failures: int = 0
+    """Sessions lost in a row."""
+    retry_at: float = 0.0
+    _changed: dict[TopicPartition, None] = field(default_factory=dict)
+    _names: "dict[UUID, str]" = field(default_factory=dict)
+    _nameless: dict[TopicPartition, None] = field(default_factory=dict)
+    """Of those wanted, the partitions of topics whose id is not known."""
+    _troubled: dict[TopicPartition, Position] = field(default_factory=dict)
+    """Of those wanted, the partitions with which something was wrong."""
+    _tried: dict[TopicPartition, Position] = field(default_factory=dict)
+    """Those of them that the last request asked for."""
+    _full: bool = True
+    """The last request named everything."""
+    _version: int = -1
+
+    def want(self, position: Position) -> None:
+        """Have the partition fetched, from its `fetch_offset`."""
+        self.wanted[position.place] = position
+        self._changed[position.place] = None
+        if position.trouble is not None:
+            self._troubled[position.place] = position
+        if position.topic_id == NO_UUID:
+            self._nameless[position.place] = None
+        else:
+            self._nameless.pop(position.place, None)
+
+    def drop(self, position: Position) -> None:
+        """Have it fetched no more."""
+        if self.wanted.get(position.place) is position:
+            del self.wanted[position.place]
+            self._changed[position.place] = None
+            self._nameless.pop(position.place, None)
+            self._troubled.pop(position.place, None)
+            self._tried.pop(position.place, None)
+
+    @property
+    def versions(self) -> tuple[int, int] | None:
+        """The versions of Fetch that will do; ``None`` for all."""
+        return (0, BY_ID - 1) if self._nameless else None
+
+    def most(self, limit: int, partition_max_bytes: int) -> int:
+        """Bytes that an answer can hold, as far as they are fewer than the limit."""
+        if len(self.wanted) * partition_max_bytes >= limit:
+            return limit
+        return min(limit, sum(max(each.max_bytes, partition_max_bytes) for each in self.wanted.values()))
+
+    def begin_anew(self) -> None:
+        """Who knows what the broker knows: name everything in the next request."""
+        self.epoch = 0
+
+    def request(self, limits: Limits, version: int) -> FetchRequest:
+        """The next request, in this version."""
+        self._begin(version)
+        places = list(self.wanted if self._full else self._changed)
+        if version <= WITHOUT_LIMIT:
+            places = places[: max(1, limits.max_bytes // limits.partition_max_bytes)]
+        topics: dict[tuple[str, UUID], list[FetchPartition]] = {}
+        forgotten: dict[tuple[str, UUID], list[int]] = {}
+        for place in places:
+            position, before = self.wanted.get(place), self.known.get(place)
+            asked = _asked(position, limits) if position else None
+            if asked == before:
+                continue
+            if before and (asked is None or asked.topic_id != before.topic_id):
+                forgotten.setdefault((place[0], before.topic_id), []).append(place[1])
+                del self.known[place]
+            if asked:
+                topics.setdefault((place[0], asked.topic_id), []).append(_partition(place[1], asked, version))
+                self.known[place] = asked
+                self._names[asked.topic_id] = place[0]
+        self._changed.clear()
+        self._tried, self._troubled = self._troubled, {}
+        return FetchRequest(
+            max_wait_ms=int(limits.wait * 1000),
+            min_bytes=1,
+            max_bytes=limits.max_bytes,
+            isolation_level=limits.isolation,
+            session_id=self.id,
+            session_epoch=self.epoch if version >= SESSIONS and not self.express else _FINAL,
+            topics=tuple(FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
+            forgotten_topics_data=tuple(
+                ForgottenTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in forgotten.items()
+            ),
+            rack_id=limits.rack,
+        )
+
+    def farewell(self) -> FetchRequest | None:
+        """The request that closes the session, if there is one; the answer holds nothing."""
+        return nothing(self.id) if self.id else None
+
+    def _begin(self, version: int) -> None:
+        if (version >= BY_ID) != (self._version >= BY_ID) or version < SESSIONS:
+            self.epoch = 0
+        if version < SESSIONS:
+            self.id = 0
+        self._version, self._full = version, self.epoch == 0
+        if self._full:
+            self.known.clear()
+            self._names.clear()
+
+    def answered(self, answer: FetchResponse) -> OttlaError | None:
+        """Take note of the answer; its error, where it has one as a whole."""
+        if answer.error_code:
+            error = broker_error(answer.error_code, "Fetch")
+            if isinstance(error, FetchSessionIdNotFound):
+                self.id = 0
+            self.begin_anew()
+            return error
+        if self._full:
+            self.id = answer.session_id
+            self.epoch = 1 if self.id else 0
+        else:
+            self.epoch = self.epoch % _EPOCH_MAX + 1
+        self.failures = 0
+        return None
+
+    def results(self, answer: FetchResponse) -> Iterator[tuple[Asked, PartitionData | OttlaError]]:
+        """What the answer says of the partitions asked for; of a full request it must say something of each."""
+        told: set[TopicPartition] = set()
+        for topic in answer.responses:
+            name = self._names.get(topic.topic_id, "") if self._version >= BY_ID else topic.topic
+            for result in topic.partitions:
+                place = (name, result.partition_index)
+                if asked := self.known.get(place):
+                    told.add(place)
+                    yield asked, result
+        if self._full and len(told) < len(self.known):
+            for place, asked in list(self.known.items()):
+                if place not in told:
+                    yield asked, RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer")
+
+    def recovered(self) -> Iterator[Position]:
+        """The partitions with which something was wrong, and is no more: within a session no news are good news."""
+        tried, self._tried = self._tried, {}
+        yield from tried.values()
+
+    def served(self, place: TopicPartition) -> None:
+        """It got something: the others first."""
+        if place in self.wanted:
+            self.wanted.move_to_end(place)
+
+
+def nothing(session_id: int = 0) -> FetchRequest:
+    """A request that is answered at once, with no records; it closes the session, if it names one."""
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=_FINAL, topics=())
+
+
+def _asked(position: Position, limits: Limits) -> Asked:
+    return Asked(
+        position,
+        position.seeks,
+        position.topic_id,
+        position.fetch_offset,
+        position.fetch_epoch,
+        position.leader_epoch,
+        max(position.max_bytes, limits.partition_max_bytes),
+    )
+
+
+def _partition(index: int, asked: Asked, version: int) -> FetchPartition:
+    return FetchPartition(
+        partition=index,
+        current_leader_epoch=asked.leader_epoch,
+        fetch_offset=asked.offset,
+        last_fetched_epoch=asked.last_epoch if version >= 12 else -1,
+        partition_max_bytes=asked.max_bytes,
+    )
