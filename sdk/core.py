@@ -53,12 +53,15 @@ from ottla.sdk.events import (
     Lost,
     Node,
     Received,
+    Run,
     logged,
 )
+from ottla.sdk.gate import Gate
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, Wait
 from ottla.sdk.timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -131,6 +134,10 @@ class ClientCore:
         """Connections whose deadline is among the timers."""
         self._timers = Timers()
         self._actions: list[Action] = []
+        self.gate = Gate(self.run)
+        """Whatever touches the core, or a part of it, does so inside."""
+        self.now = 0.0
+        """The time of the step that is being taken."""
         self._next = 0
         """Counts the nodes taken in turn."""
         self._held: dict[str, int] = {}
@@ -160,6 +167,13 @@ class ClientCore:
 
     def poll(self, now: float) -> list[Action]:
         """Run what is due and return what the driver is to do."""
+        with self.gate:
+            self.now = now
+            self._poll(now)
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _poll(self, now: float) -> None:
         while True:
             if call := self._timers.due(now):
                 call(now)
@@ -171,10 +185,29 @@ class ClientCore:
                     self._watch(key, connection)
             else:
                 break
-        actions, self._actions = self._actions, []
-        return actions
 
     def handle(self, event: Event, now: float) -> None:
+        """Take note of what happened."""
+        with self.gate:
+            self.now = now
+            self._handle(event, now)
+
+    def resume(self, steps: Steps[T], now: float, *, sent: object = None, raised: BaseException | None = None) -> Wait:
+        """Have a user's call take its next step; what it waits for then.
+
+        Args:
+            sent: what its last ``yield`` is answered with.
+            raised: what is raised there instead.
+
+        Raises:
+            StopIteration: it is over; ``value`` is its result.
+            BaseException: what it ends with, ``raised`` included.
+        """
+        with self.gate:
+            self.now = now
+            return steps.send(sent) if raised is None else steps.throw(raised)
+
+    def _handle(self, event: Event, now: float) -> None:
         if isinstance(event, Found):
             self._found(event, now)
             return
@@ -201,7 +234,7 @@ class ClientCore:
     @property
     def deadline(self) -> float | None:
         """When to poll next if nothing happens; ``None``: only when something does."""
-        return self._timers.next
+        return -math.inf if self._actions else self._timers.next
 
     def close(self, now: float, error: OttlaError | None = None) -> None:
         """Fail everything that waits. The driver closes the sockets."""
@@ -232,6 +265,10 @@ class ClientCore:
     def fail_on_close(self, outcome: Outcome[T]) -> None:
         """Nobody waits on a client that is closed."""
         outcome.when_done(self.on_close(outcome.fail))
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Have the driver call ``call()``, which is code of the user's, once this step is over (`Run`)."""
+        self._actions.append(Run(call))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` within the next `poll`."""

@@ -4,6 +4,7 @@ A connection is named by its key ``(node id, channel)``: fetches that wait at th
 that nothing else waits behind them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,6 +57,16 @@ class Find:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Call ``call()`` once everything else that was handed out with it is done, outside of the core's gate.
+
+    It is, or holds, code of the user's, whose errors it takes care of; it may call anything.
+    """
+
+    call: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
 class Connected:
     key: Key
 
@@ -89,5 +100,5 @@ class Found:
     addresses: tuple[tuple[str, int], ...]
 
 
-Action = Connect | Send | Close | Find
+Action = Connect | Send | Close | Find | Run
 Event = Connected | Received | Filled | Lost | Found

@@ -3,14 +3,18 @@
 Whoever reads them by machine finds the facts as fields of the record, under their own names (``extra``), and the text
 alone in ``record.msg.event``. Whoever reads them at three in the morning, with whatever formatter there happens to be,
 finds them behind the text: "a partition is stalled (topic=orders, partition=3, seconds=31, why=…)".
+
+A line that is written while a client is in the midst of a step is held until the step is over (`ottla.sdk.gate`): a
+handler of the user's may call the client.
 """
 
 import logging
+import threading
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 
-class DeliveryCallback:
+class Line:
     """A text and its facts.
 
     Attributes:
@@ -25,13 +29,32 @@ class DeliveryCallback:
         return f"{self.event} ({facts})" if facts else self.event
 
 
+class Held(threading.local):
+    """Where the lines of this thread are kept while a client is in the midst of a step; ``None``: they are written."""
+
+    lines: list[logging.LogRecord] | None = None
+
+
+HELD = Held()
+
+
+def _hold(record: logging.LogRecord) -> bool:
+    """A filter of loggers: whether the line is to be written now."""
+    if HELD.lines is None:
+        return True
+    HELD.lines.append(record)
+    return False
+
+
 class Log(logging.LoggerAdapter[logging.Logger]):
     """A logger of the client: ``log.warning("what happened", extra={…})``."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return DeliveryCallback(msg, kwargs.get("extra") or {}), kwargs
+        return Line(msg, kwargs.get("extra") or {}), kwargs
 
 
 def logger(name: str) -> Log:
     """The log called ``name``, such as ``ottla.sdk.consumer``."""
-    return Log(logging.getLogger(name))
+    own = logging.getLogger(name)
+    own.addFilter(_hold)  # the same function each time, so it is there once
+    return Log(own)

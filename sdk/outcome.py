@@ -8,6 +8,10 @@ from ottla.errors import OttlaError
 T = TypeVar("T")
 
 
+class Abandoned(OttlaError):
+    """What an outcome fails with that was cancelled; no user ever sees it."""
+
+
 class Outcome(Generic[T]):
     """Settled exactly once; later attempts are ignored, because a deadline may race with an answer."""
 
@@ -35,6 +39,10 @@ class Outcome(Generic[T]):
             self.fail(result)
         else:
             self.succeed(result)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more: what is done for it alone is given up."""
+        self.fail(Abandoned("nobody waits for it any more"))
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when settled (at once if it is): how drivers wake whoever waits."""

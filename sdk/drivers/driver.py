@@ -1,0 +1,402 @@
+"""What the drivers of all loops share: a step, and a call of a user.
+
+Theory of operation: the core is only touched between two switches of tasks, in the thread of the loop, and inside its
+gate. Whoever changed something calls `step`, which polls the core and carries out its actions. A call is a generator
+(`ottla.sdk.steps`), which `run` resumes whenever what it waits for is there.
+
+A turn of a loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
+always all of it; only for the rest is the loop asked to say when there is room. The alarm is moved earlier as need be,
+and nobody is woken to be told of a later one.
+
+User code (`Run`) is called when everything else of the step is done. What it does with the client in turn is seen to in
+the next turn of the loop: a callback that sends for ever starves nobody.
+
+A driver derives from `Driver` and says how its loop waits, dials and rings.
+"""
+
+import contextlib
+import itertools
+import math
+import os
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from ottla.codec.wire import Buffer
+from ottla.errors import LocalProtocolError, OttlaError
+from ottla.sdk.core import ClientCore
+from ottla.sdk.drivers.watchdog import Watchdog
+from ottla.sdk.events import Close, Connect, Event, Filled, Find, Key, Lost, Received, Run, Send
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Await, Shielded, Steps, Turn, Wait
+
+T = TypeVar("T")
+
+log = logger("ottla.sdk")
+
+_CHUNK = 64 * 2**10
+"""Bytes of one read; the rest of what is larger is read into its place."""
+_PARTS = 64
+"""Buffers of one write; systems take 1024, most have less."""
+
+
+class Link:
+    """One connection, from the attempt to its end."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.socket: socket.socket | None = None
+        """Non-blocking; ``None`` before there is a connection."""
+        self.outbox: deque[Buffer] = deque()
+        """What the socket has not taken yet."""
+        self.full = False
+        """The socket did not take everything: the loop says when it takes more."""
+        self.broke = ""
+        """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
+
+    def write(self) -> None:
+        """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
+        outbox = self.outbox
+        self.full = False
+        while outbox and self.socket is not None:
+            try:
+                count = self.socket.sendmsg(itertools.islice(outbox, _PARTS))
+            except BlockingIOError:
+                self.full = True
+                return
+            except OSError as error:  # a frame may be half sent, so that nothing may follow; the reader ends the rest
+                self.broke = self.broke or reason(error)
+                outbox.clear()
+                with contextlib.suppress(OSError):
+                    self.socket.shutdown(socket.SHUT_RDWR)
+                return
+            while outbox and count >= len(outbox[0]):
+                count -= len(outbox.popleft())
+            if count:
+                outbox[0] = memoryview(outbox[0])[count:]
+
+    def read(self, room: memoryview | None) -> Event | None:
+        """What has arrived, put into ``room`` where the core has some; ``None``: nothing yet.
+
+        Raises:
+            OSError: the connection has ended; `reason` says why.
+        """
+        assert self.socket is not None
+        try:
+            if room is not None:
+                if count := self.socket.recv_into(room):
+                    return Filled(self.key, count)
+            elif data := self.socket.recv(_CHUNK):
+                return Received(self.key, data)
+        except BlockingIOError:
+            return None
+        raise ConnectionError("closed by the broker")
+
+
+class Driver(ABC):
+    """Drives ``core``; ``now`` is the loop's clock, in seconds, callable from any thread."""
+
+    def __init__(self, core: ClientCore, now: Callable[[], float], loop: str) -> None:
+        self.core, self.now, self._loop = core, now, loop
+        self._thread = threading.current_thread()
+        """Where the loop runs; there is one at a time in a thread."""
+        self._links: dict[Key, Link] = {}
+        self._reached: dict[tuple[str, int], str] = {}
+        """Per name and port, the address that took the last connection."""
+        self._runs: deque[Callable[[], object]] = deque()
+        """Code of the user's that is to be called."""
+        self._stepping = False
+        self._alarm_at = math.inf
+        """When the loop wakes the driver by itself."""
+        self._lag = core.metrics.timing("io-loop-lag")
+
+    # -- what a loop can do ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to keep time."""
+
+    @abstractmethod
+    async def stop(self, error: BaseException | None) -> None:
+        """End everything that was started; raise what ended it earlier, if something did.
+
+        Args:
+            error: what the user's block is left by.
+        """
+
+    @abstractmethod
+    def current_task(self) -> Any:
+        """The task that runs, to be compared, and for `name_of` and `coroutine_of`."""
+
+    @abstractmethod
+    def name_of(self, task: Any) -> str: ...
+
+    @abstractmethod
+    def coroutine_of(self, task: Any) -> Any: ...
+
+    @abstractmethod
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """The result of a blocking function; where that is cancelled, the thread is left to its own end."""
+
+    @abstractmethod
+    def _set_alarm(self, when: float) -> None:
+        """Call `_ring` at ``when``, and no more at the time that was set before."""
+
+    @abstractmethod
+    def _kick(self) -> None:
+        """Call `_ring` in the next turn of the loop."""
+
+    @abstractmethod
+    def _dial(self, link: Link, wanted: Connect) -> None:
+        """Begin to connect."""
+
+    @abstractmethod
+    def _hang_up(self, link: Link) -> None:
+        """End a connection, or the attempt to make it; it is no longer among the links."""
+
+    @abstractmethod
+    def _await_writable(self, link: Link) -> None:
+        """Call `_writable` once the socket takes more."""
+
+    @abstractmethod
+    def _find_again(self) -> None:
+        """Look for brokers by zeroconf, and tell the core what was `Found`."""
+
+    @abstractmethod
+    def _call_soon(self, call: Callable[[], object]) -> object:
+        """From any thread: have the loop call ``call()``; raises RuntimeError once the loop has ended."""
+
+    @abstractmethod
+    async def _settled(self, outcome: Outcome[Any]) -> None:
+        """Return once ``outcome`` is settled."""
+
+    @abstractmethod
+    async def _shielded(self, outcome: Outcome[Any]) -> None:
+        """As `_settled`, whatever is cancelled meanwhile, which is raised afterwards if the loop says so only once."""
+
+    @abstractmethod
+    async def _awaited(self, wanted: Await) -> bool:
+        """Await what the user gave; whether it came to its end."""
+
+    @abstractmethod
+    async def _turn(self) -> None:
+        """Let the other tasks run."""
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Take the steps of a call, waiting for what each waits for."""
+        sent: object = None
+        raised: BaseException | None = None
+        while True:
+            try:
+                wait = self._resume(steps, sent, raised)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            sent = raised = None
+            try:
+                sent = await self._wait(wait)
+            except BaseException as error:  # a cancellation, or the user's own: what becomes of it the call decides
+                raised = error
+
+    async def _wait(self, wait: Wait) -> object:
+        if isinstance(wait, Outcome):
+            await self._settled(wait)
+        elif isinstance(wait, Turn):
+            await self._turn()
+        elif isinstance(wait, Await):
+            return await self._awaited(wait)
+        elif isinstance(wait, Shielded):
+            await self._shielded(wait.outcome)
+        return None
+
+    def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None) -> Wait:
+        self.refuse_another_loop()
+        try:
+            return self.core.resume(steps, self.now(), sent=sent, raised=raised)
+        finally:
+            self.catch_up()
+
+    def do(self, call: Callable[[], T]) -> T:
+        """A call of a user that waits for nothing."""
+        self.refuse_another_loop()
+        core = self.core
+        with core.gate:
+            core.now = self.now()
+            result = call()
+        self.nudge()
+        return result
+
+    def refuse_another_loop(self) -> None:
+        """Raise `LocalProtocolError` in a thread that the client does not belong to."""
+        if threading.get_ident() != self._thread.ident:
+            raise LocalProtocolError(
+                f"this client belongs to the {self._loop} loop in thread {self._thread.name!r}, and is used in "
+                f"{threading.current_thread().name!r}: open another client here, or call there by {self._from_thread}"
+            )
+
+    _from_thread = ""
+    """How to call into the loop from another thread."""
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Poll the core and carry out what it asks for."""
+        self.refuse_another_loop()
+        if self._stepping:  # by user code that this step runs
+            self._kick()
+            return
+        self._stepping = True
+        try:
+            self._carry_out(self.core.poll(self.now()))
+            for _ in range(len(self._runs)):
+                self._run_one()
+        except Exception as bug:  # whatever it is, nobody may wait for what it left half done
+            self._broken(bug)
+            raise
+        finally:
+            self._stepping = False
+        self._look_ahead()
+
+    def _carry_out(self, actions: Iterable[Any]) -> None:
+        written: dict[Key, Link] = {}
+        for action in actions:
+            match action:
+                case Send(key=key, data=data):
+                    if link := self._links.get(key):
+                        link.outbox.append(data)
+                        written[key] = link
+                case Connect(key=key):
+                    link = self._links[key] = Link(key)
+                    self._dial(link, action)
+                case Close(key=key):
+                    if closed := self._links.pop(key, None):
+                        self._hang_up(closed)
+                case Find():
+                    self._find_again()
+                case Run(call=call):
+                    self._runs.append(call)
+        for link in written.values():
+            if not link.full:
+                self._write(link)
+
+    def _write(self, link: Link) -> None:
+        link.write()
+        if link.full:
+            self._await_writable(link)
+
+    def _writable(self, link: Link) -> None:
+        """The socket takes more."""
+        self._write(link)
+
+    def _run_one(self) -> None:
+        call = self._runs.popleft()
+        try:
+            call()
+        except Exception:  # it should have been taken care of there
+            log.exception("code that was called by the client raised")
+
+    def _look_ahead(self) -> None:
+        """See to it that the next step is taken in time."""
+        now, due = self.now(), self.core.deadline
+        if self._runs:
+            self._kick()
+        if self._alarm_at <= now:  # what it was for is done
+            self._measure(now)
+            self._move_alarm(math.inf if due is None else due)
+        elif due is not None and due < self._alarm_at:
+            self._move_alarm(due)
+
+    def nudge(self) -> None:
+        """Have the loop wake earlier if the core has something to do before it would."""
+        due = self.core.deadline
+        if due is None or due >= self._alarm_at:
+            return
+        if due <= self.now():
+            self._kick()
+        else:
+            self._move_alarm(due)
+
+    def catch_up(self) -> None:
+        """Step, if there is anything to do now; or have the loop wake in time."""
+        due = self.core.deadline
+        if due is not None and due <= self.now():
+            self.step()
+        else:
+            self.nudge()
+
+    def _move_alarm(self, when: float) -> None:
+        self._alarm_at = when
+        self._set_alarm(when)
+
+    def _ring(self) -> None:
+        """The alarm rings, or somebody kicked: take a step."""
+        self._measure(self.now())
+        self._alarm_at = math.inf
+        self.step()
+
+    def _measure(self, now: float) -> None:
+        """How late the alarm is seen to."""
+        if 0 <= (late := now - self._alarm_at) < math.inf:
+            self._lag.record(late, now)
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Tell the core what happened, and do what it wants done."""
+        try:
+            self.core.handle(event, self.now())
+        except Exception as bug:  # as in `step`
+            self._broken(bug)
+            raise
+        self.step()
+
+    def _lost(self, link: Link, why: str) -> None:
+        """The connection, or the attempt to make it, has ended by itself."""
+        if self._links.get(link.key) is link:
+            del self._links[link.key]
+            self.tell(Lost(link.key, link.broke or why))
+
+    def _broken(self, bug: Exception) -> None:
+        error = OttlaError(f"the client has stopped on a bug in ottla, please report it: {type(bug).__name__}: {bug}")
+        error.__cause__ = bug
+        with contextlib.suppress(Exception):  # what is broken may be broken here too, and `bug` says more
+            self.core.close(self.now(), error)
+
+    # -- to see what happens -----------------------------------------------------------------------------------------
+
+    def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
+        """Have a thread call ``report(seconds, stack)`` when the loop has not turned for ``limit`` seconds.
+
+        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch.
+        """
+        return Watchdog(self._call_soon, limit, report).stop
+
+    def where(self, task: Any) -> str:
+        """Where a task stands: the innermost lines of its own code, and how it got there."""
+        places: list[str] = []
+        coroutine: Any = self.coroutine_of(task) if task is not None else None
+        while coroutine is not None and (frame := getattr(coroutine, "cr_frame", None)) is not None:
+            if f"/{self._loop}/" not in frame.f_code.co_filename:
+                places.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+            coroutine = coroutine.cr_await
+        return " > ".join(places[-3:]) or "unknown"
+
+    def has_ended(self, task: Any) -> bool:
+        return getattr(self.coroutine_of(task), "cr_frame", None) is None
+
+
+def reason(error: BaseException) -> str:
+    """An operating system's error in a few words; loops wrap those of each address they tried."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    if error.__cause__ is not None:
+        return reason(error.__cause__)
+    return str(error).lower() or type(error).__name__

@@ -1,0 +1,53 @@
+"""The one rule of re-entry: a client does one thing at a time, and a user's code runs outside of it.
+
+`ClientCore.handle` and `poll`, and every call of a user for as long as it does not wait, pass the gate. Code of the
+user's (delivery callbacks, listeners, acknowledgements of interceptors, assignors, log handlers) is handed out as
+`Run` and `Await`, which the drivers carry out outside of the gate, so it may call anything.
+
+What comes in all the same while somebody is inside (a signal handler, a finalizer, a method of an object that was given
+as data) is refused before it touches anything. Lines of the log that are written inside are held, and handed out like
+any other code of the user's, since a log handler may produce.
+"""
+
+import logging
+from collections.abc import Callable
+
+from ottla.errors import LocalProtocolError
+from ottla.sdk.logs import HELD
+
+
+class Gate:
+    """A context manager for one step; ``emit`` is given a function that writes the log lines of that step.
+
+    Attributes:
+        entered: one byte, 1 while somebody is inside: a fast path in C looks at it.
+    """
+
+    __slots__ = ("_before", "_emit", "_lines", "entered")
+
+    def __init__(self, emit: Callable[[Callable[[], None]], object]) -> None:
+        self.entered = bytearray(1)
+        self._emit = emit
+        self._lines: list[logging.LogRecord] = []
+        self._before: list[logging.LogRecord] | None = None
+
+    def __enter__(self) -> None:
+        if self.entered[0]:
+            raise LocalProtocolError(
+                "the client is in the midst of something, and is called from within: by a signal handler, a finalizer "
+                "(__del__), or a method of an object that it was given; do what is to be done from a task"
+            )
+        self.entered[0] = 1
+        self._before, HELD.lines = HELD.lines, self._lines
+
+    def __exit__(self, *_: object) -> None:
+        HELD.lines, self._before = self._before, None
+        self.entered[0] = 0
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._emit(lambda: _write(lines))
+
+
+def _write(lines: list[logging.LogRecord]) -> None:
+    for each in lines:
+        logging.getLogger(each.name).handle(each)
