@@ -1,7 +1,7 @@
 """The whole client as one machine: connections, metadata, timers; the producer, fetcher and calls hang on it.
 
     poll(now)            what is to be done: `Connect`, `Send`, `Close`
-    handle(event, now)   what happened: `Connected`, `Received`, `Lost`
+    handle(event, now)   what happened: `Connected`, `Written`, `Received`, `Lost`
     deadline             when to poll next if nothing happens
 
 Rules:
@@ -53,6 +53,7 @@ from ottla.sdk.events import (
     Lost,
     Node,
     Received,
+    Written,
     logged,
 )
 from ottla.sdk.logs import logger
@@ -184,6 +185,8 @@ class ClientCore:
         match event:
             case Connected():
                 self._actions += connection.connected(now)
+            case Written():
+                self._actions += connection.written(now)
             case Received(data=data):
                 self._actions += connection.received(data, now)
             case Filled(count=count):

@@ -7,6 +7,8 @@ that nothing else waits behind them.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.codec.wire import Buffer
+
 Key = tuple[int, str]
 
 
@@ -39,8 +41,13 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """Write all ``parts``, in their order; answer with `Written` once the socket has taken the last byte.
+
+    A connection hands out no other `Send` before that.
+    """
+
     key: Key
-    data: bytes
+    parts: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,13 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The operating system has taken all bytes of the `Send`; whether they arrive is not known."""
+
     key: Key
 
 
@@ -90,4 +104,4 @@ class Found:
 
 
 Action = Connect | Send | Close | Find
-Event = Connected | Received | Filled | Lost | Found
+Event = Connected | Written | Received | Filled | Lost | Found

@@ -9,7 +9,10 @@ Rules:
 - A broker answers in the order of the requests: an answer that is not to the oldest one breaks the protocol.
 - Each request has a deadline. Past that of one that was sent the connection is dead, whatever TCP thinks; one that was
   not sent yet ends alone.
-- A request that is cancelled before it is sent never is; after that its answer is thrown away when it comes.
+- One `Send` at a time is in the driver's hands, of 64 kB and a request at most, until the driver reports `Written`.
+  All other requests stay here, where they can be withdrawn: one that is cancelled is never sent. Once it was handed to
+  the driver its answer is thrown away when it comes.
+- A request without an answer (acks=0) ends when it is written.
 - An answer that does not parse ends its request alone: the next one begins where its length says.
 - Nothing is retried here: an `Exchange` ends exactly once, and whoever made it knows whether to try again.
 - `poll` costs what is due, however many requests wait.
@@ -22,7 +25,7 @@ import functools
 import math
 import re
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -65,6 +68,8 @@ FITTED: dict[type, Callable[[Any, int], Any]] = {
 }
 """How a message is said in a version that has no word for all of it."""
 
+AT_ONCE = 64 * 2**10
+"""Bytes from which on no further request is put into the same `Send`: what the driver has cannot be withdrawn."""
 _NEGOTIATION = 3
 _UNSUPPORTED_VERSION = 35
 SOFTWARE_NAME = "ottla"
@@ -97,9 +102,9 @@ class Exchange:
         versions: the lowest and the highest that will do, where they are fewer than `SPOKEN`.
         ended: called once with the response message or the error, and ``now``.
         deadline: when to give up, in the time of ``now``.
-        one_way: the broker sends no answer (Produce with acks=0); ended with ``None`` once it is sent.
+        one_way: the broker sends no answer (Produce with acks=0); ended with ``None`` once it is written.
         since: when it was submitted.
-        sent_at: when it was sent.
+        sent_at: when it was handed to the driver.
     """
 
     message: Any
@@ -125,7 +130,7 @@ class Exchange:
         return self.kind.__name__.removesuffix("Request")
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more: `ended` is not called, and what was not sent yet never is."""
+        """Nobody wants the answer any more: `ended` is not called, and what the driver does not have is never sent."""
         self.ended = _nobody
         if self._withdraw:
             self._withdraw(self)
@@ -153,9 +158,14 @@ class Connection:
         self.node: Node = peer.node
         """As it was when the connection was made, or last tried."""
         self.state = State.DOWN
-        self.waiting: dict[Exchange, None] = {}
-        """Not sent yet, in order."""
+        self.waiting: OrderedDict[Exchange, None] = OrderedDict()
+        """Not handed to the driver yet, in order."""
         self.in_flight: deque[Exchange] = deque()
+        """Handed to the driver, in order, and to be answered."""
+        self._writing = False
+        """The driver has not reported the last `Send` as written."""
+        self._unanswered: list[Exchange] = []
+        """Those in that `Send` to which no answer comes."""
         self._timers = Timers()
         self._actions: list[Action] = []
         self._setup: Timer | None = None
@@ -176,7 +186,7 @@ class Connection:
 
     @property
     def load(self) -> int:
-        return len(self.waiting) + len(self.in_flight)
+        return len(self.waiting) + len(self.in_flight) + len(self._unanswered)
 
     def silence(self, now: float) -> float:
         """For how many seconds the oldest request is unanswered, apart from what may take the broker long by design."""
@@ -197,7 +207,7 @@ class Connection:
         if self.state is State.DOWN and self.waiting and self.peer.retry_at <= now:
             self._connect(now)
         elif self.state is State.READY:
-            if self.waiting and self._muted_until <= now:
+            if self.waiting and not self._writing and self._muted_until <= now:
                 self._drain(now)
             elif not self.load and now >= self._active_at + self.peer.options.connections_max_idle:
                 log.debug("connection closed, idle", extra=self._extra())
@@ -212,7 +222,7 @@ class Connection:
         due = self._timers.next
         if self.state is State.DOWN and self.waiting:
             own = self.peer.retry_at
-        elif self.state is State.READY and self.waiting:
+        elif self.state is State.READY and self.waiting and not self._writing:
             own = self._muted_until
         elif self.state is State.READY and not self.load:
             own = self._active_at + self.peer.options.connections_max_idle
@@ -226,6 +236,15 @@ class Connection:
             self.state, self._since, self._active_at = State.NEGOTIATING, now, now
             self._answered = False
             self._ask_versions(_NEGOTIATION, now)
+        return self.poll(now)
+
+    def written(self, now: float) -> list[Action]:
+        """The driver has written what it was given."""
+        self._writing, self._active_at = False, now
+        if self._unanswered:
+            ended, self._unanswered = self._unanswered, []
+            for exchange in ended:
+                exchange.settle(None, now)
         return self.poll(now)
 
     def received(self, data: bytes, now: float) -> list[Action]:
@@ -304,7 +323,8 @@ class Connection:
             exchange.settle(TimeoutExpired(f"{exchange.name} could not be sent to {self.where} {passed}: {why}"), now)
         else:
             passed = f"within {now - exchange.sent_at:.3g} s"
-            what = f"{self.where} did not answer {exchange.name} v{exchange.version} {passed}"
+            did_not = "take" if exchange.one_way else "answer"
+            what = f"{self.where} did not {did_not} {exchange.name} v{exchange.version} {passed}"
             self._die(now, TimeoutExpired(f"{what}; the connection is closed"))
 
     def _obstacle(self, now: float) -> str:
@@ -312,6 +332,8 @@ class Connection:
         match self.state:
             case State.READY if self._muted_until > now:
                 return f"the broker asks this client to wait {self._muted_until - now:.1f} s more, it is over its quota"
+            case State.READY if self._writing:
+                return "the socket does not take the requests before it"
             case State.READY:
                 return "it is the next to be sent"
             case State.CONNECTING:
@@ -341,7 +363,8 @@ class Connection:
         self._end_all(error, now)
 
     def _end_all(self, error: OttlaError, now: float) -> None:
-        broken, self.waiting = [*self.in_flight, *self.waiting], {}
+        broken = [*self.in_flight, *self._unanswered, *self.waiting]
+        self.waiting = OrderedDict()
         self._ends(now)
         for exchange in broken:
             exchange.settle(error, now)
@@ -355,6 +378,7 @@ class Connection:
             traffic.closed.add(1, now)
         traffic.in_flight.add(-len(self.in_flight))
         self.in_flight.clear()
+        self._writing, self._unanswered = False, []
         self._inbox = Inbox()  # and with it what memory the last large answers lay in
         self.state, self._since, self._muted_until = State.DOWN, now, -math.inf
 
@@ -372,58 +396,59 @@ class Connection:
     def _ask_versions(self, version: int, now: float) -> None:
         ask = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         exchange = Exchange(ask, _nobody, math.inf, version=version)  # bounded by the time for setting up
-        self._send(self._encode(exchange, now), now)
+        parts, size = self._encode(exchange, now)
+        self._send(parts, size, now)
 
-    def _send(self, parts: Sequence[bytes], now: float) -> None:
-        """Send parts, the small ones joined, the large ones as they are: a megabyte is not copied to be sent."""
-        small: list[bytes] = []
-        for part in parts:
-            if len(part) < LARGE:
-                small.append(part)
-            else:
-                self._actions += [Send(self.key, b"".join(small)), Send(self.key, part)]
-                small.clear()
-        if small:
-            self._actions.append(Send(self.key, b"".join(small)))
-        self.peer.traffic.sent.add(sum(map(len, parts)), now)
+    def _send(self, parts: Sequence[Buffer], size: int, now: float) -> None:
+        """Hand parts to the driver, the small ones joined, the large ones as they are, so that they are not copied."""
+        if len(parts) > 1:
+            parts = _joined(parts)
+        self._writing = True
+        self._actions.append(Send(self.key, tuple(parts)))
+        self.peer.traffic.sent.add(size, now)
         self.peer.traffic.operations.add(1, now)
 
-    def _encode(self, exchange: Exchange, now: float) -> Sequence[bytes]:
+    def _encode(self, exchange: Exchange, now: float) -> tuple[Sequence[Buffer], int]:
+        """The parts of a request, and how many bytes they have."""
         correlation_id = exchange.correlation_id = self._correlation_id
         parts = frames.build_request_parts(exchange.message, exchange.version, correlation_id, self._client_id)
+        size = sum(map(len, parts))
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         exchange.sent_at = now
         self.peer.traffic.requests.add(1, now)
-        self.peer.traffic.sizes.record(sum(map(len, parts)), now)
-        if not exchange.one_way:
+        self.peer.traffic.sizes.record(size, now)
+        if exchange.one_way:
+            self._unanswered.append(exchange)
+        else:
             self.in_flight.append(exchange)
             self.peer.traffic.in_flight.add(1)
-        return parts
+        return parts, size
 
     def _drain(self, now: float) -> None:
-        """Send what waits."""
-        waiting, self.waiting = self.waiting, {}
-        out: list[bytes] = []
-        ended: list[tuple[Exchange, OttlaError | None]] = []
-        for exchange in waiting:
+        """Hand what waits to the driver, as much as it is given at once."""
+        out: list[Buffer] = []
+        size = 0
+        refused: list[tuple[Exchange, OttlaError]] = []
+        while self.waiting and size < AT_ONCE:
+            exchange, _ = self.waiting.popitem(last=False)
             try:
                 exchange.version = self._version(exchange)
                 if exchange.build:
                     exchange.message = exchange.build(exchange.version)
                 elif fit := FITTED.get(exchange.kind):
                     exchange.message = fit(exchange.message, exchange.version)
-                out += self._encode(exchange, now)
+                parts, more = self._encode(exchange, now)
             except OttlaError as error:  # it cannot be said in this version, or not at all
-                ended.append((exchange, error))
+                refused.append((exchange, error))
             else:
                 exchange._withdraw = None
-                if exchange.one_way:
-                    ended.append((exchange, None))
+                out += parts
+                size += more
         self._active_at = now
         if out:
-            self._send(out, now)
-        for exchange, result in ended:
-            exchange.settle(result, now)
+            self._send(out, size, now)
+        for exchange, why in refused:
+            exchange.settle(why, now)
 
     def _version(self, exchange: Exchange) -> int:
         what = exchange.kind, exchange.versions
@@ -488,6 +513,23 @@ class Connection:
         self.peer.traffic.connections.add(1)
         self.peer.traffic.created.add(1, now)
         log.debug("connected", extra=self._extra())
+
+
+def _joined(parts: Sequence[Buffer]) -> list[Buffer]:
+    """Each run of small parts as one."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < LARGE:
+            small.append(part)
+        else:
+            if small:
+                joined.append(b"".join(small))
+                small.clear()
+            joined.append(part)
+    if small:
+        joined.append(b"".join(small))
+    return joined
 
 
 @functools.cache

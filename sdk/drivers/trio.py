@@ -35,7 +35,21 @@ from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.watchdog import Watchdog
-from ottla.sdk.events import Close, Connect, Connected, Event, Filled, Find, Found, Key, Lost, Received, Send
+from ottla.sdk.events import (
+    Action,
+    Close,
+    Connect,
+    Connected,
+    Event,
+    Filled,
+    Find,
+    Found,
+    Key,
+    Lost,
+    Received,
+    Send,
+    Written,
+)
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
@@ -106,13 +120,20 @@ class Link:
         with trio.move_on_after(_PAUSE):
             await trio.lowlevel.wait_readable(connection)
 
-    async def keep_writing(self) -> None:
-        """Go on with what the socket did not take at once, until cancelled."""
+    @property
+    def wrote(self) -> bool:
+        """The socket has taken everything."""
+        return not self.outbox and not self.broke
+
+    async def keep_writing(self, tell: Callable[[Written], object]) -> None:
+        """Go on with what the socket did not take at once, and tell when it has, until cancelled."""
         while self.socket is not None:
             await self.full.wait()
             await trio.lowlevel.wait_writable(self.socket)
             self.full = trio.Event()
             self.write()
+            if self.wrote:
+                tell(Written(self.key))
 
 
 class TrioDriver:
@@ -152,17 +173,29 @@ class TrioDriver:
         self.refuse_another_loop()
         now = self.now()
         try:
-            actions = self.core.poll(now)
+            while actions := self.core.poll(now):
+                for link in self._carry_out(actions):
+                    if self._links.get(link.key) is link:
+                        self.core.handle(Written(link.key), now)
         except Exception as bug:  # whatever it is, nobody may wait for what it left half done
             self._broken(bug)
             raise
-        written: dict[Key, Link] = {}
+        due = self.core.deadline
+        if self._alarm.deadline <= now:  # what it was for is done
+            self._measure(now)
+            self._alarm.deadline = math.inf if due is None else due
+        elif due is not None and due < self._alarm.deadline:
+            self._alarm.deadline = due
+
+    def _carry_out(self, actions: Sequence[Action]) -> list[Link]:
+        """Do what the core asks for; returns the connections whose sockets took all that they were given."""
+        sent: dict[Key, Link] = {}
         for action in actions:
             match action:
-                case Send(key=key, data=data):
+                case Send(key=key, parts=parts):
                     if link := self._links.get(key):
-                        link.outbox.append(data)
-                        written[key] = link
+                        link.outbox += parts
+                        sent[key] = link
                 case Connect(key=key):
                     link = self._links[key] = Link(key)
                     self._nursery.start_soon(self._connect, link, action)
@@ -171,15 +204,10 @@ class TrioDriver:
                         closed.scope.cancel()
                 case Find():
                     self._nursery.start_soon(self._find_again)
-        for link in written.values():
+        for link in sent.values():
             if not link.full.is_set():
                 link.write()
-        due = self.core.deadline
-        if self._alarm.deadline <= now:  # what it was for is done
-            self._measure(now)
-            self._alarm.deadline = math.inf if due is None else due
-        elif due is not None and due < self._alarm.deadline:
-            self._alarm.deadline = due
+        return [link for link in sent.values() if link.wrote]
 
     def nudge(self) -> bool:
         """Wake the timekeeper earlier if the core has something to do before it would; whether that was so."""
@@ -276,7 +304,7 @@ class TrioDriver:
                 try:
                     self._tell(Connected(link.key))
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(link.keep_writing)
+                        nursery.start_soon(link.keep_writing, self._tell)
                         why = await self._read(link, link.socket)
                         nursery.cancel_scope.cancel()
                 finally:

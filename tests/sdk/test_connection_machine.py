@@ -15,7 +15,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.errors import ConnectionLost, EncodeError, RemoteProtocolError, TimeoutExpired, UnsupportedVersion
 from ottla.sdk.connection.connection import SPOKEN, Connection, Exchange, State, since
 from ottla.sdk.connection.peer import Peer
-from ottla.sdk.events import Close, Connect, Node, Send
+from ottla.sdk.events import Action, Close, Connect, Node, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 
@@ -32,8 +32,16 @@ class Ends:
         self.all.append(answer)
 
 
-def connection(metrics: Metrics | None = None) -> Connection:
-    return Connection(KEY, Peer(Node(1, "b", 9092), Options(), metrics or Metrics(), random.Random(1)), "test")
+class Quick(Connection):
+    """One whose driver writes everything at once."""
+
+    def poll(self, now: float) -> list[Action]:
+        actions = super().poll(now)
+        return actions + self.written(now) if any(isinstance(each, Send) for each in actions) else actions
+
+
+def connection(metrics: Metrics | None = None, kind: type[Connection] = Quick) -> Connection:
+    return kind(KEY, Peer(Node(1, "b", 9092), Options(), metrics or Metrics(), random.Random(1)), "test")
 
 
 def metadata(ended: Ends, deadline: float = 30.0) -> Exchange:
@@ -45,13 +53,17 @@ def versions(keys: dict[int, tuple[int, int]], version: int = 3, error: int = 0,
     return frames.build_response(ApiVersionsResponse(error_code=error, api_keys=listed), version, correlation_id)
 
 
-def ready(keys: dict[int, tuple[int, int]], metrics: Metrics | None = None) -> Connection:
-    one = connection(metrics)
+def ready(
+    keys: dict[int, tuple[int, int]], metrics: Metrics | None = None, kind: type[Connection] = Quick
+) -> Connection:
+    one = connection(metrics, kind)
     one.submit(metadata(Ends(), 1000), 0)
     assert one.poll(0) == [Connect(KEY, "b", 9092)]
     one.connected(0)
+    one.written(0)
     for action in one.received(versions(keys), 0):  # of an API that the broker lacks nothing is sent
         one.received(answer_to(sent([action])), 0)
+        one.written(0)
     assert one.state is State.READY and not one.load
     return one
 
@@ -59,13 +71,13 @@ def ready(keys: dict[int, tuple[int, int]], metrics: Metrics | None = None) -> C
 def sent(actions: list[Any]) -> frames.Request:
     [send] = actions
     assert isinstance(send, Send)
-    return frames.parse_request(send.data[4:])
+    return frames.parse_request(b"".join(send.parts)[4:])
 
 
 def cut(actions: list[Any]) -> list[bytes]:
     [send] = actions
     assert isinstance(send, Send)
-    return list(frames.FrameReader().feed(send.data))
+    return list(frames.FrameReader().feed(b"".join(send.parts)))
 
 
 def answer_to(request: frames.Request, throttle_time_ms: int = 0) -> bytes:
@@ -459,19 +471,84 @@ def test_a_request_may_be_made_of_its_version_and_held_to_some() -> None:
     assert "speaks versions 13 to 13, b:9092 (node 1) has versions 0 to 12; it takes Kafka 4.0" in str(ends.all[1])
 
 
+def produce(ended: Ends, size: int, *, acks: int = -1, deadline: float = 30.0) -> Exchange:
+    topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=bytes(size)),))
+    message = ProduceRequest(acks=acks, timeout_ms=1, topic_data=(topic,))
+    return Exchange(message, ended, deadline, one_way=not acks)
+
+
+SERVED = {0: (3, 9), 3: (0, 8)}
+
+
+def apis(actions: list[Action]) -> list[int]:
+    """The API keys of what one `Send` holds."""
+    return [frames.parse_request(each).header.api_key for each in cut(actions)]
+
+
 def test_a_large_request_is_sent_in_parts_and_the_small_ones_around_it_joined() -> None:
-    one, ends = ready({0: (3, 9), 3: (0, 8)}), Ends()
-    records = bytes(100_000)
-    topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),))
-    large = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(topic,))
-    for message in (MetadataRequest(topics=()), large, MetadataRequest(topics=()), MetadataRequest(topics=())):
-        one.submit(Exchange(message, ends, 30), 0)
-    actions = one.poll(0)
-    sizes = [len(each.data) for each in actions if isinstance(each, Send)]
-    assert len(sizes) == len(actions) == 3 and sizes[0] < 200 and sizes[1] > 100_000 and sizes[2] < 200
-    whole = b"".join(each.data for each in actions if isinstance(each, Send))
-    names = [frames.parse_request(each).header.api_key for each in frames.FrameReader().feed(whole)]
-    assert names == [3, 0, 3, 3]
+    one, ends = ready(SERVED), Ends()
+    for exchange in (metadata(ends), metadata(ends), produce(ends, 100_000), metadata(ends)):
+        one.submit(exchange, 0)
+    [small_and_large, small] = one.poll(0)
+    assert isinstance(small_and_large, Send)
+    sizes = [len(each) for each in small_and_large.parts]
+    assert len(sizes) == 2 and sizes[0] < 300 and sizes[1] > 100_000
+    assert apis([small_and_large]) == [3, 3, 0] and apis([small]) == [3]
+
+
+def test_nothing_is_sent_before_what_was_sent_last_is_written() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    for _ in range(5):
+        one.submit(produce(ends, 40_000), 0)
+    assert apis(one.poll(0)) == [0, 0], "64 kB, and what of the last request is more"
+    assert one.poll(0) == [] and one.deadline == 30.0
+    assert "the socket does not take the requests before it" in next(iter(one.explain(0)))
+    assert apis(one.written(1)) == [0, 0] and one.poll(1) == []
+    assert apis(one.written(2)) == [0] and one.written(3) == []
+    assert one.load == 5 and not ends.all
+
+
+def test_what_waits_for_the_socket_is_cancelled_and_never_sent() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    given, waiting, last = (produce(ends, 100_000) for _ in range(3))
+    for exchange in (given, waiting, last):
+        one.submit(exchange, 0)
+    assert apis(one.poll(0)) == [0]
+    for exchange in (given, waiting):
+        exchange.cancel()
+    assert one.load == 2, "what the driver has is answered"
+    [send] = one.written(0)
+    assert isinstance(send, Send) and apis([send]) == [0]
+    assert one.written(0) == [] and not ends.all and waiting.correlation_id < 0 <= last.correlation_id
+
+
+def test_a_request_without_an_answer_ends_when_it_is_written() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    one.submit(produce(ends, 10, acks=0), 0)
+    assert apis(one.poll(0)) == [0] and one.load == 1 and not ends.all
+    assert one.deadline == 30.0, "and the connection is not idle"
+    one.written(1)
+    assert ends.all == [None] and one.load == 0 and one.deadline == 1 + 540
+
+
+def test_a_request_without_an_answer_fails_with_its_connection_if_it_was_not_written() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    one.submit(produce(ends, 10, acks=0), 0)
+    one.poll(0)
+    one.lost("reset", 1)
+    assert isinstance(ends.all[0], ConnectionLost)
+    assert one.written(1) == [] and len(ends.all) == 1
+
+
+def test_a_socket_that_takes_nothing_ends_the_connection_at_the_deadline_of_what_it_was_given() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    one.submit(produce(ends, 10, acks=0, deadline=30.0), 0)
+    one.poll(0)
+    one.submit(metadata(ends, deadline=20.0), 0)
+    assert one.poll(20.0) == []
+    assert "Metadata could not be sent" in str(ends.all[0]) and "socket does not take" in str(ends.all[0])
+    assert one.poll(30.0) == [Close(KEY)]
+    assert "b:9092 (node 1) did not take Produce v9 within 30 s" in str(ends.all[1])
 
 
 def test_a_message_that_cannot_be_encoded_fails_alone() -> None:

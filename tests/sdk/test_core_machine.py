@@ -29,7 +29,7 @@ from ottla.errors import (
 )
 from ottla.sdk.connection.connection import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send
+from ottla.sdk.events import Action, Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -81,26 +81,31 @@ class Net:
         heapq.heappush(self._events, (self.now + 0.001, next(self._numbers), key, link, event))
 
     def _act(self) -> None:
-        for action in self.core.poll(self.now):
-            match action:
-                case Connect(key=key, host=host, port=port):
-                    self.tried.append((self.now, (host, port)))
-                    fake = self.at[host, port]
-                    link = next(self._numbers)
-                    self._links[key] = (link, fake)
-                    if fake is REFUSES:
-                        self._soon(key, link, Lost(key, "connection refused"))
-                    elif fake is not SILENT:
-                        self._soon(key, link, Connected(key))
-                case Send(key=key, data=data):
-                    link, fake = self._links[key]
-                    if isinstance(fake, Fake):
-                        for frame in frames.FrameReader().feed(data):
-                            self._soon(key, link, Received(key, fake.answer(frame)))
-                case Close(key=key):
-                    self._links.pop(key, None)
-                case Find():
-                    self._soon(None, -1, Found(tuple(self.found or ())))
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Connect(key=key, host=host, port=port):
+                self.tried.append((self.now, (host, port)))
+                fake = self.at[host, port]
+                link = next(self._numbers)
+                self._links[key] = (link, fake)
+                if fake is REFUSES:
+                    self._soon(key, link, Lost(key, "connection refused"))
+                elif fake is not SILENT:
+                    self._soon(key, link, Connected(key))
+            case Send(key=key, parts=parts):
+                link, fake = self._links[key]
+                self.core.handle(Written(key), self.now)
+                if isinstance(fake, Fake):
+                    for frame in frames.FrameReader().feed(b"".join(parts)):
+                        self._soon(key, link, Received(key, fake.answer(frame)))
+            case Close(key=key):
+                self._links.pop(key, None)
+            case Find():
+                self._soon(None, -1, Found(tuple(self.found or ())))
 
 
 class Fake:

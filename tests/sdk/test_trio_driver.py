@@ -23,7 +23,7 @@ from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import discovery
 from ottla.sdk.drivers import trio as driver_module
 from ottla.sdk.drivers.trio import Link, TrioDriver
-from ottla.sdk.events import Close, Event, Filled, Lost, Send
+from ottla.sdk.events import Close, Event, Filled, Lost, Send, Written
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.outcome import Outcome
 from ottla.testing import Broker
@@ -383,20 +383,21 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order() -> None:
         link.write()
         assert link.outbox and link.full.is_set(), "more than a socket takes"
         link.outbox += parts[5:]
-        got = bytearray()
+        got, told = bytearray(), list[Written]()
         with trio.fail_after(5):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(link.keep_writing)
+                nursery.start_soon(link.keep_writing, told.append)
                 while len(got) < 3_000_000:
                     await trio.lowlevel.wait_readable(theirs)
                     got += theirs.recv(100_000)
                 nursery.cancel_scope.cancel()
         assert got == b"".join(parts) and not link.outbox and not link.full.is_set()
+        assert told == [Written((1, "data"))], "once, when the last byte was taken"
         theirs.close()
         link.outbox += [b"nobody", b"reads"]
         link.write()
         link.write()
-        assert not link.outbox and link.broke == os.strerror(errno.EPIPE).lower()
+        assert not link.outbox and not link.wrote and link.broke == os.strerror(errno.EPIPE).lower()
 
 
 async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_due(ottla_broker: Broker) -> None:
@@ -408,7 +409,7 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
             theirs.settimeout(5)
             link = driver._links[7, "data"] = Link((7, "data"))
             link.socket = ours
-            driver.core._actions += [Send((7, "data"), b"one"), Send((7, "data"), b"two"), Close((7, "data"))]
+            driver.core._actions += [Send((7, "data"), (b"one", b"two")), Close((7, "data"))]
             driver.step()
             assert theirs.recv(10) == b"onetwo", "also what was said just before the end"
         done = Outcome[None]()

@@ -40,7 +40,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -263,17 +263,19 @@ class World:
         return outcome.result()
 
     def _act(self) -> None:
-        for action in self.core.poll(self.now):
-            match action:
-                case Connect(key=key):
-                    self._links[key] = next(self._numbers)
-                    self._inbox[key] = b""
-                    self._later(key, Connected(key))
-                case Send(key=key, data=data):
-                    if key in self._links:
-                        self._later(key, data)
-                case Close(key=key):
-                    self._links.pop(key, None)
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                match action:
+                    case Connect(key=key):
+                        self._links[key] = next(self._numbers)
+                        self._inbox[key] = b""
+                        self._later(key, Connected(key))
+                    case Send(key=key, parts=parts):
+                        if key in self._links:
+                            self._later(key, b"".join(parts))
+                            self.core.handle(Written(key), self.now)
+                    case Close(key=key):
+                        self._links.pop(key, None)
 
     def _later(self, key: Key, what: Event | bytes) -> None:
         # TCP keeps the order of a connection's bytes.
