@@ -39,8 +39,10 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import Cluster, Topic
 from ottla.sdk.cluster.coordinators import Coordinators
-from ottla.sdk.connection.connection import Connection, Exchange, State, common
+from ottla.sdk.connection.connection import Connection, State
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.peer import Peer
+from ottla.sdk.connection.versions import common
 from ottla.sdk.events import (
     Action,
     Close,
@@ -263,7 +265,7 @@ class ClientCore:
 
     def _look_for_silence(self, now: float) -> None:
         """Hear from others about nodes that have stopped to answer."""
-        working = any(each.in_flight for each in self._connections.values())
+        working = any(each.requests.in_flight for each in self._connections.values())
         self._patrol = self.later(now + SILENCE / 2, self._look_for_silence) if working else None
         if self._silent(now):
             self.refresh(now)
@@ -271,7 +273,7 @@ class ClientCore:
     def _silent(self, now: float) -> list[Key]:
         """Connections to nodes of the cluster that owe an answer for too long."""
         limit = SILENCE + self.options.fetch_max_wait
-        return [key for key, each in self._connections.items() if key[0] >= 0 and each.silence(now) >= limit]
+        return [key for key, each in self._connections.items() if key[0] >= 0 and each.unanswered_for(now) >= limit]
 
     def _give_up_the_dead(self, now: float) -> None:
         """End connections to nodes that neither answer nor belong to the living: a stopped machine closes no sockets.

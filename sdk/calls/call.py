@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ottla.errors import BrokerError, ConnectionLost, OttlaError, TimeoutExpired
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import DATA, ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome

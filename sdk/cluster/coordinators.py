@@ -20,7 +20,7 @@ from ottla.errors import (
     TimeoutExpired,
     broker_error,
 )
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer

@@ -44,7 +44,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
 from ottla.sdk.consume.lookups import EPOCHS, by_place, ends_of_epochs, list_offsets, offset_in
 from ottla.sdk.consume.near import ALONE, NearReplicas

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.sessions import nothing
 from ottla.sdk.logs import logger
 

@@ -12,14 +12,19 @@ from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.wire import Buffer
 from ottla.errors import ConnectionLost, EncodeError, RemoteProtocolError, TimeoutExpired, UnsupportedVersion
-from ottla.sdk.connection.connection import SPOKEN, Connection, Exchange, State, since
+from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.handshake import Step
 from ottla.sdk.connection.peer import Peer
+from ottla.sdk.connection.versions import SPOKEN, since
 from ottla.sdk.events import Action, Close, Connect, Node, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 
 KEY = (1, "data")
+SERVED = {0: (3, 9), 3: (0, 8)}
 
 
 class Ends:
@@ -157,7 +162,7 @@ def test_attempts_come_at_growing_intervals_up_to_a_second_give_or_take_a_fifth(
         assert one.deadline is not None
         pauses.append(one.deadline - now)
         now = one.deadline
-        one.waiting.clear()
+        one.requests.waiting.clear()
     expected = [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
     assert all(0.79 < pause / each < 1.21 for pause, each in zip(pauses, expected, strict=True)), pauses
     assert len(set(pauses)) == 9
@@ -176,7 +181,7 @@ def test_two_connections_that_see_one_failure_count_it_once_and_one_that_works_c
     assert one.poll(2.0) == [Connect(KEY, "b", 9092, attempt=1)]
     one.connected(2.0)
     one.received(versions({3: (0, 8)}), 2.0)
-    assert (one.peer.failures, one.peer.trouble, one.peer.told(2.0)) == (0, "", "")
+    assert (one.peer.failures, one.peer.trouble, one.peer.attempts(2.0)) == (0, "", "")
 
 
 def test_the_time_for_setting_up_grows_with_each_attempt_that_needs_more() -> None:
@@ -416,6 +421,91 @@ def test_an_answer_out_of_turn_breaks_the_protocol(correlation_id: int) -> None:
     assert isinstance(ends.all[0], RemoteProtocolError)
 
 
+def brought_to(state: State) -> Connection:
+    """A connection in this state, with a request that waits or, where it is ready, none."""
+    if state is State.READY:
+        return ready(SERVED)
+    one = connection()
+    one.submit(metadata(Ends(), 1000), 0)
+    if state is not State.DOWN:
+        one.poll(0)
+    if state is State.HANDSHAKE:
+        one.connected(0)
+    assert one.state is state
+    return one
+
+
+@pytest.mark.parametrize("what", Input)
+@pytest.mark.parametrize("state", State)
+def test_every_input_leads_from_every_state_to_what_the_table_says(state: State, what: Input) -> None:
+    one = brought_to(state)
+    expected = TRANSITIONS.get((state, what))
+    assert one._enter(what, 1.0) is (expected is not None)
+    assert one.state is (expected or state)
+
+
+def happens(one: Connection, what: Input) -> None:
+    """The outer world does what the input stands for."""
+    match what:
+        case Input.DIALED:
+            one.poll(1.0)
+        case Input.CONNECTED:
+            one.connected(1.0)
+        case Input.AGREED:
+            one.received(versions(SERVED), 1.0)
+        case Input.IDLE:
+            one.poll(600.0)
+        case Input.ENDED:
+            one.lost("reset", 1.0)
+
+
+@pytest.mark.parametrize(("before", "after"), TRANSITIONS.items())
+def test_every_transition_is_made_by_what_it_stands_for(before: tuple[State, Input], after: State) -> None:
+    one = brought_to(before[0])
+    happens(one, before[1])
+    assert one.state is after
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("what", [Input.CONNECTED, Input.ENDED])
+def test_what_a_driver_reports_late_changes_nothing(state: State, what: Input) -> None:
+    one = brought_to(state)
+    one.requests.waiting.clear()
+    if (state, what) not in TRANSITIONS:
+        happens(one, what)
+        assert one.state is state
+    else:
+        one.written(1.0)
+        assert one.state is state
+
+
+class TwoRounds:
+    """A stage that asks twice, as SASL does."""
+
+    name, hint = "TwoRounds", " in the second stage"
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def begin(self) -> Step:
+        return Step(MetadataRequest(topics=()), 1)
+
+    def answered(self, frame: Buffer) -> Step | None:
+        self.rounds += 1
+        return Step(MetadataRequest(topics=()), 2) if self.rounds == 1 else None
+
+
+def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request() -> None:
+    one, second = brought_to(State.HANDSHAKE), TwoRounds()
+    one._stages = (*one._stages, second)
+    first = sent(one.received(versions(SERVED), 0))
+    again = sent(one.received(answer_to(first), 0))
+    assert (first.header.api_version, again.header.api_version) == (1, 2)
+    assert "connected, but TwoRounds is not answered for 2.0 s" in next(one.explain(2.0))
+    request = sent(one.received(answer_to(again), 0))
+    assert one.state is State.READY and request.header.api_version == 8, "what waited"
+
+
 @pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n", b"\x15\x03\x03\x00\x02\x02\x46", bytes(50)])
 def test_garbage_ends_the_connection_and_every_request(garbage: bytes) -> None:
     one, ends = ready({3: (0, 8)}), Ends()
@@ -450,7 +540,7 @@ def test_what_a_broker_cannot_do_is_said_by_name(theirs: tuple[int, int], says: 
 
 
 def test_the_release_that_first_had_a_version_is_known_for_all_that_the_client_sends() -> None:
-    for request, (low, _) in SPOKEN.items():
+    for request, (low, _, _) in SPOKEN.items():
         assert since(request, low), request
 
 
@@ -475,9 +565,6 @@ def produce(ended: Ends, size: int, *, acks: int = -1, deadline: float = 30.0) -
     topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=bytes(size)),))
     message = ProduceRequest(acks=acks, timeout_ms=1, topic_data=(topic,))
     return Exchange(message, ended, deadline, one_way=not acks)
-
-
-SERVED = {0: (3, 9), 3: (0, 8)}
 
 
 def apis(actions: list[Action]) -> list[int]:

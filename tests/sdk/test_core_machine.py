@@ -27,7 +27,7 @@ from ottla.errors import (
     TimeoutExpired,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Action, Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send, Written
 from ottla.sdk.options import Options

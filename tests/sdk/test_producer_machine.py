@@ -25,7 +25,7 @@ from ottla.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
@@ -129,7 +129,7 @@ def test_five_batches_are_in_flight_and_no_more() -> None:
     for i in range(20):
         send(producer, world, b"%d" % i)
     world._act()
-    in_flight = world.core._connections[1, "data"].in_flight
+    in_flight = world.core._connections[1, "data"].requests.in_flight
     assert len(in_flight) == 5
     world.call(producer.flush)
     assert len(world.broker.requests) - before == 20

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
