@@ -185,10 +185,12 @@ class ClientCore:
         if connection is None:
             return
         match event:
-            case Connected():
-                self._actions += connection.connected(now)
             case Written():
                 self._actions += connection.written(now)
+                if connection.requests.in_flight:
+                    return  # what is due next is due as before
+            case Connected():
+                self._actions += connection.connected(now)
             case Received(data=data):
                 self._actions += connection.received(data, now)
             case Filled(count=count):

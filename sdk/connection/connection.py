@@ -187,7 +187,7 @@ class Connection:
         self._active_at = now
         for exchange in self.requests.written():
             exchange.settle(None, now)
-        return self.poll(now)
+        return self.poll(now) if self.requests.waiting else []
 
     def received(self, data: bytes, now: float) -> list[Action]:
         """Bytes arrived."""
