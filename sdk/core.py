@@ -26,7 +26,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
     BrokerUnreachable,
     Closed,
@@ -39,6 +39,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import Cluster, Topic
 from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.connection import requests
 from ottla.sdk.connection.connection import Connection, State
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.peer import Peer
@@ -502,9 +503,7 @@ class ClientCore:
         self._created = create
         wanted = [each.name for each in self._waiting if each.create or not create]
         names = list(dict.fromkeys(wanted if create else [*self._held, *wanted]))
-        request = MetadataRequest(
-            topics=tuple(MetadataRequestTopic(name=name) for name in names), allow_auto_topic_creation=create
-        )
+        request = requests.metadata(names, create=create)
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
             self._asked.pop(node.id).cancel()

@@ -5,14 +5,15 @@ Rules:
 - It stands for itself: no session, no position, nothing fetched ahead.
 """
 
-from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.codec.apis.fetch import FetchPartition, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
 from ottla.sdk.calls.call import Steps, Task, result
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.versions import FETCH_BY_NAME
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.consume.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
-from ottla.sdk.consume.sessions import BY_ID
 from ottla.sdk.core import FETCH, ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
@@ -93,14 +94,9 @@ def _ask(
     asked = FetchPartition(
         partition=place[1], current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=max_bytes
     )
-    request = FetchRequest(
-        max_wait_ms=int(wait * 1000),
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation,
-        topics=(FetchTopic(topic=place[0], topic_id=topic_id, partitions=(asked,)),),
-    )
-    versions = (0, BY_ID - 1) if topic_id == NO_UUID else None
+    topic = FetchTopic(topic=place[0], topic_id=topic_id, partitions=(asked,))
+    request = requests.fetch([topic], wait=wait, max_bytes=max_bytes, isolation=isolation)
+    versions = FETCH_BY_NAME if topic_id == NO_UUID else None
     answer: FetchResponse
     answer, _ = yield from result(task.request(node, request, versions=versions, channel=FETCH))
     if answer.error_code:

@@ -18,7 +18,7 @@ from ottla.codec.apis.create_topics import (
 )
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
     InvalidPartitions,
     OttlaError,
@@ -32,14 +32,14 @@ from ottla.sdk.admin import TopicDescription
 from ottla.sdk.calls.call import Call, Steps, Task, result
 from ottla.sdk.calls.offsets import partition_counts
 from ottla.sdk.cluster.cluster import Topic
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
 
 _TOPIC = 2
 """The resource type of topics in DescribeConfigs."""
-_DEFAULTS = 4
-"""The first version of CreateTopics that leaves numbers to the broker (KIP-464)."""
 
 
 def create_topic(
@@ -71,7 +71,7 @@ def create_topic(
     )
 
     def build(version: int) -> CreateTopicsRequest:
-        if version < _DEFAULTS and -1 in (partitions, replication_factor):
+        if version < CREATE_TOPIC_DEFAULTS and -1 in (partitions, replication_factor):
             alone = "brokers before Kafka 2.4 have no default for either: give partitions and replication_factor"
             raise UnsupportedVersion(f"creating topic {name!r}: {alone}")
         return CreateTopicsRequest(topics=(topic,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
@@ -177,8 +177,7 @@ def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
         call.outcome.succeed(sorted(each.name for each in answer.topics if each.name and not each.is_internal))
         return None
 
-    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    call.ask(core.any_node, request, judge, now)
+    call.ask(core.any_node, requests.metadata(None), judge, now)
     return call.outcome
 
 

@@ -21,6 +21,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer
@@ -122,9 +123,9 @@ class _Question:
             self._asked.pop(node.id, None)
             self._answered(answer, now)
 
-        request = FindCoordinatorRequest(key=self._group)  # from version 4 on several at once, in another field
+        request = FindCoordinatorRequest(key=self._group)
         deadline = min(now + self._core.options.request_timeout, self._until)
-        self._core.submit(node, Exchange(request, ended, deadline, versions=(0, 3)), now)
+        self._core.submit(node, Exchange(request, ended, deadline, versions=FIND_ONE_COORDINATOR), now)
 
     def _again(self, when: float) -> None:
         if self._due is not None:

@@ -44,9 +44,11 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import EPOCH_ENDS_FOR_CONSUMERS
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.lookups import EPOCHS, by_place, ends_of_epochs, list_offsets, offset_in
+from ottla.sdk.consume.lookups import by_place, ends_of_epochs, offset_in
 from ottla.sdk.consume.near import ALONE, NearReplicas
 from ottla.sdk.consume.positions import (
     NOWHERE,
@@ -642,7 +644,7 @@ class Fetching:
     def _resolve(self, node: Node, positions: list[Position], now: float) -> None:
         wanted = {each.place: (self._timestamp(each.start, now), self._epoch(each)) for each in positions}
         timeout = self._core.options.request_timeout
-        build = partial(list_offsets, wanted, self._isolation, timeout)
+        build = partial(requests.list_offsets, wanted, self._isolation, timeout)
         exchange = Exchange(ListOffsetsRequest, _nobody, now + timeout, build=build)
         self._ask(node, positions, exchange, lambda each, result: self._resolved(each, result, exchange.version), now)
 
@@ -662,7 +664,11 @@ class Fetching:
         wanted = {each.place: (each.fetch_epoch, self._epoch(each)) for each in positions}
         until = now + self._core.options.request_timeout
         self._ask(
-            node, positions, Exchange(ends_of_epochs(wanted), _nobody, until, versions=EPOCHS), self._validated, now
+            node,
+            positions,
+            Exchange(ends_of_epochs(wanted), _nobody, until, versions=EPOCH_ENDS_FOR_CONSUMERS),
+            self._validated,
+            now,
         )
 
     def _validated(self, position: Position, result: EpochEndOffset) -> None:

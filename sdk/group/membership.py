@@ -57,6 +57,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.group.assignors import (
@@ -252,9 +253,9 @@ class Membership:
             return outcome
 
         def build(version: int) -> LeaveGroupRequest:
-            if version < 3:
+            if version < LEAVE_AS_MEMBERS:
                 return LeaveGroupRequest(group_id=self._group, member_id=member_id)
-            leaving = MemberIdentity(member_id=member_id, reason=why[:255] if version >= 5 else None)
+            leaving = MemberIdentity(member_id=member_id, reason=why[:255] if version >= LEAVE_WITH_REASON else None)
             return LeaveGroupRequest(group_id=self._group, members=(leaving,))
 
         def ended(answer: LeaveGroupResponse | OttlaError, now: float) -> None:

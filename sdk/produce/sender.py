@@ -61,6 +61,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
@@ -309,7 +310,7 @@ class Sender:
         one_way = self._options.acks == 0
         exchange = Exchange(ProduceRequest, ended, timeout, one_way=one_way, build=build)
         if self.idempotent:
-            exchange.versions = (3, 99)  # 3: record batches, which alone carry producer ids
+            exchange.versions = PRODUCE_IDEMPOTENT
         self._core.submit(node, exchange, now)
 
     def _request(self, pairs: list[Pair], version: int, spoiled: dict[int, EncodeError], now: float) -> ProduceRequest:
