@@ -1,7 +1,7 @@
 """What goes in and out of `ClientCore`: events and actions, as plain values.
 
-A connection is named by its key ``(node id, channel)``: fetches that wait at the broker have a channel of their own, so
-that nothing else waits behind them.
+A connection is named by its key ``(node id, channel)``: requests that wait at the broker have a channel of their own,
+so that nothing else waits behind them.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,12 @@ from typing import NamedTuple
 from ottla.codec.wire import Buffer
 
 Key = tuple[int, str]
+DATA = "data"
+"""The ordinary channel of a node."""
+FETCH = "fetch"
+"""The channel of fetches, which wait at the broker for records."""
+PRODUCE = "produce"
+"""The channel of Produce, which waits at the broker for replicas."""
 
 
 class Node(NamedTuple):

@@ -118,8 +118,8 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
 def _known(task: Task[Any], places: Mapping[TopicPartition, int]) -> Steps[dict[str, Outcome[Topic]]]:
     """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
     for name in _topics(places):
-        task.outcome.when_done(task.core.hold(name))
-    topics = {name: task.core.topic(name, task.now) for name in _topics(places)}
+        task.outcome.when_done(task.core.metadata.hold(name))
+    topics = {name: task.core.metadata.topic(name, task.now) for name in _topics(places)}
     yield from topics.values()
     return topics
 
@@ -153,7 +153,7 @@ class _LookUp:
                     self.failed[place] = error
                     del self.wanted[place]
             if waiting := [error for place, error in troubles.items() if place in self.wanted]:
-                self.task.core.refresh(self.task.now)
+                self.task.core.metadata.refresh(self.task.now)
                 yield from self.task.pause(waiting[0])
 
     def _round(self) -> Steps[dict[TopicPartition, OttlaError]]:
@@ -164,7 +164,7 @@ class _LookUp:
         for place in self.wanted:
             leader = core.cluster.leader(*place)
             if leader is None:
-                troubles[place] = core.why_no_leader(*place)
+                troubles[place] = core.metadata.why_no_leader(*place)
             else:
                 asked.setdefault(leader, []).append(place)
         sent = [(places, self._request(node, places)) for node, places in asked.items()]

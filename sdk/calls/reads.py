@@ -14,8 +14,8 @@ from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import FETCH_BY_NAME
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.consume.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
-from ottla.sdk.core import FETCH, ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import FETCH, Node
 from ottla.sdk.outcome import Outcome
 
 
@@ -23,8 +23,8 @@ def leader(core: ClientCore, place: TopicPartition, now: float) -> Outcome[Node]
     """The node that leads the partition at this moment; waits for an election."""
 
     def work(task: Task[Node]) -> Steps[Node]:
-        task.outcome.when_done(core.hold(place[0]))
-        yield from result(core.topic(place[0], now, fresh=True))
+        task.outcome.when_done(core.metadata.hold(place[0]))
+        yield from result(core.metadata.topic(place[0], now, fresh=True))
         return (yield from _leader(task, place))
 
     return Task(core, f"finding the leader of {place[0]}-{place[1]}", now, work).outcome
@@ -39,8 +39,8 @@ def fetch(
     """
 
     def work(task: Task[Fetched]) -> Steps[Fetched]:
-        task.outcome.when_done(core.hold(place[0]))
-        yield from result(core.topic(place[0], now))
+        task.outcome.when_done(core.metadata.hold(place[0]))
+        yield from result(core.metadata.topic(place[0], now))
         size = max_bytes
         while True:
             node = yield from _leader(task, place)
@@ -49,7 +49,7 @@ def fetch(
             except CorruptMessage:
                 raise corrupt(place, offset) from None
             except OttlaError as error:
-                core.refresh(task.now)
+                core.metadata.refresh(task.now)
                 yield from task.pause(error)
                 continue
             batches, damage = found(answer.records or b"", offset, isolation)
@@ -81,8 +81,8 @@ def _leader(task: Task[Node] | Task[Fetched], place: TopicPartition) -> Steps[No
             raise UnknownTopicOrPartition(f"{has}, not {place[1]}")
         if (node := core.cluster.leader(*place)) is not None:
             return node
-        core.refresh(task.now)
-        yield from task.pause(core.why_no_leader(*place))
+        core.metadata.refresh(task.now)
+        yield from task.pause(core.metadata.why_no_leader(*place))
 
 
 def _ask(

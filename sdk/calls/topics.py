@@ -91,7 +91,7 @@ def _await_leaders(
     core = call.core
     if call.outcome.done:
         return
-    found = core.topic(name, now, fresh=True)
+    found = core.metadata.topic(name, now, fresh=True)
 
     def arrived() -> None:
         if found.error is not None:
@@ -160,7 +160,7 @@ def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
                 return None
         elif error is not None:
             return error
-        core.forget(name)
+        core.metadata.forget(name)
         call.outcome.succeed(None)
         return None
 
@@ -189,7 +189,7 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
             count = (yield from partition_counts(task, [name]))[name]
             if isinstance(count, OttlaError):
                 raise count
-        topic = yield from result(core.topic(name, task.now, fresh=True))
+        topic = yield from result(core.metadata.topic(name, task.now, fresh=True))
         resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
         while True:
             try:

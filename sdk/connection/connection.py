@@ -117,8 +117,8 @@ class Connection:
 
     @property
     def load(self) -> int:
-        """Requests that have not ended."""
-        return self.requests.load
+        """Requests that have not ended; those of the handshake do not count."""
+        return self.requests.load if self.state is State.READY else len(self.requests.waiting)
 
     def unanswered_for(self, now: float) -> float:
         """For how many seconds the oldest request is unanswered, apart from what may take the broker long by design."""

@@ -45,6 +45,12 @@ class Traffic:
         self.throttled = metrics.timing("throttle-time", node_id=tag)
         self.in_flight.set(0)
         self.connections.set(0)
+        self._metrics = metrics
+
+    def remove(self) -> None:
+        """The node is gone: its metrics are reported no more."""
+        handles = [each for name, each in vars(self).items() if name != "_metrics"]
+        self._metrics.remove(*handles)
 
 
 class Peer:

@@ -99,7 +99,7 @@ class BlockingClient:
         return {name: len(self._topic(name).partitions) for name in topics}
 
     def _topic(self, name: str) -> Topic:
-        return self._call(lambda now: self._core.topic(name, now, fresh=True))
+        return self._call(lambda now: self._core.metadata.topic(name, now, fresh=True))
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
@@ -120,7 +120,7 @@ class BlockingClient:
         if start >= end:
             return
         place = (topic, partition)
-        self._call(lambda now: self._core.topic(topic, now))
+        self._call(lambda now: self._core.metadata.topic(topic, now))
         fetcher = Fetcher(self._core, isolation=isolation)
         try:
             fetcher.assign({place: Offset(start)}, time.monotonic())

@@ -190,7 +190,7 @@ class Membership:
         """How many partitions each of them had when they were assigned."""
         self._racks: Mapping[TopicPartition, frozenset[str]] = {}
         """Where these were then, if any member told its rack."""
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
         metrics = core.metrics
         self._joins = metrics.timing("join-time", group=group)
         self._beats = metrics.timing("heartbeat-response-time", group=group)
@@ -270,7 +270,7 @@ class Membership:
         if self.state is not State.OUT:
             self.leave("the consumer was closed", now)
         self._closed = True
-        self._core.observers.remove(self._metadata_changed)
+        self._core.metadata.observers.remove(self._metadata_changed)
         self._watch(())
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
@@ -437,12 +437,15 @@ class Membership:
 
         def ask(now: float) -> None:
             for name in topics:
-                self._core.topic(name, now).when_done(arrived)
+                self._core.metadata.topic(name, now).when_done(arrived)
 
         self._core.soon(ask)
 
     def _watch(self, topics: Sequence[str]) -> None:
-        held = {name: self._watched.pop(name) if name in self._watched else self._core.hold(name) for name in topics}
+        held = {
+            name: self._watched.pop(name) if name in self._watched else self._core.metadata.hold(name)
+            for name in topics
+        }
         for release in self._watched.values():
             release()
         self._watched = held

@@ -64,8 +64,8 @@ class Process:
         self._wake_at = float("inf")
         self._moment, self._timers = -1.0, 0
         self.core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
-        self._set_timer = self.core.later
-        self.core.later = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
+        self._set_timer = self.core.timers.add
+        self.core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
 
     def _counted(self, when: float, call: Callable[[float], None]) -> Any:
         if self.clock.now != self._moment:
