@@ -33,6 +33,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.client import MetadataClient
 from ottla.sdk.cluster.cluster import Cluster, Topic
+from ottla.sdk.cluster.held import HeldTopics
 from ottla.sdk.cluster.nodes import Nodes
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
@@ -78,10 +79,7 @@ class Metadata:
         """When they were last learned."""
         self.observers: list[Callable[[float], None]] = []
         """Called after every update."""
-        self._held: dict[str, int] = {}
-        """Topics whose metadata are kept fresh, and for how many."""
-        self._released: dict[str, float] = {}
-        """Topics that are not held any more, and when metadata came first since then, or covered them; at first inf."""
+        self._topics = HeldTopics(cluster, self._options.metadata_max_age)
         self._waits: list[TopicWait] = []
         self._due: Timer | None = None
         self._asked: dict[int, Timer] = {}
@@ -124,7 +122,7 @@ class Metadata:
         known = self.cluster.topics.get(name)
         if not known and (why := unnameable(name)):
             outcome.fail(InvalidTopic(why))
-        elif known and not fresh and name not in self._released:
+        elif known and not fresh and name not in self._topics.released:
             outcome.succeed(known)
         elif self._client.closed:
             outcome.fail(self._client.closed)
@@ -173,36 +171,15 @@ class Metadata:
             if not each.outcome.done:
                 yield f"topic {each.name!r}: waiting until some broker tells where it is"
 
-    # -- which topics are kept ---------------------------------------------------------------------------------------
-
     def hold(self, name: str) -> Callable[[], None]:
-        """Keep the topic's metadata fresh until what this returns is called.
-
-        What was known is not forgotten at once then, for somebody else may have learned it from `topic` and not hold it
-        yet; but `topic` asks for it again.
-        """
-        self._held[name] = self._held.get(name, 0) + 1
-        if name in self._released:
+        """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""
+        if name in self._topics.released:
             self._client.soon(self.refresh)
-        released = False
-
-        def release() -> None:
-            nonlocal released
-            if released:
-                return
-            released = True
-            self._held[name] -= 1
-            if not self._held[name]:
-                del self._held[name]
-                self._released[name] = math.inf
-
-        return release
+        return self._topics.hold(name)
 
     def forget(self, name: str) -> None:
         """The topic is not as it was known: it is asked for again when it is wanted."""
-        self._released.pop(name, None)
-        self.cluster.topics.pop(name, None)
-        self.cluster.errors.pop(name, None)
+        self._topics.forget(name)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -262,7 +239,7 @@ class Metadata:
         create = not self._created and any(each.create and each.name not in self.cluster.topics for each in self._waits)
         self._created = create
         wanted = [each.name for each in self._waits if each.create or not create]
-        return list(dict.fromkeys(wanted if create else [*self._held, *wanted])), create
+        return list(dict.fromkeys(wanted if create else [*self._topics.held, *wanted])), create
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -331,24 +308,12 @@ class Metadata:
             if name not in answered:
                 self.cluster.topics.pop(name, None)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
-        self._clear_out(asked, now)
+        self._topics.learned(asked, now)
         self._waits = [each for each in self._waits if not self._judge(each, asked, now)]
         for observer in list(self.observers):
             observer(now)
         self._client.nodes_changed(now)
         self._plan_next(asked, now)
-
-    def _clear_out(self, asked: list[str], now: float) -> None:
-        """Forget topics that were released long ago."""
-        for name in asked:
-            if name in self._held:
-                self._released.pop(name, None)
-            elif name in self._released:
-                self._released[name] = now
-        for name, since in list(self._released.items()):
-            self._released[name] = min(since, now)
-            if name not in self._held and now - since >= self._options.metadata_max_age:
-                self.forget(name)
 
     def _plan_next(self, asked: list[str], now: float) -> None:
         """Ask again: at once about topics left out, soon about those being created, else when they are old."""
@@ -356,7 +321,7 @@ class Metadata:
         if any(each.name not in asked for each in self._waits):
             self._ask_at(now)
         else:
-            soon = self._waits or again or (self._created and self._held)
+            soon = self._waits or again or (self._created and self._topics.held)
             self.refresh(now, self._options.retry_backoff if soon else self._options.metadata_max_age)
 
     def _judge(self, wait: TopicWait, asked: list[str], now: float) -> bool:

@@ -23,16 +23,13 @@ quota, and the client waits).
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
-from ottla.codec import frames, wire
-from ottla.codec.apis import APIS
 from ottla.codec.wire import Buffer
 from ottla.errors import ConnectionLost, DecodeError, OttlaError, RemoteProtocolError, TimeoutExpired
-from ottla.sdk.connection.exchange import Exchange, ignored
-from ottla.sdk.connection.handshake import ApiVersions, Stage, Step
+from ottla.sdk.connection.exchange import WAIT_FOR_MEMBERS, Exchange, ignored
+from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.inbox import Inbox
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
@@ -44,14 +41,10 @@ log = logger("ottla.sdk.connection")
 
 EXPLAIN_AFTER = 1.0
 """Seconds that an answer may take before `explain` mentions it."""
-SLOW_PART = 0.5
-"""An answer that took this part of the time it was given, and more than a second, is logged."""
+SLOW_SECONDS = 1.0
+"""An answer that took longer may be logged as slow, depending on the time that it was given."""
 SLOW_LOG_INTERVAL = 10.0
 """Seconds between two lines about slow answers of one connection."""
-_PARKED = frozenset({"JoinGroup", "SyncGroup"})
-"""Their answers wait at the broker for as long as members take."""
-_BY_DESIGN = _PARKED | {"Fetch"}
-"""Their answers may wait at the broker."""
 
 
 class State(Enum):
@@ -95,9 +88,7 @@ class Connection:
         self.requests = Pipeline(key, peer.traffic, client_id)
         self._timers = Timers()
         self._actions: list[Action] = []
-        self._versions = ApiVersions()
-        self._stages: Sequence[Stage] = ()
-        """Of the handshake: the one that is under way, and those to come."""
+        self._handshake = Handshake()
         self._setup: Timer | None = None
         """Ends an attempt that takes too long."""
         self._since = math.nan
@@ -123,7 +114,7 @@ class Connection:
     def unanswered_for(self, now: float) -> float:
         """For how many seconds the oldest request is unanswered, apart from what may take the broker long by design."""
         in_flight = self.requests.in_flight
-        if not in_flight or in_flight[0].name in _PARKED:
+        if not in_flight or in_flight[0].name in WAIT_FOR_MEMBERS:
             return 0.0
         return now - in_flight[0].sent_at
 
@@ -177,9 +168,8 @@ class Connection:
     def connected(self, now: float) -> list[Action]:
         """The driver's `Connect` succeeded."""
         if self._enter(Input.CONNECTED, now):
-            self._versions = ApiVersions()
-            self._stages = (self._versions,)
-            self._ask(self._stages[0].begin(), now)
+            self._handshake = Handshake()
+            self._ask(self._handshake.begin(), now)
         return self.poll(now)
 
     def written(self, now: float) -> list[Action]:
@@ -234,8 +224,9 @@ class Connection:
 
     def retire(self, now: float, why: str = "closed here") -> list[Action]:
         """It is not used any more: all its requests end, and the node is not to blame."""
+        close: list[Action] = [Close(self.key)] if self.state is not State.DOWN else []
         self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
-        return [Close(self.key)]
+        return close
 
     def moved(self, now: float) -> list[Action]:
         """The node has another address: an attempt to reach the old one is given up, what waits goes to the new one."""
@@ -256,7 +247,6 @@ class Connection:
             self.requests.drop_sent()
             self._inbox = Inbox()  # and with it the memory of the last large answers
             self._muted_until = -math.inf
-            self._stages = ()
         else:
             self._active_at = now
         traffic = self.peer.traffic
@@ -286,20 +276,16 @@ class Connection:
     def _agree(self, frame: Buffer, now: float) -> None:
         """An answer to the handshake arrived."""
         self.requests.answered(frame, now)
-        step = self._stages[0].answered(frame)
-        if step is None:
-            self._stages = self._stages[1:]
-            step = self._stages[0].begin() if self._stages else None
-        if step:
+        if step := self._handshake.answered(frame):
             self._ask(step, now)
             return
         self._enter(Input.AGREED, now)
-        self.peer.works(self._versions.versions)
+        self.peer.works(self._handshake.versions)
         log.debug("connected", extra=self._extra())
 
     def _not_set_up(self, now: float) -> None:
         waited = now - self._since
-        what = f"no answer to {self._stages[0].name}" if self._stages else "no connection"
+        what = f"no answer to {self._handshake.stage.name}" if self.state is State.HANDSHAKE else "no connection"
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
     def _late(self, exchange: Exchange, now: float) -> None:
@@ -346,7 +332,7 @@ class Connection:
         self._answered = True
         self._measure(exchange, now)
         try:
-            _, response = frames.parse_response(_response(exchange.kind), exchange.version, frame)
+            response = exchange.response(frame)
         except DecodeError as error:
             what = f"{self.where}: the answer to {exchange.name} v{exchange.version} does not parse: {error}"
             log.error("an answer does not parse", extra=self._extra(request=exchange.name, why=str(error)))
@@ -362,8 +348,7 @@ class Connection:
     def _measure(self, exchange: Exchange, now: float) -> None:
         took = now - exchange.sent_at
         self.peer.traffic.latency.record(took, now)
-        slow = took > 1.0 and took > (exchange.deadline - exchange.sent_at) * SLOW_PART
-        if slow and exchange.name not in _BY_DESIGN and now >= self._slow_logged + SLOW_LOG_INTERVAL:
+        if took > SLOW_SECONDS and exchange.was_slow(took) and now >= self._slow_logged + SLOW_LOG_INTERVAL:
             self._slow_logged = now
             log.warning("a slow answer", extra=self._extra(request=exchange.name, seconds=round(took, 3)))
 
@@ -393,7 +378,7 @@ class Connection:
             case State.CONNECTING:
                 doing = f"connecting for {now - self._since:.1f} s"
             case State.HANDSHAKE:
-                doing = f"connected, but {self._stages[0].name} is not answered for {now - self._since:.1f} s"
+                doing = f"connected, but {self._handshake.stage.name} is not answered for {now - self._since:.1f} s"
             case State.DOWN:
                 doing = f"not connected, next attempt in {max(self.peer.retry_at - now, 0.0):.1f} s"
         tried = self.peer.attempts(now)
@@ -401,8 +386,8 @@ class Connection:
 
     def _hint(self) -> str:
         """What an end at this point often means."""
-        if self._stages:
-            return self._stages[0].hint
+        if self.state is State.HANDSHAKE:
+            return self._handshake.stage.hint
         if self.state is State.READY and self.requests.in_flight and not self._answered:
             return " at the first request; so do listeners that want authentication (SASL)"
         return ""
@@ -410,8 +395,3 @@ class Connection:
     def _extra(self, **more: object) -> dict[str, object]:
         address = f"{self.node.host}:{self.node.port}"
         return {"node": logged(self.node), "address": address, "channel": self.key[1]} | more
-
-
-@functools.cache
-def _response(request: type) -> type[Any]:
-    return APIS[wire.api(request).key].response

@@ -6,12 +6,23 @@ Rules:
   to what it has is thrown away.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ottla.codec import frames, wire
+from ottla.codec.apis import APIS
+from ottla.codec.wire import Buffer
 from ottla.sdk.timers import Timer
+
+WAIT_FOR_MEMBERS = frozenset({"JoinGroup", "SyncGroup"})
+"""Their answers wait at the broker for as long as members take."""
+_MAY_WAIT = WAIT_FOR_MEMBERS | {"Fetch"}
+"""Their answers may wait at the broker."""
+SLOW_PART = 0.5
+"""Of the time that an answer is given: one that took more was slow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +64,14 @@ class Exchange:
     def name(self) -> str:
         return self.kind.__name__.removesuffix("Request")
 
+    def response(self, frame: Buffer) -> Any:
+        """The message of the answer, a frame without its length. Raises `DecodeError`."""
+        return frames.parse_response(_response(self.kind), self.version, frame)[1]
+
+    def was_slow(self, took: float) -> bool:
+        """Whether so many seconds are long for this request."""
+        return took > (self.deadline - self.sent_at) * SLOW_PART and self.name not in _MAY_WAIT
+
     def cancel(self) -> None:
         """The answer is not wanted any more: `ended` is not called, and what the driver does not have is never sent."""
         self.ended = ignored
@@ -68,6 +87,11 @@ class Exchange:
             self.timer.cancel()
         ended, self.ended, self.build, self.withdraw = self.ended, ignored, None, None
         ended(result, now)
+
+
+@functools.cache
+def _response(request: type) -> type[Any]:
+    return APIS[wire.api(request).key].response
 
 
 def ignored(answer: Any, now: float) -> None:

@@ -86,3 +86,33 @@ class ApiVersions:
             raise RemoteProtocolError(f"ApiVersions failed with error {response.error_code}")
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         return None
+
+
+class Handshake:
+    """The stages of one connection, in their order."""
+
+    def __init__(self, *later: Stage) -> None:
+        self._versions = ApiVersions()
+        self._stages: list[Stage] = [self._versions, *later]
+
+    @property
+    def stage(self) -> Stage:
+        """The one that is under way."""
+        return self._stages[0]
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """Per API key the lowest and the highest version that the broker speaks; empty until it has said."""
+        return self._versions.versions
+
+    def begin(self) -> Step:
+        """The first request of all."""
+        return self.stage.begin()
+
+    def answered(self, frame: Buffer) -> Step | None:
+        """Take an answer; the next request, or ``None`` when the last stage is done. Raises as `Stage.answered`."""
+        step = self.stage.answered(frame)
+        if step is None and len(self._stages) > 1:
+            del self._stages[0]
+            step = self.stage.begin()
+        return step

@@ -16,7 +16,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConnectionLost, EncodeError, RemoteProtocolError, TimeoutExpired, UnsupportedVersion
 from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.handshake import Step
+from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.versions import SPOKEN, since
 from ottla.sdk.events import Action, Close, Connect, Node, Send
@@ -497,7 +497,7 @@ class TwoRounds:
 
 def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request() -> None:
     one, second = brought_to(State.HANDSHAKE), TwoRounds()
-    one._stages = (*one._stages, second)
+    one._handshake = Handshake(second)
     first = sent(one.received(versions(SERVED), 0))
     again = sent(one.received(answer_to(first), 0))
     assert (first.header.api_version, again.header.api_version) == (1, 2)

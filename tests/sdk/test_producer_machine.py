@@ -398,7 +398,7 @@ def test_a_closed_producer_asks_for_its_topics_no_more() -> None:
     world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
     last = [message for _, message in world.broker.requests if isinstance(message, MetadataRequest)][-1]
     assert not last.allow_auto_topic_creation
-    assert not world.core.metadata._held
+    assert not world.core.metadata._topics.held
 
 
 def test_a_node_that_comes_back_under_another_address_ends_no_request_unheard() -> None:

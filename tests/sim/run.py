@@ -124,7 +124,9 @@ class Simulation:
             Random(f"{self.seed} {who}"),
         )
         self.processes[who] = process
-        core, forget, submit = process.core, process.core.metadata.forget, process.core.submit
+        core, submit = process.core, process.core.submit
+        topics = core.metadata._topics
+        forget = topics.forget
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange)
@@ -140,7 +142,7 @@ class Simulation:
                     self.epochs.forgot(who, topic)
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
-        core.metadata.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
+        topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
         core.metadata.observers.append(learned)
         return process
 
