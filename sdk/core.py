@@ -138,7 +138,7 @@ class ClientCore:
         return forget
 
     def fail_on_close(self, outcome: Outcome[T]) -> None:
-        """Nobody waits on a client that is closed."""
+        """Fail ``outcome`` when the client closes."""
         outcome.when_done(self.on_close(outcome.fail))
 
     # -- the parts' side: requests -----------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class ClientCore:
         return self.connections.connected(node.id)
 
     def trouble(self, node: Node) -> str:
-        """Why the node cannot be reached at the moment; empty where it can, or nobody tried."""
+        """Why the node cannot be reached at the moment; empty where it can, or was not tried."""
         peer = self.connections.peer(node.id)
         return peer.trouble if peer else ""
 

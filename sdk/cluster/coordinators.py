@@ -3,7 +3,7 @@
 Rules:
 - Concurrent questions about one group are one request.
 - COORDINATOR_NOT_AVAILABLE and broken connections are asked again with backoff, of any node that works, until
-  `api_timeout`; the error then says what was last heard.
+  `api_timeout`; the error then has the last trouble.
 - The part that is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
 
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
@@ -39,7 +39,7 @@ class Coordinators:
         self._asked: dict[str, _Question] = {}
 
     def known(self, group: str) -> Node | None:
-        """The coordinator, as far as it is known; asks nobody."""
+        """The coordinator, as far as it is known; sends no request."""
         return self._known.get(group)
 
     def find(self, group: str, now: float) -> Outcome[Node]:
@@ -69,7 +69,7 @@ class Coordinators:
             self._known[group] = outcome.result()
 
     def where(self, group: str) -> str:
-        """Who coordinates the group, or why it is not known; for people."""
+        """Which node coordinates the group, or why that is not known; for people."""
         if node := self._known.get(group):
             return f"its coordinator is node {node.id} at {node.host}:{node.port}"
         question = self._asked.get(group)

@@ -164,12 +164,12 @@ class Metadata:
     def explain(self, now: float) -> Iterator[str]:
         """What is waited for, in lines for people; nothing if all is well."""
         for where, (why, times) in self._troubles.items():
-            yield f"metadata: {where} could not tell them: {why} ({_tried(times)})"
+            yield f"metadata: {where} gave none: {why} ({_tried(times)})"
         if self._troubles and -math.inf < self.updated_at < now:
             yield f"metadata: those in use are {now - self.updated_at:.1f} s old"
         for each in self._waits:
             if not each.outcome.done:
-                yield f"topic {each.name!r}: waiting until some broker tells where it is"
+                yield f"topic {each.name!r}: waiting for a broker to say where it is"
 
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""

@@ -1,7 +1,7 @@
 """Which node to ask next: bootstrap addresses and the nodes known take turns.
 
 Rules:
-- Bootstrap addresses have negative ids. They stay in turn with the nodes known, and their names are resolved anew by
+- Bootstrap addresses have negative ids. They stay in turn with the nodes known, and their names are resolved again by
   each attempt, so that a client survives the restart of a whole cluster elsewhere (KIP-899).
 - Their order is another for each client.
 """

@@ -4,7 +4,7 @@ Rules:
 - A stage asks and is answered until it has nothing more to ask; then the next one begins. After the last one the
   connection is ready.
 - A stage that fails raises, and the connection ends with that error.
-- Stages are made anew for each connection, and know neither time nor the connection that they are part of.
+- Each connection has stages of its own, which know neither time nor the connection that they are part of.
 
 Today there is one, ApiVersions. SASL (SaslHandshake, SaslAuthenticate) follows it, and re-authentication (KIP-368) runs
 the same stages again on a connection that is ready. TLS comes before all of them.

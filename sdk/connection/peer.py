@@ -54,7 +54,7 @@ class Traffic:
 
 
 class Peer:
-    """One node, as far as connections to it can tell; ``on_failure(now)`` is called when it turns out to be gone."""
+    """One node, as far as connections to it can tell; ``on_failure(now)`` is called when a connection to it broke."""
 
     def __init__(
         self,

@@ -55,8 +55,8 @@ class Connections:
     Args:
         timers: have the client polled in time.
         actions: gets what the driver is to do.
-        suspect: called with ``now`` when a connection broke, or a node has not answered for long: the metadata may tell
-            why.
+        suspect: called with ``now`` when a connection broke, or a node has not answered for long: the metadata may
+            say why.
     """
 
     def __init__(
