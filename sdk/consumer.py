@@ -262,7 +262,9 @@ class Consumer:
         self._entered = machine
         try:
             names = self._options.topics or sorted({topic for topic, _ in self._assignment})
-            topics = [core.topic(name, trio.current_time()) for name in names]  # all at once: they may be thousands
+            topics = [
+                core.metadata.topic(name, trio.current_time()) for name in names
+            ]  # all at once: they may be thousands
             await self._driver.call(lambda now: all_of(topics))
             for topic in topics:
                 self._check_partitions(topic.result())

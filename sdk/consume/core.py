@@ -654,7 +654,7 @@ class ConsumerCore:
         if not left:
             self._subscribe(now)
         for name in self._known:
-            self._core.topic(name, now).when_done(arrived)
+            self._core.metadata.topic(name, now).when_done(arrived)
 
     def explain(self, now: float) -> Iterator[str]:
         if self._unmatched is not None:

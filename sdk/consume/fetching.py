@@ -44,9 +44,11 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import EPOCH_ENDS_FOR_CONSUMERS
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.lookups import EPOCHS, by_place, ends_of_epochs, list_offsets, offset_in
+from ottla.sdk.consume.lookups import by_place, ends_of_epochs, offset_in
 from ottla.sdk.consume.near import ALONE, NearReplicas
 from ottla.sdk.consume.positions import (
     NOWHERE,
@@ -61,8 +63,8 @@ from ottla.sdk.consume.positions import (
 )
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch, corrupt, cut, found, needed, too_large, visible
 from ottla.sdk.consume.sessions import SESSION_ERRORS, Limits, Session
-from ottla.sdk.core import FETCH, ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import FETCH, Node
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer
@@ -132,7 +134,7 @@ class Fetching:
             core.metrics, self.number, self._positions, isolation, near=bool(core.options.rack)
         )
         self.closed = False
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._leave = core.on_close(lambda error: self.close())
 
@@ -147,7 +149,7 @@ class Fetching:
             if position is None:
                 position = self._positions[place] = Position(place, start)
                 if place[0] not in self._holds:
-                    self._holds[place[0]] = (self._core.hold(place[0]), {})
+                    self._holds[place[0]] = (self._core.metadata.hold(place[0]), {})
                 self._holds[place[0]][1][position] = None
                 self._metrics.watch(position)
             self._seek(position, start)
@@ -178,7 +180,7 @@ class Fetching:
         if not self.closed:
             self.closed = True
             self._leave()
-            self._core.observers.remove(self._metadata_changed)
+            self._core.metadata.observers.remove(self._metadata_changed)
             self._core.parts.pop(self, None)
             self._core.retire(self._channel)
             self._core.retire(self._express)
@@ -315,8 +317,10 @@ class Fetching:
             leader = self._core.cluster.leader(*position.place)
             if leader is None:
                 position.led = None
-                self._core.refresh(now, 0.0 if position.failures == 0 else self._core.options.retry_backoff_max)
-                self._retry([position], self._core.why_no_leader(*position.place), now)
+                self._core.metadata.refresh(
+                    now, 0.0 if position.failures == 0 else self._core.options.retry_backoff_max
+                )
+                self._retry([position], self._core.metadata.why_no_leader(*position.place), now)
                 continue
             if position.led is None:
                 position.well()
@@ -642,7 +646,7 @@ class Fetching:
     def _resolve(self, node: Node, positions: list[Position], now: float) -> None:
         wanted = {each.place: (self._timestamp(each.start, now), self._epoch(each)) for each in positions}
         timeout = self._core.options.request_timeout
-        build = partial(list_offsets, wanted, self._isolation, timeout)
+        build = partial(requests.list_offsets, wanted, self._isolation, timeout)
         exchange = Exchange(ListOffsetsRequest, _nobody, now + timeout, build=build)
         self._ask(node, positions, exchange, lambda each, result: self._resolved(each, result, exchange.version), now)
 
@@ -662,7 +666,11 @@ class Fetching:
         wanted = {each.place: (each.fetch_epoch, self._epoch(each)) for each in positions}
         until = now + self._core.options.request_timeout
         self._ask(
-            node, positions, Exchange(ends_of_epochs(wanted), _nobody, until, versions=EPOCHS), self._validated, now
+            node,
+            positions,
+            Exchange(ends_of_epochs(wanted), _nobody, until, versions=EPOCH_ENDS_FOR_CONSUMERS),
+            self._validated,
+            now,
         )
 
     def _validated(self, position: Position, result: EpochEndOffset) -> None:
@@ -698,7 +706,7 @@ class Fetching:
         name, seeks, led = position.place[0], position.seeks, position.led
         self._leave_node(position)
         position.asking = True
-        found = self._core.topic(name, self._now, fresh=True)
+        found = self._core.metadata.topic(name, self._now, fresh=True)
 
         def arrived() -> None:
             if position.seeks != seeks or self.closed or self._core.closed:
@@ -778,7 +786,7 @@ class Fetching:
         failures = max(each.failures for each in again)
         pause = self._core.backoff(failures)
         stale = isinstance(error, BrokerError) and error.stale_metadata and failures == 0
-        self._core.refresh(now, 0.0 if stale else pause)
+        self._core.metadata.refresh(now, 0.0 if stale else pause)
         for position in again:
             position.failures += 1
             position.retry_at = now + pause

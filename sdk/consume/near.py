@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.consume.sessions import nothing
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.logs import logger
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class NearReplicas:
             if isinstance(answer, OttlaError):
                 self.failed(replica, answer, now)
 
-        exchange = Exchange(nothing(), ended, now + self._core.options.request_timeout)
+        exchange = Exchange(requests.fetch_nothing(), ended, now + self._core.options.request_timeout)
         self._core.submit(node, exchange, now, self._channel)
 
     def _allow(self, replica: int) -> None:

@@ -38,17 +38,22 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.requests import NO_SESSION
+from ottla.sdk.connection.versions import (
+    FETCH_BY_ID,
+    FETCH_BY_NAME,
+    FETCH_LAST_EPOCH,
+    FETCH_SESSIONS,
+    FETCH_WITHOUT_LIMIT,
+)
 from ottla.sdk.consume.positions import Position, State
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-SESSIONS, BY_ID, WITHOUT_LIMIT = 7, 13, 2
-"""Versions of Fetch: the first with sessions, the first with topic ids, the last without a limit for the answer."""
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
-_FINAL = -1
-"""The epoch of the request that closes a session, or wants none."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -139,7 +144,7 @@ class Session:
     @property
     def versions(self) -> tuple[int, int] | None:
         """The versions of Fetch that will do; ``None`` for all."""
-        return (0, BY_ID - 1) if self._nameless else None
+        return FETCH_BY_NAME if self._nameless else None
 
     def most(self, limit: int, partition_max_bytes: int) -> int:
         """Bytes that an answer can hold, as far as they are fewer than the limit."""
@@ -155,7 +160,7 @@ class Session:
         """The next request, in this version."""
         self._begin(version)
         places = list(self.wanted if self._full else self._changed)
-        if version <= WITHOUT_LIMIT:
+        if version <= FETCH_WITHOUT_LIMIT:
             places = places[: max(1, limits.max_bytes // limits.partition_max_bytes)]
         topics: dict[tuple[str, UUID], list[FetchPartition]] = {}
         forgotten: dict[tuple[str, UUID], list[int]] = {}
@@ -173,28 +178,26 @@ class Session:
                 self._names[asked.topic_id] = place[0]
         self._changed.clear()
         self._tried, self._troubled = self._troubled, {}
-        return FetchRequest(
-            max_wait_ms=int(limits.wait * 1000),
-            min_bytes=1,
+        return requests.fetch(
+            (FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
+            wait=limits.wait,
             max_bytes=limits.max_bytes,
-            isolation_level=limits.isolation,
-            session_id=self.id,
-            session_epoch=self.epoch if version >= SESSIONS and not self.express else _FINAL,
-            topics=tuple(FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
-            forgotten_topics_data=tuple(
+            isolation=limits.isolation,
+            session=(self.id, self.epoch if version >= FETCH_SESSIONS and not self.express else NO_SESSION),
+            forgotten=(
                 ForgottenTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in forgotten.items()
             ),
-            rack_id=limits.rack,
+            rack=limits.rack,
         )
 
     def farewell(self) -> FetchRequest | None:
         """The request that closes the session, if there is one; the answer holds nothing."""
-        return nothing(self.id) if self.id else None
+        return requests.fetch_nothing(self.id) if self.id else None
 
     def _begin(self, version: int) -> None:
-        if (version >= BY_ID) != (self._version >= BY_ID) or version < SESSIONS:
+        if (version >= FETCH_BY_ID) != (self._version >= FETCH_BY_ID) or version < FETCH_SESSIONS:
             self.epoch = 0
-        if version < SESSIONS:
+        if version < FETCH_SESSIONS:
             self.id = 0
         self._version, self._full = version, self.epoch == 0
         if self._full:
@@ -221,7 +224,7 @@ class Session:
         """What the answer says of the partitions asked for; of a full request it must say something of each."""
         told: set[TopicPartition] = set()
         for topic in answer.responses:
-            name = self._names.get(topic.topic_id, "") if self._version >= BY_ID else topic.topic
+            name = self._names.get(topic.topic_id, "") if self._version >= FETCH_BY_ID else topic.topic
             for result in topic.partitions:
                 place = (name, result.partition_index)
                 if asked := self.known.get(place):
@@ -243,11 +246,6 @@ class Session:
             self.wanted.move_to_end(place)
 
 
-def nothing(session_id: int = 0) -> FetchRequest:
-    """A request that is answered at once, with no records; it closes the session, if it names one."""
-    return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=_FINAL, topics=())
-
-
 def _asked(position: Position, limits: Limits) -> Asked:
     return Asked(
         position,
@@ -265,6 +263,6 @@ def _partition(index: int, asked: Asked, version: int) -> FetchPartition:
         partition=index,
         current_leader_epoch=asked.leader_epoch,
         fetch_offset=asked.offset,
-        last_fetched_epoch=asked.last_epoch if version >= 12 else -1,
+        last_fetched_epoch=asked.last_epoch if version >= FETCH_LAST_EPOCH else -1,
         partition_max_bytes=asked.max_bytes,
     )

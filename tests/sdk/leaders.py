@@ -61,7 +61,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -192,18 +192,20 @@ class Leaders:
         return [message for _, _, message in self.requests if isinstance(message, kind)]
 
     def _act(self) -> None:
-        for action in self.core.poll(self.now):
-            match action:
-                case Connect(key=key):
-                    self._links[key], self._inbox[key] = next(self._numbers), b""
-                    hidden = self.hide(max(key[0], 1))
-                    self._later(key, Lost(key, "refused") if hidden else Connected(key), 0.001)
-                case Send(key=key, data=data) if key in self._links:
-                    self._later(key, data, 0.001)
-                case Run(call=call):
-                    call()
-                case Close(key=key):
-                    self._links.pop(key, None)
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                match action:
+                    case Connect(key=key):
+                        self._links[key], self._inbox[key] = next(self._numbers), b""
+                        hidden = self.hide(max(key[0], 1))
+                        self._later(key, Lost(key, "refused") if hidden else Connected(key), 0.001)
+                    case Send(key=key, parts=parts) if key in self._links:
+                        self._later(key, b"".join(parts), 0.001)
+                        self.core.handle(Written(key), self.now)
+                    case Run(call=call):
+                        call()
+                    case Close(key=key):
+                        self._links.pop(key, None)
 
     def _later(self, key: Key, what: Any, delay: float) -> None:
         at = max(self.now + delay, self._clear_at.get(key, 0.0))

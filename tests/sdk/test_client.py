@@ -286,7 +286,7 @@ async def test_consumers_leave_no_connections_behind(ottla_broker: Broker) -> No
             async with client.consumer("t") as consumer:
                 await anext(consumer)
         await client.list_topics()
-        assert len(client._driver.core._connections) <= 3
+        assert len(client._driver.core.connections._connections) <= 3
 
 
 async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:

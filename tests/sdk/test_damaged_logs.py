@@ -79,7 +79,7 @@ def test_a_topic_made_anew_is_told_of_behind_the_good_batches_before_a_damaged_o
     for value in (b"x0", b"x1", b"x2"):
         leaders.logs[T].append(value)
     leaders.sessions.clear()
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(3.0)
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     with pytest.raises(DataLoss, match="made anew"):

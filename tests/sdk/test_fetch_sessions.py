@@ -220,7 +220,7 @@ def test_a_broker_that_tells_no_topic_ids_has_not_made_the_topic_anew() -> None:
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"b")
     leaders.ids["t"] = NO_UUID  # half of the cluster is older
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == id
     leaders.ids["t"] = id
@@ -228,13 +228,13 @@ def test_a_broker_that_tells_no_topic_ids_has_not_made_the_topic_anew() -> None:
     assert read(leaders, fetcher, 1) == {("t", 0): [b"b"]}
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"c")
-    leaders.core.forget("t")
+    leaders.core.metadata.forget("t")
     leaders.ids["t"] = NO_UUID
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == NO_UUID
     leaders.ids["t"] = id
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     fetcher.resume([("t", 0)])
     assert read(leaders, fetcher, 1) == {("t", 0): [b"c"]}

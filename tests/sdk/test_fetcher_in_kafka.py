@@ -9,7 +9,7 @@ import trio
 import ottla
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import DataLoss, FetchSessionIdNotFound, LogTruncated, OffsetOutOfRange
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.outcome import Outcome

@@ -233,7 +233,7 @@ def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     assert moved == [T[0], T[1]], "the log was truncated"
     leaders.ids["t"] = uuid.UUID(int=999)
     leaders.sessions.clear()
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(lambda: len(moved) == 4)
     assert sorted(moved[2:]) == T[:2], "the topic was made anew"
     fetcher.assign({T[0]: Offset(0), T[2]: Offset(0)}, leaders.now)
@@ -589,13 +589,13 @@ def test_a_replica_that_the_metadata_do_not_know_is_read_from_once_they_do(caplo
     fetcher = reader(leaders, {P: Offset(0)})
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
     assert leaders.now < 1.0
-    asked, timers = len(leaders.asked(MetadataRequest)), len(leaders.core._timers)
+    asked, timers = len(leaders.asked(MetadataRequest)), len(leaders.core.timers)
     leaders.run(60.0)
     assert pauses(caplog) == [(4, 2), (4, 8), (4, 32), (4, 128)]
     assert len(leaders.asked(MetadataRequest)) >= asked + 3
-    assert fetches(leaders, 1) < 140 and len(leaders.core._timers) < timers + 10
+    assert fetches(leaders, 1) < 140 and len(leaders.core.timers) < timers + 10
     leaders.nodes.append(4)
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(1.0)
     fill(leaders, "c")
     assert read(leaders, fetcher, 1) == {P: [b"c"]}

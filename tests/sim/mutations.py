@@ -13,6 +13,8 @@ from ottla.codec.records import BatchBuilder
 from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import Cluster
+from ottla.sdk.connection.pipeline import Pipeline
+from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetching import Fetching
 from ottla.sdk.consume.positions import Time
@@ -244,5 +246,8 @@ _mutation("a member sends no heartbeats", (Membership, "_beat", _nothing))
 
 # -- the core ----------------------------------------------------------------------------------------------------------
 
-_mutation("requests have no deadline", (ClientCore, "_watch", _nothing))
+_never_writing = property(lambda self: False)
+
+_mutation("requests have no deadline", (Connections, "_watch", _nothing))
+_mutation("a request does not wait for the one before to be written", (Pipeline, "writing", lambda _: _never_writing))
 _mutation("nobody pauses before trying again", (ClientCore, "backoff", lambda _: lambda self, failures: 0.0))

@@ -11,8 +11,8 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.core import DATA
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
 from ottla.sdk.produce.core import ProducerOptions
@@ -124,7 +124,9 @@ class Simulation:
             Random(f"{self.seed} {who}"),
         )
         self.processes[who] = process
-        core, forget, submit = process.core, process.core.forget, process.core.submit
+        core, submit = process.core, process.core.submit
+        topics = core.metadata._topics
+        forget = topics.forget
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange)
@@ -140,8 +142,8 @@ class Simulation:
                     self.epochs.forgot(who, topic)
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
-        core.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
-        core.observers.append(learned)
+        topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
+        core.metadata.observers.append(learned)
         return process
 
     def spare(self, fit: Callable[[Node], bool]) -> int | None:
