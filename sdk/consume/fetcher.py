@@ -113,6 +113,11 @@ class Fetcher(Fetching):
         """How many offsets the user is behind what can be read; ``None`` while that is not known."""
         return self._positions[place].lag(self._isolation)
 
+    @property
+    def buffered(self) -> int:
+        """Bytes that are fetched, and not taken yet."""
+        return self._buffered
+
     # -- taking and waiting -------------------------------------------------------------------------------------------
 
     def take(self, only: Container[TopicPartition] | None = None) -> Fetched | None:

@@ -403,7 +403,9 @@ class Fetching:
             if session.under_way or session.retry_at > now:
                 continue
             share = options.fetch_buffer_bytes // len(busy)
-            free = self._room(min(options.partition_max_bytes, share))
+            # A batch that came cut must fit, and one that is larger than all the room gets all of it.
+            needs = session.needs
+            free = self._room(min(max(needs, min(options.partition_max_bytes, share)), options.fetch_buffer_bytes))
             if session.express:
                 free = max(free, options.partition_max_bytes)
             self._short = free <= 0
@@ -417,6 +419,7 @@ class Fetching:
                 wait = 0.0
             self._taken = False
             max_bytes = session.most(min(options.fetch_max_bytes, share, free), options.partition_max_bytes)
+            max_bytes = max(max_bytes, needs)
             limits = Limits(wait, max_bytes, options.partition_max_bytes, self._isolation, options.rack or "")
             self._fetch(session, limits, now)
 
@@ -436,10 +439,11 @@ class Fetching:
         session.under_way, session.since, session.reserved = True, now, limits.max_bytes
 
         def ended(answer: FetchResponse | OttlaError, now: float) -> None:
-            session.under_way, session.reserved, self._now = False, 0, now
+            session.under_way, self._now = False, now
             if not self.closed:
                 self._answered(session, answer, now)
                 self._wake()
+            session.reserved = 0
 
         deadline = now + limits.wait + self._core.options.request_timeout
         build, versions = partial(session.request, limits), self._versions(session, now)
@@ -483,7 +487,7 @@ class Fetching:
                 self._refused(asked.position, session, result, nodes, now)
             else:
                 size += len(result.records or b"")
-                records += self._read(asked.position, session, result, asked.max_bytes, now)
+                records += self._read(asked.position, session, result, now)
         for position in session.recovered():
             position.well()
         self._metrics.received(size, records, now)
@@ -523,7 +527,7 @@ class Fetching:
         else:
             self._if_still_so(position, lambda: self._out_of_range(position, result))
 
-    def _read(self, position: Position, session: Session, result: PartitionData, max_bytes: int, now: float) -> int:
+    def _read(self, position: Position, session: Session, result: PartitionData, now: float) -> int:
         """Take in what was answered; how many records of it the user can have."""
         position.high_watermark = result.high_watermark
         position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
@@ -538,7 +542,7 @@ class Fetching:
             ahead = [each for each in batches if each.next_offset > position.fetch_offset]
             if ahead:
                 return self._buffer(position, ahead, result)
-            self._nothing(position, result.records, batches, damage, max_bytes, now)
+            self._nothing(position, session, result.records, batches, damage, now)
         return 0
 
     def _recommended(self, position: Position, leader: int, replica: int, now: float) -> None:
@@ -554,7 +558,7 @@ class Fetching:
         self._stir(position)
 
     def _buffer(self, position: Position, batches: list[AnyBatch], result: PartitionData) -> int:
-        position.max_bytes = 0
+        position.needs = 0
         try:
             seen = visible(batches, result.aborted_transactions, self._isolation)
         except OttlaError as damage:  # of a control batch
@@ -573,10 +577,10 @@ class Fetching:
     def _nothing(
         self,
         position: Position,
+        session: Session,
         records: Buffer,
         batches: list[AnyBatch],
         damage: OttlaError | None,
-        max_bytes: int,
         now: float,
     ) -> None:
         """There are bytes, but no batch that the user is still to get."""
@@ -586,14 +590,19 @@ class Fetching:
         elif damage is not None:
             self._damaged(position, damage)
         else:
-            size, limit = needed(records), self._core.options.fetch_max_bytes
-            if size <= position.max_bytes:
-                self._break(position, position.about(cut(records)))
-            elif size > limit:
-                self._break(position, position.about(too_large(size, limit)))
-            else:
-                position.max_bytes = max(size, max_bytes)
-                self._stir(position)
+            self._torn(position, session, records)
+
+    def _torn(self, position: Position, session: Session, records: Buffer) -> None:
+        """The next batch came cut, which is no damage as long as the answer may have had no room for all of it."""
+        size, limit = needed(records), self._core.options.fetch_max_bytes
+        room = session.room_for(position.place) if position.needs else 0
+        if room < min(size, limit):
+            position.needs = min(size, limit)
+            self._stir(position)
+        elif size > limit:
+            self._break(position, position.about(too_large(size, limit)))
+        else:
+            self._damaged(position, cut(records))
 
     # -- looking positions up ----------------------------------------------------------------------------------------
 

@@ -176,8 +176,8 @@ class Position:
     replica: int = NOWHERE
     """Whom the leader recommends instead of itself (KIP-392), until `replica_until`."""
     replica_until: float = -math.inf
-    max_bytes: int = 0
-    """What an answer may hold, where a record needs more than usual."""
+    needs: int = 0
+    """Bytes of the next batch, where it came cut."""
     trouble: OttlaError | None = None
     failures: int = 0
     failing_since: float = math.nan
@@ -195,7 +195,7 @@ class Position:
     def drop(self) -> None:
         """Forget the buffer, and whatever is under way."""
         self.buffer.clear()
-        self.buffered, self.stuck, self.asking, self.max_bytes = 0, False, False, 0
+        self.buffered, self.stuck, self.asking, self.needs = 0, False, False, 0
         self.seeks += 1
 
     def add(self, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:

@@ -109,12 +109,13 @@ class Log:
             return -1, -1
         return known[-1][2], min(later, default=self.end)
 
-    def read(self, offset: int, limit: int, first: bool, cut: bool) -> bytes:
+    def read(self, offset: int, limit: int, whole: bool, cut: bool) -> bytes:
+        """``whole``: the first batch is sent even if it is larger; ``cut``: what does not fit is sent in part."""
         out = b""
         for _, following, _, data in self.batches:
             if following <= offset:
                 continue
-            if len(out) + len(data) > limit and not (first and not out and not cut):
+            if len(out) + len(data) > limit and not (whole and not out):
                 return out + data[: limit - len(out)] if cut else out
             out += data
         return out
@@ -145,6 +146,8 @@ class Leaders:
         self.logs: dict[Place, Log] = {place: Log(leader=self.nodes[i % nodes]) for i, place in enumerate(places)}
         self.sessions: dict[tuple[int, int], Session] = {}
         self.room_for_sessions = True
+        self.cuts = False
+        """A batch that does not fit is sent in part, as by brokers before 0.10.1; only the first of an answer is whole."""
         self.requests: list[tuple[int, int, Any]] = []
         self.bend: Callable[[int, Any, Any], Any] = lambda node, request, answer: answer
         self.hide: Callable[[int], bool] = lambda node: False
@@ -420,5 +423,7 @@ class Leaders:
                 result.preferred_read_replica = log.prefer
             else:
                 limit = min(asked.partition_max_bytes, max(left, 0))
-                result.records = log.read(asked.fetch_offset, limit, first, cut=version < 3)
+                result.records = log.read(
+                    asked.fetch_offset, limit, whole=first and version >= 3, cut=version < 3 or self.cuts
+                )
         return result

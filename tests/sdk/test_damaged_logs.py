@@ -111,8 +111,9 @@ def test_what_is_wrong_says_where_to_go_on() -> None:
     for _ in range(2):
         with pytest.raises(
             ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to leave the batch out, seek to 2"
-        ):
+        ) as caught:
             read(leaders, fetcher, 1)
+        assert not caught.value.retriable
     fetcher.assign({T: Offset(2)}, leaders.now)
     assert read(leaders, fetcher, 1) == {T: [b"c"]}
 
@@ -213,8 +214,9 @@ def test_damage_that_the_broker_finds_is_an_error_too_and_not_asked_for_again_an
     leaders.bend = corrupt_at(1)
     leaders.logs[T].append(b"b")
     asked = len(leaders.asked(FetchRequest))
-    with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read its log there"):
+    with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read its log there") as caught:
         read(leaders, fetcher, 1)
+    assert not caught.value.retriable, "though the code is, for producers"
     leaders.run(30.0)
     assert len(leaders.asked(FetchRequest)) <= asked + 2
     with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read"):
