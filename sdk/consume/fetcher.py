@@ -4,8 +4,9 @@ The machinery is `Fetching`'s.
 
 Rules:
 - A partition with several answers buffered goes to the end of the turn after each.
-- An error of a partition is raised by whoever asks for the next batch, once what lies before it is taken; a seek mends
-  it.
+- An error of a partition is raised once, in the partition's turn, when what lies before it is taken. The others are
+  read on, before and after that; this one is not, until a seek. Where no partition is left to be read on, the error is
+  raised each time: to wait would be for nothing.
 - Who waits shares one `Outcome` with all who wait, which any news settles.
 
 Source: KafkaConsumer.java, SubscriptionState.java.
@@ -53,7 +54,7 @@ class Fetcher(Fetching):
         for position in [self._positions[place] for place in places]:
             self._paused.pop(position, None)
             position.paused = False
-            if position.buffer:
+            if position.buffer or position.untold:
                 self._turn.setdefault(position)
             self._stir(position)
         self._notify()
@@ -127,12 +128,18 @@ class Fetcher(Fetching):
             only: hand out nothing of other partitions.
 
         Raises:
-            OttlaError: a partition cannot be read on; the error says which and why. A seek mends it.
+            OttlaError: a partition cannot be read on, until a seek; the error says which and why. It is raised once,
+                and the next call goes on with the other partitions; where there are none, each time.
         """
-        self.raise_errors(only)
         position = self._next(only)
         if position is None:
+            if error := self._all_failed(only):
+                raise error
             return None
+        if position.untold:
+            del self._turn[position]
+            position.untold = False
+            raise self._broken[position.place]
         damage = position.check(self._isolation)
         if damage is not None and not position.buffer[0].batches:
             self._rewind(position)
@@ -157,25 +164,22 @@ class Fetcher(Fetching):
             self._stir(position)
         return fetched
 
-    def raise_errors(self, only: Container[TopicPartition] | None = None) -> None:
-        """Raise the first partition's error, if there is any."""
-        if error := self._error(only):
-            raise error
-
     def moved(self) -> Outcome[None]:
         """Settled when something has changed: records came, a position is known, a partition failed."""
         return self._news
 
     def wait(self, only: Container[TopicPartition] | None = None) -> Outcome[None]:
         """Settled when `take` has something to say, perhaps earlier."""
-        if not (self.closed or self._next(only) or self._error(only)):
+        if not (self.closed or self._next(only) or self._all_failed(only)):
             return self._news
         outcome: Outcome[None] = Outcome()
         outcome.succeed(None)
         return outcome
 
     def resolve(self, now: float, only: Container[TopicPartition] | None = None) -> Outcome[None]:
-        """Settled when every position is known; fails with a partition's error, or after `api_timeout`."""
+        """Settled when every position is known; fails after `api_timeout`, or with the error of a partition that has
+        failed, which `take` raises all the same.
+        """
         outcome: Outcome[None] = Outcome()
         timeout = self._core.options.api_timeout
 
@@ -204,6 +208,10 @@ class Fetcher(Fetching):
 
     def _error(self, only: Container[TopicPartition] | None) -> OttlaError | None:
         return next((error for place, error in self._broken.items() if only is None or place in only), None)
+
+    def _all_failed(self, only: Container[TopicPartition] | None) -> OttlaError | None:
+        """An error of those, where there is no partition that can be read on."""
+        return self._error(only) if len(self._broken) == len(self._positions) else None
 
 
 def _known(offset: int) -> int | None:

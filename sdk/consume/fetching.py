@@ -106,7 +106,7 @@ class Fetching:
         self._express = f"{self._channel}-express"
         self._positions: dict[TopicPartition, Position] = {}
         self._turn: OrderedDict[Position, None] = OrderedDict()
-        """Partitions with something to take, in the order in which the user gets them."""
+        """Partitions with something to take, or an error to raise, in the order in which the user gets them."""
         self._stirred: dict[Position, None] = {}
         self._full: dict[Position, None] = {}
         """Partitions that are not fetched because their buffer has no room."""
@@ -202,7 +202,7 @@ class Fetching:
     def explain(self, now: float) -> Iterator[str]:
         """What is not as it should be, in lines for people: which partitions, since when, why."""
         for (topic, index), error in self._broken.items():
-            yield f"{topic}-{index}: cannot be read on, which the next batch asked for raises: {error}"
+            yield f"{topic}-{index}: cannot be read on until a seek: {error}"
         yield from troubles(self._positions.values(), now)
         for session in self._sessions.values():
             waited = now - session.since
@@ -250,14 +250,16 @@ class Fetching:
         position.node = NOWHERE
 
     def _break(self, position: Position, error: OttlaError) -> None:
-        """It cannot be read on; told once the user has taken what lies before."""
+        """It cannot be read on, which is raised once, in its turn, when the user has taken what lies before."""
         self._leave_node(position)
         if position.buffer:
             position.stuck = True
             return
-        position.state, position.trouble = State.FAILED, error
+        position.state, position.trouble, position.untold = State.FAILED, error, True
         self._broken[position.place] = error
         self._unresolved.pop(position, None)
+        if not position.paused:
+            self._turn[position] = None
         self._notify()
 
     def _damaged(self, position: Position, damage: OttlaError) -> None:

@@ -6,7 +6,7 @@
         │                             VALIDATING ┘  │
         │                                 │         │
         └── reset by policy ── truncated ─┴─────────┴── OFFSET_OUT_OF_RANGE, truncated ── no policy ──► FAILED
-                                                                                    (raised; a seek mends it)
+                                                                               (raised once; a seek mends it)
 
 Rules:
 - Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, what the user gets next.
@@ -179,6 +179,8 @@ class Position:
     needs: int = 0
     """Bytes of the next batch, where it came cut."""
     trouble: OttlaError | None = None
+    untold: bool = False
+    """It is FAILED, and the user has not been told."""
     failures: int = 0
     failing_since: float = math.nan
     reported: float = -math.inf
@@ -246,6 +248,7 @@ class Position:
     def well(self) -> None:
         """It was answered: whatever was wrong is over."""
         self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
+        self.untold = False
 
     def about(self, error: OttlaError) -> OttlaError:
         """The error, with the partition and where it is read."""

@@ -147,7 +147,7 @@ class Leaders:
         self.sessions: dict[tuple[int, int], Session] = {}
         self.room_for_sessions = True
         self.cuts = False
-        """A batch that does not fit is sent in part, as by brokers before 0.10.1; only the first of an answer is whole."""
+        """What does not fit is sent in part, as before 0.10.1; only the first batch of an answer is always whole."""
         self.requests: list[tuple[int, int, Any]] = []
         self.bend: Callable[[int, Any, Any], Any] = lambda node, request, answer: answer
         self.hide: Callable[[int], bool] = lambda node: False

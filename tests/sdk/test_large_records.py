@@ -1,5 +1,7 @@
 """Records so large that answers to Fetch are full in the midst of a batch, which the embedded broker then sends cut."""
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -23,7 +25,7 @@ EACH = 2
     ],
 )
 async def test_all_records_are_read_though_answers_are_full(
-    ottla_broker: Broker, partitions: int, size: int, options: dict[str, int]
+    ottla_broker: Broker, partitions: int, size: int, options: dict[str, Any]
 ) -> None:
     ottla_broker.create_topic("large", partitions, {"max.message.bytes": str(LARGEST)})
     async with ottla.connect(ottla_broker.bootstrap, max_request_size=LARGEST) as client, client.producer() as producer:

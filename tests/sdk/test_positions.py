@@ -90,8 +90,9 @@ def test_each_partition_has_its_own_fate_when_places_are_looked_up() -> None:
     assert fetched is not None and fetched.partition == 0
     with pytest.raises(TopicAuthorizationFailed):
         fetcher.take()
+    assert fetcher.take() is None, "it is raised once"
     fetcher.unassign([T[1]])
-    fetcher.raise_errors()
+    assert list(fetcher.explain(leaders.now)) == []
 
 
 def test_places_that_cannot_be_looked_up_are_waited_for_as_long_as_a_call_may_take() -> None:
