@@ -59,9 +59,14 @@ class Fetcher(Fetching):
             self._stir(position)
         self._notify()
 
-    def follow(self, topics: Iterable[str]) -> None:
-        """Read partitions that these topics get later too, each from its beginning."""
-        self._followed |= set(topics)
+    def follow(self, topics: Iterable[str], *, may_go: bool = False) -> None:
+        """Read partitions that these topics get later too, each from its beginning.
+
+        Args:
+            may_go: whatever there is of these topics is read. One that is deleted is not missed, and one that is
+                recreated is read from its beginning; both with a warning in the log, in place of an error.
+        """
+        self._followed.update(dict.fromkeys(topics, may_go))
 
     # -- what is known ------------------------------------------------------------------------------------------------
 

@@ -127,7 +127,8 @@ class Fetching:
         self._news: Outcome[None] = Outcome()
         self._due: Timer | None = None
         self._now = -math.inf
-        self._followed: set[str] = set()
+        self._followed: dict[str, bool] = {}
+        """Topics of which later partitions are read too, and whether they may go."""
         self._metrics = FetchMetrics(
             core.metrics, self.number, self._positions, isolation, near=bool(core.options.rack)
         )
@@ -748,6 +749,10 @@ class Fetching:
     def _made_anew(self, position: Position) -> None:
         if position.buffer:
             self._break(position, DataLoss())  # told in a moment
+        elif self._followed.get(position.place[0]):
+            where = {"topic": position.place[0], "partition": position.place[1]}
+            log.warning("the topic was deleted and recreated: it is read from its beginning", extra=where)
+            self._move(position, Time(EARLIEST))
         elif self._reset is not None:
             where = {"topic": position.place[0], "partition": position.place[1]}
             log.warning("the topic was deleted and made anew: the position is reset", extra=where)
@@ -781,6 +786,10 @@ class Fetching:
             if error.retriable and not gone and not self._core.closed:
                 position.trouble = error
                 again.append(position)
+            elif gone and self._followed.get(position.place[0]) and not position.buffer:
+                where = {"topic": position.place[0], "partition": position.place[1]}
+                log.warning("the topic was deleted: it is not read any more", extra=where)
+                self.unassign([position.place])
             else:
                 self._break(position, error)
         if not again:
