@@ -111,7 +111,7 @@ async def test_after_a_restart_of_the_broker_the_new_epoch_is_checked_and_readin
             fetcher.assign({(topic, 0): Offset(2, leader_epoch=before + 50)}, trio.current_time())
             with pytest.raises(LogTruncated):
                 while True:
-                    fetcher.raise_errors()
+                    fetcher.take()
                     await client._driver.call(lambda now: fetcher.moved())
             fetcher.close()
 

@@ -8,7 +8,7 @@ from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import DataLoss
 from ottla.sdk.consume.core import PATTERN_AGE, ConsumerCore, ConsumerOptions, TopicFilter
 from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.positions import Start, Time
+from ottla.sdk.consume.positions import Time
 from ottla.sdk.options import Options
 from tests.sdk.leaders import Leaders, Log
 from tests.sdk.reading import values
@@ -17,11 +17,11 @@ from tests.sdk.reading import values
 class Reader:
     """A consumer of topics that begin with ``t``, and what its loop got."""
 
-    def __init__(self, *topics: str, start: Start = Time(EARLIEST)) -> None:
+    def __init__(self, *topics: str, start: int = EARLIEST) -> None:
         self.leaders = Leaders(dict.fromkeys(topics, 1), options=Options(api_timeout=20.0, metadata_max_age=5.0))
         for topic in topics:
             self.leaders.logs[topic, 0].append(topic.encode())
-        options = ConsumerOptions(start=start, matches=TopicFilter("t.*"))
+        options = ConsumerOptions(start=Time(start), matches=TopicFilter("t.*"))
         self.machine = ConsumerCore(self.leaders.core, options, Fetcher(self.leaders.core))
         self.machine.begin(0.0)
         self.leaders.run(1.0)
@@ -64,7 +64,7 @@ def test_a_topic_that_was_recreated_is_read_from_its_beginning_with_a_warning(
 
 
 def test_a_topic_that_was_recreated_while_its_end_was_awaited_is_read_whole() -> None:
-    reader = Reader("t1", start=Time(LATEST))
+    reader = Reader("t1", start=LATEST)
     reader.delete("t1")
     assert reader.read(30.0) == []
     reader.create("t1", b"new")
