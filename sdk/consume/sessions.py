@@ -92,13 +92,13 @@ class Session:
     """One node's part of a fetcher."""
 
     node: Node
-    express: bool = False
+    priority: bool = False
     """For partitions that cannot wait until the broker lets go of a Fetch; the broker remembers nothing of it."""
     id: int = 0
     epoch: int = 0
     """Of the next request; 0: it names everything."""
     wanted: "OrderedDict[TopicPartition, Position]" = field(default_factory=OrderedDict)
-    """What is to be fetched here, who got something last at the end."""
+    """What is to be fetched here, what got something last at the end."""
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
     under_way: bool = False
     since: float = 0.0
@@ -172,15 +172,15 @@ class Session:
             return asked
         return min(asked, self.reserved) if place == self._head else 0
 
-    def begin_anew(self) -> None:
-        """Who knows what the broker knows: name everything in the next request."""
+    def invalidate(self) -> None:
+        """What the broker knows is not known: name everything in the next request."""
         self.epoch = 0
 
     def request(self, limits: Limits, version: int) -> FetchRequest:
         """The next request, in this version."""
         if torn := next(iter(self._torn), None):
             self.wanted.move_to_end(torn, last=False)
-            self.begin_anew()
+            self.invalidate()
         self._begin(version)
         places = list(self.wanted if self._full else self._changed)
         self._head = places[0] if self._full and places else None
@@ -208,7 +208,7 @@ class Session:
             max_bytes=limits.max_bytes,
             isolation_level=limits.isolation,
             session_id=self.id,
-            session_epoch=self.epoch if version >= SESSIONS and not self.express else _FINAL,
+            session_epoch=self.epoch if version >= SESSIONS and not self.priority else _FINAL,
             topics=tuple(FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
             forgotten_topics_data=tuple(
                 ForgottenTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in forgotten.items()
@@ -222,7 +222,7 @@ class Session:
         fitting = sum(total <= limits.max_bytes for total in accumulate(sizes))
         return places[: max(1, fitting)]
 
-    def farewell(self) -> FetchRequest | None:
+    def closing_request(self) -> FetchRequest | None:
         """The request that closes the session, if there is one; the answer holds nothing."""
         return nothing(self.id) if self.id else None
 
@@ -242,7 +242,7 @@ class Session:
             error = broker_error(answer.error_code, "Fetch")
             if isinstance(error, FetchSessionIdNotFound):
                 self.id = 0
-            self.begin_anew()
+            self.invalidate()
             return error
         if self._full:
             self.id = answer.session_id
@@ -254,17 +254,17 @@ class Session:
 
     def results(self, answer: FetchResponse) -> Iterator[tuple[Asked, PartitionData | OttlaError]]:
         """What the answer says of the partitions asked for; of a full request it must say something of each."""
-        told: set[TopicPartition] = set()
+        answered: set[TopicPartition] = set()
         for topic in answer.responses:
             name = self._names.get(topic.topic_id, "") if self._version >= BY_ID else topic.topic
             for result in topic.partitions:
                 place = (name, result.partition_index)
                 if asked := self.known.get(place):
-                    told.add(place)
+                    answered.add(place)
                     yield asked, result
-        if self._full and len(told) < len(self.known):
+        if self._full and len(answered) < len(self.known):
             for place, asked in list(self.known.items()):
-                if place not in told:
+                if place not in answered:
                     yield asked, RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer")
 
     def recovered(self) -> Iterator[Position]:

@@ -423,11 +423,17 @@ async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_bro
                 with trio.move_on_after(0.001):
                     await consumer.__anext__()
             machine = consumer._machine
-            assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
+            assert (
+                max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._changes.news))
+                <= 2
+            )
             for number in range(20):
                 await producer.send("t", b"%d" % number)
                 assert [record.value for record in await consumer.__anext__()] == [b"%d" % number]
-            assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
+            assert (
+                max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._changes.news))
+                <= 2
+            )
 
 
 async def test_a_call_that_only_waits_tells_at_its_deadline_what_for(ottla_broker: Broker) -> None:

@@ -70,7 +70,7 @@ def test_the_checksum_of_a_transactional_batch_is_compared_once(isolation: int, 
     assert compared == [0]
 
 
-def test_a_topic_made_anew_is_told_of_behind_the_good_batches_before_a_damaged_one() -> None:
+def test_a_recreated_topic_is_told_of_behind_the_good_batches_before_a_damaged_one() -> None:
     leaders = log_of(b"a", b"b", b"c")
     damage(leaders, 1, VALUE, b"!")
     fetcher = reader(leaders, {T: Offset(0)})
@@ -82,7 +82,7 @@ def test_a_topic_made_anew_is_told_of_behind_the_good_batches_before_a_damaged_o
     leaders.core.refresh(leaders.now)
     leaders.run(3.0)
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="recreated"):
         read(leaders, fetcher, 1)
 
 

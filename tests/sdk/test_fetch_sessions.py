@@ -194,7 +194,7 @@ def test_a_broker_that_is_upgraded_to_topic_ids_gets_a_new_session() -> None:
     assert leaders.asked(FetchRequest)[-1].session_epoch > 0
 
 
-def test_a_topic_made_anew_is_not_read_on_as_if_nothing_had_happened() -> None:
+def test_a_recreated_topic_is_not_read_on_as_if_nothing_had_happened() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"old")
     strict = reader(leaders, {("t", 0): Offset(0)})
@@ -205,13 +205,13 @@ def test_a_topic_made_anew_is_not_read_on_as_if_nothing_had_happened() -> None:
     leaders.logs["t", 0] = Log()
     leaders.logs["t", 0].append(b"new", b"newer")
     leaders.sessions.clear()
-    leaders.run(lambda: bool(strict._broken))
-    with pytest.raises(DataLoss, match="t-0 from offset 1: the topic was deleted and made anew"):
+    leaders.run(lambda: bool(strict.failed))
+    with pytest.raises(DataLoss, match="t-0 from offset 1: the topic was deleted and recreated"):
         strict.take()
     assert read(leaders, lenient, 2) == {("t", 0): [b"new", b"newer"]}
 
 
-def test_a_broker_that_tells_no_topic_ids_has_not_made_the_topic_anew() -> None:
+def test_a_broker_that_tells_no_topic_ids_has_not_recreated_the_topic() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"a")
     fetcher = reader(leaders, {("t", 0): Offset(0)}, reset=Time(LATEST))
@@ -283,7 +283,7 @@ def test_a_record_that_old_brokers_cut_is_asked_for_again_with_as_much_as_it_nee
     asked = [m.topics[0].partitions[0].partition_max_bytes for m in leaders.asked(FetchRequest)]
     assert set(asked) == {100, 5034}, "the message's own length, and then as before"
     old_log(leaders, b"y" * 20_000)
-    leaders.run(lambda: bool(fetcher._broken))
+    leaders.run(lambda: bool(fetcher.failed))
     with pytest.raises(
         RecordTooLarge, match="t-0 from offset 3: a batch of 20034 bytes is larger than fetch_max_bytes"
     ):
