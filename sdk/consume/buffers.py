@@ -37,7 +37,7 @@ class FetchBuffers:
         """Partitions with something to take, or an error to raise, in the order in which the user gets them."""
         self._paused: dict[Position, None] = {}
 
-    # -- what comes in, and goes unread ---------------------------------------------------------------------------------
+    # -- what comes in, and goes unread -------------------------------------------------------------------------------
 
     def add(self, position: Position, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
         """Take in what follows the partition's `fetch_offset`, ``size`` bytes; what of it is new to take."""

@@ -1,10 +1,12 @@
 """A fetcher: what to read, what is known of it, and batches in fair turns. It is composed of:
 
     Changes          what happened to which partition since the last `poll`, and news for those that wait
-    Positions        the partitions: sought in, reset by policy, failed          PositionLookups  asks leaders about them
-    Review           what each changed partition needs                           NearReplicas     may be read from
-    FetchScheduler   which node is asked for what; a `Session` per node          FetchBuffers     what is not taken yet
-    FetchAnswers     what answers mean                                           FetchMetrics
+    Review           what each changed partition needs
+    Positions        the partitions: sought in, reset by policy, tried again (`Retries`), failed
+    PositionLookups  asks leaders where to start, and whether they have what was read
+    FetchScheduler   which node is asked for what, and for how much: a `Session` per node, leaders or `NearReplicas`
+    FetchAnswers     what the answers mean
+    FetchBuffers     what is not taken yet: how much it may be, and whose turn it is
 
 Rules:
 - An error of a partition is raised once, in the partition's turn, when what lies before it is taken. The others are

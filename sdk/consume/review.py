@@ -1,6 +1,6 @@
 """What a partition needs after something happened to it: to be asked about, or to be fetched.
 
-The leader of a partition, once it is a new one, is asked whether it has what was read (KIP-320), before more is fetched.
+A partition's new leader is asked whether it has what was read (KIP-320), before more is fetched.
 
 Source: SubscriptionState.java, OffsetFetcher.java.
 """

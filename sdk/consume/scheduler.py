@@ -160,7 +160,7 @@ class FetchScheduler:
         self._core.submit(session.node, exchange, now, self._priority if session.priority else self._channel)
 
     def _versions(self, session: Session, now: float) -> tuple[int, int] | None:
-        """The versions that will do; of a leader that would send us to a replica in trouble, those in which it cannot."""
+        """The versions that will do; those in which a leader cannot redirect, if it would to a replica in trouble."""
         if self._near.may_redirect(session.node.id, now):
             spoken = self._core.supports(session.node, FetchRequest)
             if spoken and spoken[0] <= WITHOUT_REPLICAS:
