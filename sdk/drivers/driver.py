@@ -382,9 +382,17 @@ class Driver(ABC, Generic[L]):
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
         """Have a thread call ``report(seconds, stack)`` when the loop has not turned for ``limit`` seconds.
 
-        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch.
+        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch, which ends
+        with the client at the latest.
         """
-        return Watchdog(self._call_soon, limit, report).stop
+        watchdog = Watchdog(self._call_soon, limit, report)
+        forget = self.core.on_close(lambda error: watchdog.stop())
+
+        def stop() -> None:
+            forget()
+            watchdog.stop()
+
+        return stop
 
     def where(self, task: Any) -> str:
         """Where a task stands: the innermost lines of its own code, and how it got there."""

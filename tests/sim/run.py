@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -45,6 +46,8 @@ class Result:
     """Of virtual time."""
     records: int
     requests: int
+    features: Counter[str]
+    """How often what happened, of what a world may have."""
 
     @property
     def cause(self) -> str:
@@ -98,6 +101,7 @@ class Simulation:
             fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
             partition_max_bytes=chance.choice((200, 2000, 2**20)),
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
+            rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
         self.faults = drawn(chance, self.seconds, LONGEST)
         self.say("#", f"seed {seed}", f"{nodes} nodes of Kafka {release}, {self.topics}, {self.options}, {self.manner}")
@@ -250,7 +254,10 @@ class Simulation:
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
             violation.__cause__ = error
         requests = self.network.requests
-        return Result(self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests)
+        features = self.cluster.data.features
+        return Result(
+            self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests, features
+        )
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
