@@ -57,6 +57,7 @@ from ottla.errors import (
 from ottla.proxy.batches import Batch, Result, Row, Sender
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.control import Control, Identity
 from ottla.proxy.link import Link, Links
 
@@ -123,7 +124,7 @@ class _Lane:
         self.link: Link | None = None
         self.version = 0
         self.ready: dict[_Destination, None] = {}
-        self.in_flight: list[_Destination] = []
+        self.in_flight: deque[_Destination] = deque()
         self.not_before = 0.0
         """Nothing goes before: the node was unreachable, or has asked for patience (a quota)."""
         self.failures = 0
@@ -180,10 +181,11 @@ class Delivery:
             or batch.data is not None
             or batch.compression != compression
             or batch.builder.size + size > self._config.max_batch
+            or not batch.takes(rows, sender)
         ):
             batch = Batch(compression, now)
+            batch.add(rows, sender)
             destination.queue.append(batch)
-        batch.add(rows, sender)
         if not destination.busy:
             destination.busy = True
             self._steer(destination, now)
@@ -192,8 +194,12 @@ class Delivery:
         """Send what can be sent."""
         while self._later and self._later[0][0] <= now:
             _, _, destination = heapq.heappop(self._later)
-            self._give_back_the_expired(destination, now)
-            self._go_on(destination, now)
+            try:
+                self._give_back_the_expired(destination, now)
+                self._go_on(destination, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s", destination)
+                self._try_later(destination, now)
         if now >= self._next_look:
             self._next_look = now + 1.0
             self._look_for_the_expired(now)
@@ -204,7 +210,7 @@ class Delivery:
         for lane in self._lanes.values():
             if lane.ready and not lane.in_flight:
                 if now >= lane.not_before:
-                    self._drive(lane, now)
+                    self._drive_contained(lane, now)
                 else:
                     self._lane_due = min(self._lane_due, lane.not_before)
 
@@ -264,6 +270,16 @@ class Delivery:
 
     # -- the lanes
 
+    def _drive_contained(self, lane: _Lane, now: float) -> None:
+        try:
+            self._drive(lane, now)
+        except Exception as bug:
+            log.exception("a bug in the proxy, please report it: the way to node %d", lane.node)
+            if lane.link is None:
+                self._lost(lane, as_ottla_error(bug), now)
+            else:
+                lane.link.end(as_ottla_error(bug), now)
+
     def _drive(self, lane: _Lane, now: float) -> None:
         if lane.link is None:
             address = self._cluster.nodes[lane.node]
@@ -281,8 +297,7 @@ class Delivery:
         by_topic: dict[str, list[PartitionProduceData]] = {}
         size = 0
         for destination in list(lane.ready):
-            if self._identified(destination):
-                data = destination.queue[0].seal(destination.identity or (-1, -1), destination.sequence)
+            if self._identified(destination) and (data := self._sealed(lane, destination, now)):
                 if size and size + len(data) > REQUEST_BYTES:
                     break
                 size += len(data)
@@ -308,6 +323,18 @@ class Delivery:
             failed=partial(self._unanswered, lane),
         )
 
+    def _sealed(self, lane: _Lane, destination: _Destination, now: float) -> bytes | None:
+        """The bytes of the destination's first batch; ``None`` if it has none, and is given back."""
+        try:
+            return destination.queue[0].seal(destination.identity or (-1, -1), destination.sequence)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: a batch for %s", destination)
+            del lane.ready[destination]
+            refusal = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
+            self._settle(destination, refusal, now)
+            self._go_on(destination, now)
+            return None
+
     def _ready(self, lane: _Lane, now: float) -> None:
         assert lane.link is not None, "a link that is ready was made"
         lane.version = lane.link.version(ProduceRequest, NEWEST_PRODUCE)
@@ -315,6 +342,8 @@ class Delivery:
 
     def _lost(self, lane: _Lane, error: OttlaError, now: float) -> None:
         lane.link = None
+        if lane.in_flight:  # never so but for a bug: the link has told of each request already
+            self._unanswered(lane, error, now)
         lane.not_before = now + min(BACKOFF * 2**lane.failures, LONGEST_BACKOFF)
         if lane.failures == 0 and lane.ready:
             log.warning("records wait for a connection: %s", error, extra={"node": lane.node})
@@ -324,23 +353,25 @@ class Delivery:
             self._try_later(destination, now)
 
     def _unanswered(self, lane: _Lane, error: OttlaError, now: float) -> None:
-        sent, lane.in_flight = lane.in_flight, []
+        sent, lane.in_flight = lane.in_flight, deque()
         log.warning("no answer for records, so they are sent again: %s", error, extra={"node": lane.node})
         for destination in sent:
-            destination.queue[0].uncertain = True
+            if destination.queue:
+                destination.queue[0].uncertain = True
             destination.last_error = RequestTimedOut.code
             self._try_later(destination, now)
 
     def _answered(self, lane: _Lane, answer: ProduceResponse, now: float) -> None:
         results = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
-        sent, lane.in_flight = lane.in_flight, []
         lane.not_before = now + answer.throttle_time_ms / 1000
-        for destination in sent:
+        while lane.in_flight:  # until it is judged: if that raises, the rest is sent again
+            destination = lane.in_flight[0]
             result = results.get((destination.topic, destination.partition))
             if result is None:
                 missing = UnknownServerError.code
                 result = PartitionProduceResponse(index=destination.partition, error_code=missing, base_offset=-1)
             self._judge(destination, result, now)
+            lane.in_flight.popleft()
 
     # -- outcomes
 
@@ -387,7 +418,8 @@ class Delivery:
         for part in batch.parts:
             offset = result.offset + part.first if result.offset >= 0 else -1
             told = Result(result.error_code, offset, result.message, result.doubtful)
-            part.sender.settled(destination.partition, told, now)
+            with contained("records of a client are settled"):
+                part.sender.settled(destination.partition, told, now)
 
     def _go_on(self, destination: _Destination, now: float) -> None:
         """The destination is neither in flight nor waiting for its next try: on with what it has, if anything."""

@@ -18,6 +18,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsRespons
 from ottla.codec.frames import build_request, framed, parse_response
 from ottla.errors import ConnectionLost, OttlaError, RemoteProtocolError, TimeoutExpired, broker_error
 from ottla.proxy.carried import Versions
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
 
 M = TypeVar("M", bound=wire.Declared)
@@ -186,8 +187,8 @@ class Link:
         expected = self._expected.popleft()
         try:
             expected.arrived(frame, now)
-        except RemoteProtocolError as error:
-            expected.failed(error, now)
+        except Exception as error:
+            expected.failed(as_ottla_error(error), now)
             raise
 
     def time_out(self, now: float) -> None:
@@ -208,8 +209,10 @@ class Link:
         self.close()
         waiting, self._expected = self._expected, deque()
         for each in waiting:
-            each.failed(error, now)
-        self._on_lost(error, now)
+            with contained("an upstream connection has ended"):
+                each.failed(error, now)
+        with contained("an upstream connection has ended"):
+            self._on_lost(error, now)
 
     def lost(self, why: str, now: float) -> None:
         self.end(ConnectionLost(f"{self}: {why}"), now)
