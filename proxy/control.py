@@ -101,7 +101,7 @@ class Control:
 
     def pump(self, now: float) -> None:
         """Ask what there is to ask."""
-        if self._link is None:
+        if self._link is None or not self._link.open:
             if now >= self._connect_not_before:
                 addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
                 address = addresses[next(self._turn) % len(addresses)]

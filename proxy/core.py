@@ -104,8 +104,9 @@ class ProxyCore:
             case Lost(number, why):
                 self._on_link(number, lambda link: link.lost(why, now), now)
             case Listening(node, port):
-                self.cluster.listening(node, port)
                 self._opening.discard(node)
+                with contained("a port was opened"):
+                    self.cluster.listening(node, port)
         self._open_waiters()
 
     def poll(self, now: float) -> list[Action]:

@@ -217,7 +217,14 @@ class Delivery:
     # -- where a destination goes
 
     def _steer(self, destination: _Destination, now: float) -> None:
-        """To the lane of its leader."""
+        """To the lane of its leader, or to a later try."""
+        try:
+            self._steer_to_leader(destination, now)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: the way for %s", destination)
+            self._try_later(destination, now)
+
+    def _steer_to_leader(self, destination: _Destination, now: float) -> None:
         node = self._cluster.leader(destination.topic, destination.partition)
         if node == NO_LEADER or node not in self._cluster.nodes:
             self._try_later(destination, now)
@@ -281,7 +288,7 @@ class Delivery:
                 lane.link.end(as_ottla_error(bug), now)
 
     def _drive(self, lane: _Lane, now: float) -> None:
-        if lane.link is None:
+        if lane.link is None or not lane.link.open:
             address = self._cluster.nodes[lane.node]
             ready, lost = partial(self._ready, lane), partial(self._lost, lane)
             lane.link = self._links.connect(address, now, ready=ready, lost=lost)
@@ -434,8 +441,8 @@ class Delivery:
         if destination.identity is None and self._identity is not None:
             destination.identity, destination.sequence = self._identity, 0
         if destination.identity is None and not self._identity_asked:
-            self._identity_asked = True
             self._control.want_identity(self._take_identity)
+            self._identity_asked = True
         return destination.identity is not None
 
     def _abandon_identity(self, destination: _Destination) -> None:

@@ -92,6 +92,7 @@ class Link:
         self.number = number
         self.address = address
         self.ready = False
+        self.open = True
         self.versions: Versions = {}
         """What the broker serves; known once the link is ready."""
         self._links = links
@@ -99,7 +100,6 @@ class Link:
         self._expected: deque[_Expected] = deque()
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
-        self._open = True
 
     @property
     def deadline(self) -> float:
@@ -197,14 +197,14 @@ class Link:
 
     def close(self) -> None:
         """Hang up on purpose; nobody is told."""
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             self._links.forget(self)
             self._links.actions.append(Disconnect(self.number))
 
     def end(self, error: OttlaError, now: float) -> None:
         """The connection ended, or must: tell everyone who waits."""
-        if not self._open:
+        if not self.open:
             return
         self.close()
         waiting, self._expected = self._expected, deque()

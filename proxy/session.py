@@ -135,7 +135,9 @@ class Session:
         self._waiting.append(then)
         if self._link is None:
             address = self._house.cluster.nodes[self._node]
-            self._link = self._house.links.connect(address, now, ready=self._ready, lost=self._lost, client=self.client)
+            self._link = self._house.links.connect(
+                address, now, ready=self._ready, lost=self._contained(self._lost), client=self.client
+            )
 
     def _ready(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
@@ -151,9 +153,9 @@ class Session:
 
     def _forward(self, frame: bytes, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
         self._carries_unanswered = self._carries_unanswered or arrived is None
+        failed = self._contained(self._unanswered)
         self._with_link(
-            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=self._unanswered),
-            now,
+            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed), now
         )
 
     def _unanswered(self, error: OttlaError, now: float) -> None:
