@@ -1,17 +1,20 @@
 """One client, or one upstream connection, never ends the proxy: whatever is raised inside, the others are served."""
 
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType
-from typing import Any
+from typing import Any, Self
 
 import pytest
+import trio
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.codec.frames import build_request
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import InvalidRequest, InvalidTimestamp, InvalidTopic, MessageTooLarge
@@ -19,11 +22,14 @@ from ottla.proxy.batches import Batch
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.control import Control
 from ottla.proxy.delivery import Delivery
-from ottla.proxy.events import CloseClient, Requested
+from ottla.proxy.events import Action, CloseClient, Requested
 from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import ClientBatch, Rewriter
 from ottla.proxy.producers import Producers, Window
+from ottla.proxy.serve import _Driver
 from ottla.proxy.session import Gathering, Session
+from ottla.testing import Broker
+from tests.proxy.running import PATIENCE, RunningProxy, proxied
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Reply, Upstream, World, batch
 
 PARTITIONS = 2
@@ -130,7 +136,7 @@ MACHINES = (
     Link,
     Links,
 )
-CONTAINING = {
+CONTAINING: set[object] = {
     *(Session.close, Session.failed, Session.left, Session._contained),
     *(Link.end, Link.close, Links.find, Links.forget),
     *(ClientBatch.settled, Rewriter.finished, Delivery._steer, Delivery._try_later, Window.abandon),
@@ -215,3 +221,69 @@ def test_whatever_is_raised_where_ever_the_others_are_served(
     calls = the_day_with(monkeypatch, machine, name, None)
     for fails in range(min(calls, MOST_CALLS)):
         the_day_with(monkeypatch, machine, name, fails)
+
+
+# -- the driver under it
+
+
+@pytest.mark.parametrize("failing", ["Answer", "Send"])
+def test_an_action_that_cannot_be_carried_out_ends_its_connection_only(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, failing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ottla_broker.create_topic("t")
+    original, armed = _Driver._do, list[bool]()
+
+    def do(self: _Driver, action: Action) -> None:
+        if armed and type(action).__name__ == failing:
+            armed.clear()
+            raise Injected
+        original(self, action)
+
+    monkeypatch.setattr(_Driver, "_do", do)
+    with proxied(ottla_broker.bootstrap, "t=rewrite") as proxy, connected(proxy) as other:
+        assert other.ask(KNOWN)
+        with connected(proxy) as client:
+            armed.append(True)
+            assert client.ask(KNOWN) == b""  # hung up on
+        assert other.ask(KNOWN)
+    assert "a bug in the proxy" in caplog.text
+
+
+def test_an_upstream_address_that_is_none_ends_its_connection_only(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = trio.open_tcp_stream
+
+    async def open_tcp_stream(host: str, port: int) -> trio.SocketStream:
+        return await opened("a" * 70 if wrong else host, port)
+
+    wrong: list[bool] = []
+    monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
+    with proxied(ottla_broker.bootstrap) as proxy, connected(proxy) as other:
+        assert other.ask(KNOWN)
+        wrong.append(True)
+        with connected(proxy) as client:
+            assert client.ask(KNOWN) == b""
+        wrong.clear()
+        assert other.ask(KNOWN)
+    assert "an upstream connection failed" in caplog.text
+
+
+class connected:
+    """A client's bare connection to a proxy."""
+
+    def __init__(self, proxy: RunningProxy) -> None:
+        host, _, port = proxy.bootstrap.rpartition(":")
+        self._stream = socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+    def ask(self, request: Any) -> bytes:
+        """The answer, or nothing where the connection was closed instead."""
+        self._stream.sendall(build_request(request, 9, 1, "c"))
+        with self._stream.makefile("rb") as answers:
+            return answers.read(int.from_bytes(answers.read(4), "big"))
