@@ -150,7 +150,9 @@ class Client:
         bootstrap = await find() if find else self._bootstrap
         core = ClientCore(parse_bootstrap(bootstrap), self._options, self._rng, findable=self._announced)
         self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
+        around = await self._nursery_manager.__aenter__()
+        with trio.CancelScope(shield=True):
+            nursery = await around.start(_until_left)
         driver = self._running = TrioDriver(core, nursery, find)
         nursery.start_soon(driver.run)
         try:
@@ -704,6 +706,18 @@ def _reset_target(
         case Mapping():
             return resets.Exactly(dict(to))
     return place_at(to, time.time())  # type: ignore[arg-type] # whatever else it is, it is refused there
+
+
+async def _until_left(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """The nursery of the client's own tasks, which a cancellation around the client does not reach.
+
+    What a producer or a consumer does when its block is cancelled (flush, commit, leave the group) needs connections:
+    the tasks end when the client's block has been left.
+    """
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
