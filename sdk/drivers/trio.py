@@ -147,6 +147,7 @@ class TrioDriver:
                     await self._kicked.wait()
             self._measure(self.now())
 
+    @trio.lowlevel.enable_ki_protection  # what a step leaves half done nobody does: Ctrl-C comes after it
     def step(self) -> None:
         """Poll the core and carry out what it asks for."""
         self.refuse_another_loop()
@@ -247,6 +248,7 @@ class TrioDriver:
                 "trio.from_thread.run(function, trio_token=token), what is not async by trio.from_thread.run_sync"
             )
 
+    @trio.lowlevel.enable_ki_protection
     def _tell(self, event: Event) -> None:
         """Tell the core what happened, and do what it wants done."""
         try:
