@@ -130,6 +130,33 @@ class _Lane:
         self.failures = 0
 
 
+class _Identities:
+    """The proxy's own producer ids: one for all destinations, until it is given up for one of them."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._newest: Identity | None = None
+        self._asked = False
+
+    def given(self, destination: _Destination) -> bool:
+        """Whether the destination has a producer id; if there is none to have, one is asked for."""
+        if destination.identity is None and self._newest is not None:
+            destination.identity, destination.sequence = self._newest, 0
+        if destination.identity is None and not self._asked:
+            self._control.want_identity(self._take)
+            self._asked = True
+        return destination.identity is not None
+
+    def abandon(self, destination: _Destination) -> None:
+        """Never use the destination's producer id for it again."""
+        if self._newest == destination.identity:
+            self._newest = None
+        destination.identity = None
+
+    def _take(self, identity: Identity, now: float) -> None:
+        self._asked, self._newest = False, identity
+
+
 class Delivery:
     """All destinations and lanes."""
 
@@ -145,8 +172,7 @@ class Delivery:
         self._seen = 0
         """Of `Cluster.changes`."""
         self._numbers = count()
-        self._identity: Identity | None = None
-        self._identity_asked = False
+        self._identities = _Identities(control)
 
     @property
     def idle(self) -> bool:
@@ -264,7 +290,7 @@ class Delivery:
             doubtful = destination.queue[0].uncertain
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
             if doubtful:
-                self._abandon_identity(destination)
+                self._identities.abandon(destination)
                 message = f"{broker_error(code).name}: upstream did not say whether it stored it ({reason})"
             else:
                 message = f"{broker_error(code).name}: upstream did not take it ({reason})"
@@ -304,7 +330,7 @@ class Delivery:
         by_topic: dict[str, list[PartitionProduceData]] = {}
         size = 0
         for destination in list(lane.ready):
-            if self._identified(destination) and (data := self._sealed(lane, destination, now)):
+            if self._identities.given(destination) and (data := self._sealed(lane, destination, now)):
                 if size and size + len(data) > REQUEST_BYTES:
                     break
                 size += len(data)
@@ -396,7 +422,7 @@ class Delivery:
                 destination.sequence = (destination.sequence + batch.builder.count) & 0x7FFFFFFF
                 self._settle(destination, Result(0, answer.base_offset if code == 0 else -1), now)
             elif batch.uncertain and code not in OF_THE_CONTENT:
-                self._abandon_identity(destination)
+                self._identities.abandon(destination)
                 self._settle(destination, Result(code, message=answer.error_message, doubtful=True), now)
             elif len(batch.parts) > 1:
                 destination.queue.popleft()
@@ -408,7 +434,7 @@ class Delivery:
     def _sequence_lost(self, destination: _Destination, code: int, now: float) -> None:
         name = broker_error(code).name
         log.warning("upstream has lost a sequence", extra={"partition": str(destination), "error": name})
-        self._abandon_identity(destination)
+        self._identities.abandon(destination)
         batch = destination.queue[0]
         if batch.uncertain:
             message = f"{name}: upstream no longer knows whether it stored this batch"
@@ -433,24 +459,3 @@ class Delivery:
         destination.busy = bool(destination.queue)
         if destination.busy:
             self._steer(destination, now)
-
-    # -- the proxy's own producer ids
-
-    def _identified(self, destination: _Destination) -> bool:
-        """Whether the destination has a producer id; if there is none to have, one is asked for."""
-        if destination.identity is None and self._identity is not None:
-            destination.identity, destination.sequence = self._identity, 0
-        if destination.identity is None and not self._identity_asked:
-            self._control.want_identity(self._take_identity)
-            self._identity_asked = True
-        return destination.identity is not None
-
-    def _abandon_identity(self, destination: _Destination) -> None:
-        """Never use the destination's producer id for it again."""
-        if self._identity == destination.identity:
-            self._identity = None
-        destination.identity = None
-
-    def _take_identity(self, identity: Identity, now: float) -> None:
-        self._identity_asked = False
-        self._identity = identity

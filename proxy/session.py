@@ -12,7 +12,7 @@ Rules:
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ParamSpec, Protocol
 
@@ -24,6 +24,7 @@ from ottla.codec.apis.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
@@ -247,6 +248,7 @@ class Session:
             self.produces = True
             self._rewrite(message, gathering, now)
         if passed:
+            gathering.pass_on(passed)
             if len(passed) < len(message.topic_data):
                 message.topic_data = passed
                 frame = build_request(message, version, correlation_id, request.header.client_id)[4:]
@@ -318,6 +320,8 @@ class Gathering:
         self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
         self._places = {(name, index) for name, indexes in self._order for index in indexes}
         self.names_a_partition_twice = len(self._places) < sum(len(indexes) for _, indexes in self._order)
+        self._passed: set[tuple[str, int]] = set()
+        """Those that upstream answers for."""
         self._answered = False
         self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._upstream = ProduceResponse(responses=())
@@ -332,12 +336,21 @@ class Gathering:
         )
         self.answer_if_complete()
 
+    def pass_on(self, topics: Iterable[TopicProduceData]) -> None:
+        """Upstream is to answer for these, in one answer."""
+        self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
+
     def take(self, answer: ProduceResponse) -> None:
-        """Upstream has answered for its part."""
+        """Upstream has answered for its part.
+
+        Raises:
+            RemoteProtocolError: not for all of it.
+        """
+        answered = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
+        if missing := self._passed - answered.keys():
+            raise RemoteProtocolError(f"the answer to Produce lacks {len(missing)} of the partitions")
         self._upstream = answer
-        for topic in answer.responses:
-            for each in topic.partition_responses:
-                self._settled[topic.name, each.index] = each
+        self._settled |= {place: answered[place] for place in self._passed}
         self.answer_if_complete()
 
     def answer_if_complete(self) -> None:
