@@ -421,7 +421,9 @@ class ConsumerCore:
         self.committing.commit(assignments, self._core.now)
         return None
 
-    def commit_batch_soon(self, place: TopicPartition, at: CommittedOffset, under: "Assignment | None", seeks: int) -> None:
+    def commit_batch_soon(
+        self, place: TopicPartition, at: CommittedOffset, under: "Assignment | None", seeks: int
+    ) -> None:
         """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""
         self._refuse_closed()
         if why := self.committing.commit_batch(under, seeks, at, self._core.now):
@@ -445,9 +447,7 @@ class ConsumerCore:
         yield from settled(waiting)
         self.commits.raise_failures()
 
-    def committed(
-        self, places: Iterable[TopicPartition] | None
-    ) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
+    def committed(self, places: Iterable[TopicPartition] | None) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
         """Where the group stands, of these partitions or of all that are assigned; ``None``: it never committed."""
         group = self._options.group
         if group is None:

@@ -61,7 +61,7 @@ class Leaving:
             CommitFailed, TimeoutExpired: of a block that is left normally, what could not be done.
         """
         if self._core.closed is not None:
-            yield from self._hurry(error, [self._lost(error)])
+            yield from self._lost(error)
             return
         self._committing.end(self._core.now)
         if error is None:
@@ -140,38 +140,25 @@ class Leaving:
     # -- by an error -------------------------------------------------------------------------------------------------
 
     def _at_once(self, error: BaseException) -> Steps[None]:
-        yield from self._hurry(error, [self._commit_at_once(error), self._say_good_bye_at_once(), self._lost(error)])
-
-    def _hurry(self, error: BaseException | None, parts: list[Steps[None]]) -> Steps[None]:
-        """Take these steps, whatever is cancelled meanwhile; loops that say so only once say it after a shield."""
-        interrupted: BaseException | None = None
-        for part in parts:
-            try:
-                yield from part
-            except GeneratorExit:
-                raise
-            except BaseException as another:
-                interrupted = interrupted or another
-        if interrupted is not None and interrupted is not error:
-            raise interrupted
+        """Shielded: a cancellation that comes meanwhile has nothing to end, as the bound is short."""
+        yield from self._commit_at_once(error)
+        yield from self._say_good_bye_at_once()
+        yield from self._lost(error)
 
     def _commit_at_once(self, error: BaseException) -> Steps[None]:
         commits = self._commits
         if commits is None:
             return
         settled = commits.settled(self._core.now)
-        try:
-            if not settled.done:
-                yield Shielded(self._first(settled, self._core.now + CLOSE_TIMEOUT / 2))
-        finally:
-            failed = settled.error or commits.take_failure()
-            if not settled.done:
-                settled.cancel()
-                why = self._committing.uncommitted
-                log.error("commits are given up, because the consumer was left", extra={"why": why})
-                error.add_note(f"ottla: {why}")
-            elif failed is not None:
-                error.add_note(f"ottla: {failed}")
+        if not settled.done:
+            yield Shielded(self._first(settled, self._core.now + CLOSE_TIMEOUT / 2))
+        if not settled.done:
+            settled.cancel()
+            why = self._committing.uncommitted
+            log.error("commits are given up, because the consumer was left", extra={"why": why})
+            error.add_note(f"ottla: {why}")
+        elif (failed := settled.error or commits.take_failure()) is not None:
+            error.add_note(f"ottla: {failed}")
 
     def _say_good_bye_at_once(self) -> Steps[None]:
         if self._membership is not None:

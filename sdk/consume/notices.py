@@ -4,8 +4,8 @@
     "known"             "readable"            given up
 
 Rules:
-- Each coming of a partition is followed by exactly one going. Notified means that the listener's method was called: what
-  a `revoked` or `lost` that raised, or was cancelled, left undone is the user's, and it is not called again.
+- Each coming of a partition is followed by exactly one going. Notified means that the listener's method was called:
+  what a `revoked` or `lost` that raised, or was cancelled, left undone is the user's, and it is not called again.
 - An `assigned` that raised, or was cancelled, is called again before anything of its partitions is handed out.
 - A `Receive` is told once its positions are known, or have kept it waiting for a second. What comes behind it need not
   wait for that, and overtakes it. Of a partition whose coming was not told the going is not told either.
@@ -96,7 +96,9 @@ class Notices:
         """Tell of partitions that are about to go; the name of the method if it did not return in time, else empty."""
         return (yield from self._gone("revoked", places, seconds))
 
-    def lost(self, places: Sequence[TopicPartition], seconds: float | None = None, *, shield: bool = False) -> Steps[str]:
+    def lost(
+        self, places: Sequence[TopicPartition], seconds: float | None = None, *, shield: bool = False
+    ) -> Steps[str]:
         """Tell of partitions that are gone; returns as `revoked`."""
         return (yield from self._gone("lost", places, seconds, shield=shield))
 

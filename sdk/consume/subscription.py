@@ -3,8 +3,8 @@
 Rules:
 - Where nothing is committed a partition is read from `start`. One that comes into being while the consumer runs is read
   from its beginning in any case: nobody can have read it.
-- Of topics that match, each is read as soon as it is known: one that is just being deleted holds up no other. A group is
-  joined once all are known, or every topic would cost it a rebalance.
+- Of topics that match, each is read as soon as it is known: one that is just being deleted holds up no other. A group
+  is joined once all are known, or every topic would cost it a rebalance.
 """
 
 from collections.abc import Callable, Iterator

@@ -286,9 +286,7 @@ class Commits:
     def _answered(
         self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
-        self._judge(
-            {place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now
-        )
+        self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
         self._sender.in_flight = {}  # only now: until then nobody who waits for these may be told that all is well
         self._settle()
         self.wake()
@@ -385,9 +383,7 @@ class Commits:
         left = [*self._pending.values(), *self._sender.in_flight.values()]
         self._waiting.settle(min((each.number for each in left), default=self._number + 1))
 
-    def _fail(
-        self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False
-    ) -> None:
+    def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
         """Give commits up; those who wait for them are told, else the next call of the user, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
         self._dropped.add(len(commits))

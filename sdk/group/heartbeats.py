@@ -111,5 +111,3 @@ class Heartbeats:
                 return
             answer = broker_error(answer.error_code, f"Heartbeat of {self._seat.group!r}")
         self._member.troubled(answer, now)
-
-

@@ -254,5 +254,3 @@ class Joining:
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = None
-
-

@@ -105,24 +105,24 @@ class Input(Enum):
     CLOSE = auto()
 
 
-S, I = State, Input
+S, On = State, Input
 IN_GROUP = (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING, S.STABLE, S.REVOKING)
 """States of one who is a member, or is about to be."""
 TRANSITIONS: dict[tuple[State, Input], State] = {
-    (S.OUT, I.JOIN): S.PREPARING,
-    (S.PREPARING, I.JOIN_SENT): S.JOINING,
-    (S.JOINING, I.JOINED): S.ASSIGNING,
-    (S.ASSIGNING, I.SYNC_SENT): S.SYNCING,
-    (S.SYNCING, I.ASSIGNED): S.STABLE,
-    (S.SYNCING, I.ASSIGNED_LESS): S.REVOKING,
-    (S.STABLE, I.REBALANCE): S.PREPARING,
-    (S.STABLE, I.REVOKE): S.REVOKING,
-    (S.REVOKING, I.GIVEN_UP): S.PREPARING,
-    **{(state, I.RETRY): S.PREPARING for state in (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING)},
-    **{(state, I.EXPELLED): S.PREPARING for state in IN_GROUP},
-    **{(state, I.FAIL): S.FAILED for state in IN_GROUP},
-    **{(state, I.LEAVE): S.OUT for state in (S.OUT, *IN_GROUP)},
-    **{(state, I.CLOSE): S.CLOSED for state in (S.OUT, S.FAILED, *IN_GROUP)},
+    (S.OUT, On.JOIN): S.PREPARING,
+    (S.PREPARING, On.JOIN_SENT): S.JOINING,
+    (S.JOINING, On.JOINED): S.ASSIGNING,
+    (S.ASSIGNING, On.SYNC_SENT): S.SYNCING,
+    (S.SYNCING, On.ASSIGNED): S.STABLE,
+    (S.SYNCING, On.ASSIGNED_LESS): S.REVOKING,
+    (S.STABLE, On.REBALANCE): S.PREPARING,
+    (S.STABLE, On.REVOKE): S.REVOKING,
+    (S.REVOKING, On.GIVEN_UP): S.PREPARING,
+    **{(state, On.RETRY): S.PREPARING for state in (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING)},
+    **{(state, On.EXPELLED): S.PREPARING for state in IN_GROUP},
+    **{(state, On.FAIL): S.FAILED for state in IN_GROUP},
+    **{(state, On.LEAVE): S.OUT for state in (S.OUT, *IN_GROUP)},
+    **{(state, On.CLOSE): S.CLOSED for state in (S.OUT, S.FAILED, *IN_GROUP)},
 }
 
 _DOING = {
@@ -202,14 +202,14 @@ class ClassicMember:
             self.rejoin("the subscription changed", now)
 
     def join(self, now: float) -> None:
-        if self._enter(I.JOIN, now):
+        if self._enter(On.JOIN, now):
             self._left = ""
             self._begin(now)
 
     def rejoin(self, why: str, now: float) -> None:
         """Take part in a rebalance, as soon as what must be given up first is."""
         eager = bool(self.owned) and not self._cooperative
-        if not self._enter(I.REVOKE if eager else I.REBALANCE, now):
+        if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
             return
         log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
         if eager:
@@ -224,12 +224,12 @@ class ClassicMember:
         if isinstance(step, Revoke):
             given_up = set(step.places)
             self.owned = tuple(each for each in self.owned if each not in given_up)
-            if self._enter(I.GIVEN_UP, now):
+            if self._enter(On.GIVEN_UP, now):
                 self._begin(now)
 
     def leave(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
         goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
-        if self._enter(I.LEAVE, now):
+        if self._enter(On.LEAVE, now):
             self._left = why
             self._forget(why, now)
             self._core.retire(self._seat.channel)
@@ -238,7 +238,7 @@ class ClassicMember:
     def close(self, now: float) -> None:
         if self.state in IN_GROUP:
             self.leave("the consumer was closed", now)
-        if self._enter(I.CLOSE, now):
+        if self._enter(On.CLOSE, now):
             self._leader.close()
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
@@ -287,7 +287,7 @@ class ClassicMember:
             self._joining.end()
 
     def _retry(self, delay: float, now: float) -> None:
-        if self._enter(I.RETRY, now):
+        if self._enter(On.RETRY, now):
             self._begin(now, delay)
 
     def _forget(self, why: str, now: float) -> None:
@@ -302,7 +302,7 @@ class ClassicMember:
 
     def fail(self, error: OttlaError, now: float) -> None:
         """The membership has ended with what no repetition mends."""
-        if not self._enter(I.FAIL, now):
+        if not self._enter(On.FAIL, now):
             return
         log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
         self.failed = error
@@ -312,22 +312,23 @@ class ClassicMember:
     # -- what joining tells ------------------------------------------------------------------------------------------
 
     def join_sent(self, now: float) -> None:
-        self._enter(I.JOIN_SENT, now)
+        self._enter(On.JOIN_SENT, now)
 
     def joined(self, now: float) -> None:
-        self._seen = now
-        self._enter(I.JOINED, now)
-        self._notify(None, now)
+        if self._enter(On.JOINED, now):
+            self._seen = now
+            self._notify(None, now)
 
     def sync_sent(self, now: float) -> None:
-        self._enter(I.SYNC_SENT, now)
+        self._enter(On.SYNC_SENT, now)
 
     def synced(self, places: tuple[TopicPartition, ...], now: float) -> None:
         had, has = set(self.owned), set(places)
         revoked = tuple(each for each in self.owned if each not in has)
         added = tuple(each for each in places if each not in had)
         # Nobody may have what is revoked before it is given up: that takes a second round.
-        self._enter(I.ASSIGNED_LESS if revoked else I.ASSIGNED, now)
+        if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
+            return
         self._failures, self._trouble, self._seen = 0, "", now
         self._rebalances.add(1, now)
         log.info(
@@ -388,7 +389,7 @@ class ClassicMember:
                 log.error("the group does not answer", extra={"group": self._seat.group, "why": self._trouble})
             pause = self._core.backoff(self._failures)
             self._failures += 1
-            if (self.state, I.RETRY) in TRANSITIONS:
+            if (self.state, On.RETRY) in TRANSITIONS:
                 self._retry(pause, now)
             else:
                 self._heartbeats.schedule(now + pause)
@@ -398,7 +399,7 @@ class ClassicMember:
     def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
         log.warning("the group has gone on without this member", extra={"group": self._seat.group, "why": error.name})
         known = self.member_id if isinstance(error, IllegalGeneration) else ""
-        self._enter(I.EXPELLED, now)
+        self._enter(On.EXPELLED, now)
         self._forget(f"the group has gone on without this member ({error.name})", now)
         self._seat.member_id = known
         self._begin(now)

@@ -421,7 +421,7 @@ async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_bro
             for _ in range(200):
                 with trio.move_on_after(0.001):
                     await consumer.__anext__()
-            machine = consumer._machine
+            machine = consumer._core
             assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
             for number in range(20):
                 await producer.send("t", b"%d" % number)
