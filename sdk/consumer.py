@@ -151,7 +151,7 @@ class Batch:
             LocalProtocolError: the consumer has no group.
         """
         core, batch = self._consumer._core, self._committed_as(metadata)
-        self._consumer._driver.do(lambda: core.commit_batch_soon(*batch))
+        self._consumer._driver.do(lambda: core.committer.commit_batch_soon(*batch))
 
     async def commit(self, metadata: str = "") -> None:
         """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
@@ -160,7 +160,7 @@ class Batch:
             CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        await self._consumer._driver.run(self._consumer._core.commit_batch(*self._committed_as(metadata)))
+        await self._consumer._driver.run(self._consumer._core.committer.commit_batch(*self._committed_as(metadata)))
 
     def _committed_as(self, metadata: str) -> tuple[TopicPartition, CommittedOffset, Assignment | None, int]:
         at = CommittedOffset(self.next_offset, self.leader_epoch, metadata)
@@ -222,8 +222,8 @@ class Consumer:
         driver = self._driver
         core = self._opened = driver.do(self._open)
         await driver.run(core.enter(self._assignment, driver.current_task()))
-        if core.blocked_after is not None:
-            core.ended.when_done(driver.watch(core.blocked_after, core.report_blocked))
+        if core.polls.blocked_after is not None:
+            core.ended.when_done(driver.watch(core.polls.blocked_after, core.polls.report_blocked))
         return self
 
     def _open(self) -> ConsumerCore:
@@ -277,7 +277,7 @@ class Consumer:
                 or it is being looked up.
         """
         core = self._core
-        return self._driver.do(lambda: core.position((topic, partition)))
+        return self._driver.do(lambda: core.navigation.position((topic, partition)))
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:
@@ -298,7 +298,7 @@ class Consumer:
             LocalProtocolError: a partition is not assigned to this consumer: in a group it comes while the loop runs,
                 and the place to seek is `RebalanceListener.assigned`.
         """
-        await self._driver.run(self._core.seek({place: start_at(where) for place, where in places.items()}))
+        await self._driver.run(self._core.navigation.seek({place: start_at(where) for place, where in places.items()}))
 
     @checked
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -314,13 +314,13 @@ class Consumer:
                 place to pause it is `RebalanceListener.assigned`.
         """
         core = self._core
-        self._driver.do(lambda: core.pause(places))
+        self._driver.do(lambda: core.navigation.pause(places))
 
     @checked
     def resume(self, places: Iterable[TopicPartition]) -> None:
         """Go on with paused partitions; errors as `pause`."""
         core = self._core
-        self._driver.do(lambda: core.resume(places))
+        self._driver.do(lambda: core.navigation.resume(places))
 
     @property
     def paused(self) -> list[TopicPartition]:
@@ -341,7 +341,7 @@ class Consumer:
                 than one that was committed already: to go back, seek there first.
         """
         core = self._core
-        self._driver.do(lambda: core.commit_soon(offsets))
+        self._driver.do(lambda: core.committer.commit_soon(offsets))
 
     @checked
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
@@ -352,7 +352,7 @@ class Consumer:
                 raised once, when the others are; or the coordinator refused.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        await self._driver.run(self._core.commit(offsets))
+        await self._driver.run(self._core.committer.commit(offsets))
 
     @checked
     async def committed(
@@ -364,7 +364,7 @@ class Consumer:
             LocalProtocolError: the consumer has no group.
             TimeoutExpired: no answer within `api_timeout`.
         """
-        return await self._driver.run(self._core.committed(places))
+        return await self._driver.run(self._core.committer.committed(places))
 
 
 def _guarded(call: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ Rules:
 - News of the group are told between two batches, never during one: a batch in hand keeps its partition until the next
   is asked for, unless the group throws the member out.
 - Lost partitions are not read for a moment longer, and what is left to commit of them is dropped (`Committing`).
+- What else users call is beside it: `Navigation` (seek, pause, …), `Committer`, and `Leaving` for the end of the block.
 - To ask for a batch says that the one before is done, so in a group only the task that has it can do so.
 - A wait for a batch that is cancelled has taken nothing. `max_poll_interval` is counted from its end (`PollWatch`).
 
@@ -20,19 +21,20 @@ Source: KafkaConsumer.java, ConsumerCoordinator.java, SubscriptionState.java.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any
 
 from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired, UnknownTopicOrPartition
-from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
-from ottla.sdk.consume.committing import Committing, given, log_dropped
+from ottla.sdk.consume.committer import Committer
+from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.leaving import Leaving
+from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.consume.notices import Listener, Notice, Notices
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.polls import PollWatch
+from ottla.sdk.consume.polls import PollWatch, Tasks
 from ottla.sdk.consume.resuming import Resuming
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
@@ -45,19 +47,9 @@ from ottla.sdk.steps import TURN, Steps, settled
 
 log = logger("ottla.sdk.consumer")
 
-BLOCKED = 1 / 3
-"""Part of the session timeout for which the whole loop may stand still before that is reported."""
 TURN_EVERY = 0.001
 """Seconds for which batches are handed out, where there are small ones, before other tasks run."""
 _REVOKED = "a rebalance took it, and whoever has it now, be it this consumer again, went on from what was committed"
-
-
-class Tasks(Protocol):
-    """What a loop knows of its tasks, which are nothing to a machine but names: see `ottla.sdk.drivers.driver`."""
-
-    def name_of(self, task: Any) -> str: ...
-    def where(self, task: Any) -> str: ...
-    def has_ended(self, task: Any) -> bool: ...
 
 
 class ConsumerCore:
@@ -86,8 +78,6 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and made anew, whenever there may be something to say."""
         self._failed: OttlaError | None = None
-        self._holder: Any = None
-        """The task that took the last batch."""
         self._asking: Any = None
         """The task that waits for a batch, or for the block to end."""
         self._turn = -math.inf
@@ -101,8 +91,14 @@ class ConsumerCore:
         ready = self._resuming.ready if self._resuming is not None else lambda place: True
         self.notices = Notices(self.membership, self.commits, listener, ready)
         self.committing = Committing(core, fetcher, self.commits, options.auto_commit)
-        limit = options.member.max_poll_interval if options.member is not None and self.membership else None
-        self._polls = PollWatch(core, limit, self._report_slow, self._absent)
+        member = options.member if self.membership is not None else None
+        self.polls = PollWatch(core, options.group, member, self.membership, tasks)
+        self.navigation = Navigation(
+            core, fetcher, self.committing, self.notices, self._refuse_closed, member=member is not None
+        )
+        self.committer = Committer(
+            core, options.group, self.commits, fetcher, self.committing, self.navigation, self._refuse_closed
+        )
         self._leaving = Leaving(core, self.committing, self.commits, self.membership, self.notices, self.explain)
         core.parts[self] = None
         self._forget_end = core.on_close(lambda error: self.close())
@@ -129,7 +125,7 @@ class ConsumerCore:
             starts: partitions that are assigned by hand; ``None`` begins where the group stands.
         """
         core = self._core
-        self._holder = task
+        self.polls.holder = task
         try:
             yield from self._know_topics(starts)
             self.committing.begin(core.now)
@@ -142,7 +138,7 @@ class ConsumerCore:
         except BaseException:  # a cancellation included
             self.close()
             raise
-        self._polls.away(core.now)
+        self.polls.away(core.now)
 
     def _know_topics(self, starts: Mapping[TopicPartition, object]) -> Steps[None]:
         names = self._options.topics or sorted({topic for topic, _ in starts})
@@ -176,7 +172,7 @@ class ConsumerCore:
         Raises:
             CommitFailed, TimeoutExpired: what could not be done, of a block that is left normally.
         """
-        self._polls.stop()
+        self.polls.stop()
         self._subscription.stop()
         self.committing.stop()
         self._asking = task
@@ -196,7 +192,7 @@ class ConsumerCore:
             return
         self.ended.succeed(None)
         self._forget_end()
-        self._polls.stop()
+        self.polls.stop()
         self._subscription.stop()
         self.committing.stop()
         if self.membership is not None:
@@ -227,21 +223,21 @@ class ConsumerCore:
                 self._turn = self._core.now
             while True:
                 self._refuse_closed()
-                self._polls.stop()
+                self.polls.stop()
                 if self.membership is not None:
                     self.membership.join(self._core.now)
                 self.committing.finish()
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
                 elif (fetched := self._take()) is not None:
-                    self._holder = task
+                    self.polls.holder = task
                     return fetched, self.committing.hand_out(fetched)
                 else:
                     yield self._wait()
                     self._turn = self._core.now
         finally:
             self._asking = None
-            self._polls.away(self._core.now)
+            self.polls.away(self._core.now)
 
     def _take(self) -> Fetched | None:
         if self._failed is not None:
@@ -276,7 +272,7 @@ class ConsumerCore:
                 f"task {self._tasks.name_of(self._asking)!r} waits for a batch of this consumer: read it in one task, "
                 f"which may hand out what it gets, and in parallel with {in_parallel}"
             )
-        holder = self._holder
+        holder = self.polls.holder
         if self._options.group is None or holder is None or holder is task:
             return
         if self.committing.in_hand is not None and not self._tasks.has_ended(holder):
@@ -289,7 +285,7 @@ class ConsumerCore:
     def _follow(self, notice: Notice) -> Steps[None]:
         """Do what the group asks for, or tell what it did. A revocation that was interrupted goes on where it was."""
         step, places = notice
-        self._polls.away(self._core.now)
+        self.polls.away(self._core.now)
         if isinstance(step, Receive):
             yield from self.notices.assigned(notice)
             self._done(step)
@@ -306,7 +302,7 @@ class ConsumerCore:
 
     def _commit_before_revocation(self) -> Steps[CommitFailed | None]:
         try:
-            yield from self._committed_all()
+            yield from self.committer.settled()
         except TimeoutExpired as error:
             log.error("partitions are given up with offsets that are not committed", extra={"why": str(error)})
         except CommitFailed as error:
@@ -323,148 +319,12 @@ class ConsumerCore:
             self._end([each for each in step.places if each[0] not in topics], "its topic is gone")
         self.membership.done(step, self._core.now)
 
-    # -- places ------------------------------------------------------------------------------------------------------
-
-    def position(self, place: TopicPartition) -> int:
-        """The offset of the next record that is handed out of the partition.
-
-        Raises:
-            LocalProtocolError: it is not assigned to this consumer, or is being looked up.
-        """
-        self._refuse_closed()
-        if place not in self.fetcher.places:
-            raise self._not_assigned(place, "ask for its position")
-        position = self.fetcher.position(place)
-        if position is None:
-            raise LocalProtocolError(f"the position of {place[0]}-{place[1]} is being looked up: await seek first")
-        return position
-
-    def seek(self, starts: Mapping[TopicPartition, Start]) -> Steps[None]:
-        """Go on elsewhere, in partitions that are `_owned`; commits may go back there, too."""
-        self._refuse_closed()
-        owned = self._owned(starts, "seek")
-        for place in owned:
-            self.committing.move(place)
-        self.fetcher.assign({place: starts[place] for place in owned}, self._core.now)
-        yield from settled(self.fetcher.resolve(self._core.now, starts))
-
-    def pause(self, places: Iterable[TopicPartition]) -> None:
-        self._refuse_closed()
-        self.fetcher.pause(self._owned(places, "pause"))
-
-    def resume(self, places: Iterable[TopicPartition]) -> None:
-        self._refuse_closed()
-        self.fetcher.resume(self._owned(places, "resume"))
-
-    def _owned(self, places: Iterable[TopicPartition], what: str) -> list[TopicPartition]:
-        """Those of the partitions that are read, to do with them what is asked for.
-
-        In a group partitions are lost at any moment: what is asked for one of which the user thinks, for want of news,
-        that it is here, is dropped with a line in the log.
-
-        Raises:
-            LocalProtocolError: a partition is not assigned to this consumer.
-        """
-        asked = list(places)
-        gone = [place for place in asked if place not in self.fetcher.places]
-        for place in gone:
-            if not self.notices.believed(place):
-                raise self._not_assigned(place, what)
-        if gone:
-            log.warning("a call is dropped, as its partitions were lost", extra={"call": what, "partitions": gone})
-        return [place for place in asked if place not in gone]
-
-    def _not_assigned(self, place: TopicPartition, what: str) -> LocalProtocolError:
-        if self.membership is None:
-            advice = "what it reads is said where it is made, in client.consumer(...)"
-        elif self.notices.believed(place):
-            advice = "the group has taken it, which the loop is told of next"
-        else:
-            advice = f"in a group, {what} once `assigned` of a RebalanceListener has told of it"
-        has = f"which has {self.fetcher.assignment}"
-        return LocalProtocolError(f"{place!r} is not assigned to this consumer, {has}: {advice}")
-
-    # -- commits -----------------------------------------------------------------------------------------------------
-
-    def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
-        """Have the group go on behind all that was handed out, or at ``offsets``; what was lost is dropped.
-
-        Raises:
-            LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
-                than one that was committed already.
-        """
-        if lost := self._commit(offsets):
-            log_dropped(lost.offsets, lost.reason)
-
-    def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> Steps[None]:
-        """As `commit_soon`, and wait; a caller that is cancelled waits no more, but the commit goes on.
-
-        Raises:
-            CommitFailed: what cannot be committed, once all else is.
-        """
-        lost = self._commit(offsets)
-        yield from self._committed_all()
-        if lost is not None:
-            raise lost
-
-    def _commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> CommitFailed | None:
-        self._refuse_closed()
-        commits = self.committing.commits
-        if offsets is None:
-            return self.committing.commit_all(self._core.now)
-        assignments: dict[Assignment, CommittedOffset] = {}
-        for place, each in given(offsets):
-            assignment = commits.assignment(place)
-            if assignment is None:
-                raise self._not_assigned(place, "commit")
-            assignments[assignment] = each
-        self.committing.commit(assignments, self._core.now)
-        return None
-
-    def commit_batch_soon(
-        self, place: TopicPartition, at: CommittedOffset, under: "Assignment | None", seeks: int
-    ) -> None:
-        """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""
-        self._refuse_closed()
-        if why := self.committing.commit_batch(under, seeks, at, self._core.now):
-            log_dropped({place: at.offset}, why)
-
-    def commit_batch(
-        self, place: TopicPartition, at: CommittedOffset, under: "Assignment | None", seeks: int
-    ) -> Steps[None]:
-        self._refuse_closed()
-        if why := self.committing.commit_batch(under, seeks, at, self._core.now):
-            raise CommitFailed(f"not committed: {why}", {place: at.offset})
-        yield from self._committed_all()
-
-    def _committed_all(self) -> Steps[None]:
-        """Wait until all that was asked for is committed; raise what failed."""
-        if self.commits is None:
-            return
-        waiting = self.commits.settled(self._core.now)
-        if waiting.done:
-            yield TURN
-        yield from settled(waiting)
-        self.commits.raise_failures()
-
-    def committed(self, places: Iterable[TopicPartition] | None) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
-        """Where the group stands, of these partitions or of all that are assigned; ``None``: it never committed."""
-        group = self._options.group
-        if group is None:
-            raise LocalProtocolError(
-                "a consumer without a group has committed nothing: name one, as in group='billing'"
-            )
-        self._refuse_closed()
-        asked = list(self.fetcher.assignment if places is None else places)
-        found = yield from settled(calls.committed(self._core, {group: asked}, self._core.now, stable=True))
-        return {place: found[group].get(place) for place in asked}
+    # -- the group's side --------------------------------------------------------------------------------------------
 
     def _committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The coordinator has taken these."""
         if (told := self._on_commit) is not None:
             self._core.run(lambda: told(offsets))
-
-    # -- the group's side --------------------------------------------------------------------------------------------
 
     def _subscribe(self, now: float) -> None:
         """It is known which topics there are."""
@@ -508,48 +368,11 @@ class ConsumerCore:
         moved, self._moved = self._moved, Outcome()
         moved.succeed(None)
 
-    # -- is anybody there? -------------------------------------------------------------------------------------------
-
-    def _absent(self, now: float) -> None:
-        if self.membership is None or self._options.member is None:
-            return
-        limit = self._options.member.max_poll_interval
-        log.error(
-            "the member leaves its group, because its loop did not ask for a batch in time",
-            extra={"group": self._options.group, "seconds": limit},
-        )
-        self.membership.leave(f"no batch was asked for within max_poll_interval, {limit:g} s", now)
-
-    def _report_slow(self, seconds: float) -> None:
-        """No batch was asked for since long: say where the handler stands, while the group still waits."""
-        member = self._options.member
-        log.warning(
-            "a batch is handled for so long that the group is about to give its partitions to others",
-            extra={
-                "group": self._options.group,
-                "seconds": round(seconds, 1),
-                "max_poll_interval": member.max_poll_interval if member else None,
-                "handler": self._tasks.where(self._holder),
-            },
-        )
-
-    @property
-    def blocked_after(self) -> float | None:
-        """Seconds after which a loop that stands still is reported; ``None``: no group waits for heartbeats."""
-        return self._options.member.session_timeout * BLOCKED if self._options.member is not None else None
-
-    def report_blocked(self, seconds: float, stack: str) -> None:
-        """Called from a thread: nothing of the loop runs, so no heartbeat goes out."""
-        log.error(
-            "code that does not await keeps the event loop from sending heartbeats: run it in a thread",
-            extra={"group": self._options.group, "seconds": round(seconds, 1), "handler": stack},
-        )
-
     def explain(self, now: float) -> Iterator[str]:
         yield from self._subscription.explain(now)
         if self.membership is not None:
             yield from self.membership.explain(now)
-            handled, counted = self.committing.in_hand, self._polls.counted(now)
+            handled, counted = self.committing.in_hand, self.polls.counted(now)
             if handled is not None and counted is not None:
                 place = f"{handled.topic}-{handled.partition}"
                 yield f"group {self._options.group!r}: your loop handles a batch of {place} for {counted:.1f} s"

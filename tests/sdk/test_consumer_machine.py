@@ -213,7 +213,7 @@ def test_a_revocation_whose_telling_was_cancelled_or_raised_goes_on_and_is_not_t
     reader.loop.throw(error())
     assert isinstance(reader.loop.error, error) and reader.member.owned == (T0, T1)
     reader.ask()
-    assert reader.news is None and reader.member.owned == ()
+    assert reader.news is None and not reader.member.owned
     assert reader.world.pending(JoinGroupRequest)
 
 
@@ -222,7 +222,7 @@ def test_a_revocation_whose_commits_were_cancelled_waits_for_them_in_the_next_ca
     reader.assign(1, T0)
     reader.stands(7)
     reader.tell()
-    reader.machine.commit_soon({T0: 8})
+    reader.machine.committer.commit_soon({T0: 8})
     reader.world.run()
     reader.beat(RebalanceInProgress)
     reader.tell()
@@ -231,7 +231,7 @@ def test_a_revocation_whose_commits_were_cancelled_waits_for_them_in_the_next_ca
     assert reader.news is None and reader.member.owned == (T0,)
     reader.committed()
     reader.loop.go_on()
-    assert reader.member.owned == ()
+    assert not reader.member.owned
 
 
 def test_a_revocation_that_is_cancelled_is_not_told_once_more_when_the_block_is_left() -> None:
@@ -251,7 +251,7 @@ def test_a_block_whose_leaving_is_cancelled_does_not_tell_of_what_it_told_alread
     reader.assign(1, T0)
     reader.stands(7)
     reader.tell()
-    reader.machine.commit_soon({T0: 8})
+    reader.machine.committer.commit_soon({T0: 8})
     reader.world.run()
     reader.loop.throw(Cancelled())
     leaving = reader.call(reader.machine.leave(None, "task"))
@@ -313,17 +313,17 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     reader.stands(7)
     assert reader.news == ("assigned", (T0, T1))  # the user takes time
     reader.beat(UnknownMemberId)
-    reader.call(reader.machine.seek({T0: Offset(5)}))
+    reader.call(reader.machine.navigation.seek({T0: Offset(5)}))
     reader.loop.answer()
     assert reader.news == ("lost", (T0, T1))
-    reader.call(reader.machine.seek({T0: Offset(5)}))
-    reader.machine.pause([T0])
+    reader.call(reader.machine.navigation.seek({T0: Offset(5)}))
+    reader.machine.navigation.pause([T0])
     dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a call is dropped")]
     assert [(each.call, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
     with pytest.raises(LocalProtocolError, match="the group has taken it, which the loop is told of next"):
-        reader.machine.commit_soon({T0: 8})
+        reader.machine.committer.commit_soon({T0: 8})
     reader.tell()
-    error = reader.call(reader.machine.seek({T0: Offset(5)})).error
+    error = reader.call(reader.machine.navigation.seek({T0: Offset(5)})).error
     assert isinstance(error, LocalProtocolError) and "('t', 0) is not assigned" in str(error)
     assert "seek once `assigned`" in str(error)
     reader.assign(2, T0)
@@ -338,8 +338,8 @@ def test_a_seek_in_partitions_that_the_group_did_not_give_is_refused_whenever_it
             reader.assign(1, *given)
             reader.stands(0)
             reader.tell()
-            reader.call(reader.machine.seek({T1: Offset(3)}))
-        error = reader.call(reader.machine.seek({T0: Offset(5), T1: Offset(5)})).error
+            reader.call(reader.machine.navigation.seek({T1: Offset(3)}))
+        error = reader.call(reader.machine.navigation.seek({T0: Offset(5), T1: Offset(5)})).error
         assert isinstance(error, LocalProtocolError) and "seek once `assigned`" in str(error)
     assert reader.machine.fetcher.position(T1) == 3
 
@@ -357,7 +357,7 @@ def test_what_was_lost_and_has_been_committed_since_is_not_told_of() -> None:
         reader.stands(committed)
         reader.tell()
         reader.beat(UnknownMemberId)
-        error = reader.call(reader.machine.commit(None)).error
+        error = reader.call(reader.machine.committer.commit(None)).error
         assert (error.offsets if isinstance(error, CommitFailed) else None) == ({T0: 10} if committed == 5 else None)
 
 
@@ -417,7 +417,7 @@ def test_max_poll_interval_is_counted_from_the_end_of_a_wait_however_it_ended(ho
     reader.world.later(4.9)
     assert reader.member.owned == (T0,)
     reader.world.later(0.2)
-    assert reader.member.owned == ()
+    assert not reader.member.owned
     reader.ask()
     assert reader.news == ("lost", (T0,))
 
@@ -430,17 +430,17 @@ def test_a_commit_of_everything_sends_only_what_is_not_acknowledged() -> None:
     reader.assign(1, T0, T1, T2)
     reader.stands(7)
     reader.tell()
-    assert reader.call(reader.machine.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
-    reader.call(reader.machine.seek({T1: Offset(9)}))
+    assert reader.call(reader.machine.committer.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
+    reader.call(reader.machine.navigation.seek({T1: Offset(9)}))
     for _ in range(2):
-        waiting = [reader.call(reader.machine.commit(None)) for _ in range(2)]
+        waiting = [reader.call(reader.machine.committer.commit(None)) for _ in range(2)]
         (request,) = reader.world.pending(OffsetCommitRequest)
         sent = {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
         assert sent == {T1: 9} and not waiting[0].over
         reader.committed()
         assert all(each.go_on().over for each in waiting)
-        assert reader.call(reader.machine.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
-        reader.call(reader.machine.seek({T1: Offset(9)}))  # which says that lower offsets are meant
+        assert reader.call(reader.machine.committer.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
+        reader.call(reader.machine.navigation.seek({T1: Offset(9)}))  # which says that lower offsets are meant
 
 
 def test_an_offset_that_was_refused_is_committed_with_everything_once_more() -> None:
@@ -448,11 +448,11 @@ def test_an_offset_that_was_refused_is_committed_with_everything_once_more() -> 
     reader.assign(1, T0)
     reader.stands(7)
     reader.tell()
-    reader.call(reader.machine.seek({T0: Offset(9)}))
-    first = reader.call(reader.machine.commit(None))
+    reader.call(reader.machine.navigation.seek({T0: Offset(9)}))
+    first = reader.call(reader.machine.committer.commit(None))
     reader.committed(OffsetMetadataTooLarge.code)
     assert isinstance(first.go_on().error, CommitFailed)
-    assert not reader.call(reader.machine.commit(None)).over
+    assert not reader.call(reader.machine.committer.commit(None)).over
     reader.committed()
 
 
@@ -460,12 +460,12 @@ def test_a_commit_before_it_is_known_where_the_group_stands_is_not_undone_by_tha
     reader = Reader()
     reader.assign(1, T0, T1)
     (lookup,) = reader.world.pending(OffsetFetchRequest)
-    reader.machine.commit_soon({T0: 5, T1: 6})
+    reader.machine.committer.commit_soon({T0: 5, T1: 6})
     reader.world.run()
     reader.stands(3)  # as it was before the commit
     assert lookup not in reader.world.pending(OffsetFetchRequest)
     with pytest.raises(LocalProtocolError, match="5 is committed"):
-        reader.machine.commit_soon({T0: 4})
+        reader.machine.committer.commit_soon({T0: 4})
     assert reader.news == ("assigned", (T0, T1))
     assert (reader.machine.fetcher.position(T0), reader.machine.fetcher.position(T1)) == (5, 6)
 
@@ -479,7 +479,7 @@ def test_a_revoked_that_raises_at_the_end_of_the_block_drops_no_commit() -> None
         reader.assign(1, T0)
         reader.stands(7)
         reader.tell()
-        reader.machine.commit_soon({T0: 8})
+        reader.machine.committer.commit_soon({T0: 8})
         reader.world.run()
         reader.loop.throw(Cancelled())
         leaving = reader.call(reader.machine.leave(None, "task"))
@@ -551,7 +551,7 @@ def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
     assert reader.machine.ended.done and isinstance(reader.loop.go_on().error, Closed)
     assert reader.machine not in reader.world.core.parts and not reader.world.core.observers
     with pytest.raises(Closed):
-        reader.machine.commit_soon({T0: 8})
+        reader.machine.committer.commit_soon({T0: 8})
 
 
 def test_a_wait_for_a_batch_that_is_cancelled_while_others_have_their_turn_leaves_the_batch_in_hand() -> None:

@@ -1,6 +1,6 @@
 """A member of a group: what it tells its user, and what it makes of what the coordinator says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -504,7 +504,7 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
     group = put_into(state)
     member, now = group.member, group.world.now
     before = (member.owned, member.generation, list(member.steps))
-    causes = {
+    causes: dict[Input, Callable[[], object]] = {
         Input.JOIN: lambda: member.join(now),
         Input.JOIN_SENT: lambda: member.join_sent(now),
         Input.JOINED: lambda: member.joined(now),
