@@ -14,7 +14,7 @@ Rules:
   is asked for, unless the group throws the member out.
 - Lost partitions are not read for a moment longer, and what is left to commit of them is dropped (`Committing`).
 - What else users call is beside it: `Navigation` (seek, pause, …), `Committer`, and `Leaving` for the end of the block.
-- To ask for a batch says that the one before is done, so in a group only the task that has it can do so.
+- To ask for a batch says that the one before is done, so in a group only the task that has it can do so (`Asking`).
 - A wait for a batch that is cancelled has taken nothing. `max_poll_interval` is counted from its end (`PollWatch`).
 
 Source: KafkaConsumer.java, ConsumerCoordinator.java, SubscriptionState.java.
@@ -24,9 +24,10 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired, UnknownTopicOrPartition
+from ottla.errors import Closed, CommitFailed, OttlaError, TimeoutExpired
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.asking import Asking, Tasks
 from ottla.sdk.consume.committer import Committer
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
@@ -34,9 +35,9 @@ from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.consume.notices import Listener, Notice, Notices
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.consume.polls import PollWatch, Tasks
+from ottla.sdk.consume.polls import PollWatch
 from ottla.sdk.consume.resuming import Resuming
-from ottla.sdk.consume.subscription import Subscription
+from ottla.sdk.consume.subscription import Subscription, know_topics
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Assignment, Commits
 from ottla.sdk.group.member import ClassicMember
@@ -71,15 +72,13 @@ class ConsumerCore:
         listener: Listener | None = None,
         on_commit: Callable[[Mapping[TopicPartition, CommittedOffset]], None] | None = None,
     ) -> None:
-        self._core, self._options, self.fetcher, self._tasks = core, options, fetcher, tasks
+        self._core, self._options, self.fetcher = core, options, fetcher
         self._on_commit = on_commit
         self.ended: Outcome[None] = Outcome()
         self._moved: Outcome[None] = Outcome()
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and made anew, whenever there may be something to say."""
         self._failed: OttlaError | None = None
-        self._asking: Any = None
-        """The task that waits for a batch, or for the block to end."""
         self._turn = -math.inf
         """When other tasks had their turn last."""
         self.membership: Membership | None = None
@@ -91,8 +90,9 @@ class ConsumerCore:
         ready = self._resuming.ready if self._resuming is not None else lambda place: True
         self.notices = Notices(self.membership, self.commits, listener, ready)
         self.committing = Committing(core, fetcher, self.commits, options.auto_commit)
+        self._asking = Asking(tasks, self.committing, grouped=options.group is not None)
         member = options.member if self.membership is not None else None
-        self.polls = PollWatch(core, options.group, member, self.membership, tasks)
+        self.polls = PollWatch(core, options.group, member, self.membership, self._asking.where)
         self.navigation = Navigation(
             core, fetcher, self.committing, self.notices, self._refuse_closed, member=member is not None
         )
@@ -125,9 +125,9 @@ class ConsumerCore:
             starts: partitions that are assigned by hand; ``None`` begins where the group stands.
         """
         core = self._core
-        self.polls.holder = task
+        self._asking.holder = task
         try:
-            yield from self._know_topics(starts)
+            yield from know_topics(core, self._options.topics, starts)
             self.committing.begin(core.now)
             if starts:
                 yield from settled(self._assign(starts, core.now))
@@ -139,21 +139,6 @@ class ConsumerCore:
             self.close()
             raise
         self.polls.away(core.now)
-
-    def _know_topics(self, starts: Mapping[TopicPartition, object]) -> Steps[None]:
-        names = self._options.topics or sorted({topic for topic, _ in starts})
-        topics = [self._core.topic(name, self._core.now) for name in names]  # all at once: they may be thousands
-        try:
-            for each in topics:
-                yield from settled(each)
-        finally:
-            for each in topics:
-                each.cancel()
-        for name, partition in starts:
-            topic: Topic = topics[names.index(name)].result()
-            if partition not in topic.partitions:
-                has = f"{name!r} has partitions 0 to {len(topic.partitions) - 1}"
-                raise UnknownTopicOrPartition(f"{has}, not {partition!r}")
 
     def _assign(self, starts: Mapping[TopicPartition, Start | None], now: float) -> Outcome[None]:
         for place in starts:
@@ -175,11 +160,11 @@ class ConsumerCore:
         self.polls.stop()
         self._subscription.stop()
         self.committing.stop()
-        self._asking = task
+        self._asking.leave(task)
         try:
             yield from self._leaving.leave(error)
         finally:
-            self._asking = None
+            self._asking.end()
             self.close()
 
     @property
@@ -215,8 +200,7 @@ class ConsumerCore:
             LocalProtocolError: another task asks, or has a batch in hand.
         """
         self._refuse_closed()
-        self._refuse_another_task(task)
-        self._asking = task
+        self._asking.begin(task)
         try:
             if self._core.now - self._turn >= TURN_EVERY:  # before a batch is taken: a cancellation loses none
                 yield TURN
@@ -230,13 +214,13 @@ class ConsumerCore:
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
                 elif (fetched := self._take()) is not None:
-                    self.polls.holder = task
+                    self._asking.holder = task
                     return fetched, self.committing.hand_out(fetched)
                 else:
                     yield self._wait()
                     self._turn = self._core.now
         finally:
-            self._asking = None
+            self._asking.end()
             self.polls.away(self._core.now)
 
     def _take(self) -> Fetched | None:
@@ -260,27 +244,6 @@ class ConsumerCore:
     def _readable(self) -> Container[TopicPartition] | None:
         """Partitions of which the user knows; in a group, none of which it was not told yet."""
         return None if self.membership is None else self.notices.readable
-
-    def _refuse_another_task(self, task: Any) -> None:
-        if self._asking is task and task is not None:
-            raise LocalProtocolError("a RebalanceListener is told between two batches: ask for none in its methods")
-        in_parallel = "several consumers of the group"
-        if self._options.group is None:
-            in_parallel = "several consumers, each with partitions of its own (assign=) or all of one group"
-        if self._asking is not None:
-            raise LocalProtocolError(
-                f"task {self._tasks.name_of(self._asking)!r} waits for a batch of this consumer: read it in one task, "
-                f"which may hand out what it gets, and in parallel with {in_parallel}"
-            )
-        holder = self.polls.holder
-        if self._options.group is None or holder is None or holder is task:
-            return
-        if self.committing.in_hand is not None and not self._tasks.has_ended(holder):
-            raise LocalProtocolError(
-                f"task {self._tasks.name_of(holder)!r} has a batch of this consumer in hand, and to ask for the next "
-                "would say that it is done: to hand over, let that task commit it (batch.commit_soon()) or end; to "
-                f"read in parallel, open {in_parallel}"
-            )
 
     def _follow(self, notice: Notice) -> Steps[None]:
         """Do what the group asks for, or tell what it did. A revocation that was interrupted goes on where it was."""

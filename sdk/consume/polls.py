@@ -10,7 +10,7 @@ Rules:
 Source: KafkaConsumer.java, max.poll.interval.ms.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.membership import MemberOptions, Membership
@@ -25,19 +25,11 @@ BLOCKED = 1 / 3
 """Part of the session timeout for which the whole loop may stand still before that is reported."""
 
 
-class Tasks(Protocol):
-    """What a loop knows of its tasks, which are nothing to a machine but names: see `ottla.sdk.drivers.driver`."""
-
-    def name_of(self, task: Any) -> str: ...
-    def where(self, task: Any) -> str: ...
-    def has_ended(self, task: Any) -> bool: ...
-
-
 class PollWatch:
     """Watches one consumer of ``group``; without ``options`` of a member nobody minds.
 
-    Attributes:
-        holder: the task that took the last batch.
+    Args:
+        where: where the handler of the last batch stands, for people.
     """
 
     def __init__(
@@ -46,11 +38,10 @@ class PollWatch:
         group: str | None,
         options: MemberOptions | None,
         membership: Membership | None,
-        tasks: Tasks,
+        where: Callable[[], str],
     ) -> None:
         self._core, self._group, self._options, self._membership = core, group, options, membership
-        self._tasks = tasks
-        self.holder: Any = None
+        self._where = where
         self._since = 0.0
         self._timers: tuple[Timer, ...] = ()
 
@@ -79,7 +70,7 @@ class PollWatch:
                 "group": self._group,
                 "seconds": round(now - self._since, 1),
                 "max_poll_interval": self._options.max_poll_interval if self._options else None,
-                "handler": self._tasks.where(self.holder),
+                "handler": self._where(),
             },
         )
 

@@ -7,15 +7,17 @@ Rules:
   is joined once all are known, or every topic would cost it a rebalance.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.errors import UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Start, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
+from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
@@ -123,3 +125,24 @@ class Subscription:
             known(now)
         for name in self.topics:
             self._core.topic(name, now).when_done(arrived)
+
+
+def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:
+    """Wait until the named topics are known, and those of ``places``, which have to exist.
+
+    Raises:
+        UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: one cannot be read.
+    """
+    wanted = dict.fromkeys((*names, *sorted({topic for topic, _ in places})))
+    topics = {name: core.topic(name, core.now) for name in wanted}  # all at once: they may be thousands
+    try:
+        for each in topics.values():
+            yield from settled(each)
+    finally:
+        for each in topics.values():
+            each.cancel()
+    for name, partition in places:
+        known = topics[name].result().partitions
+        if partition not in known:
+            has = f"{name!r} has partitions 0 to {len(known) - 1}"
+            raise UnknownTopicOrPartition(f"{has}, not {partition!r}")
