@@ -15,10 +15,8 @@ A driver derives from `Driver` and says how its loop waits, dials and rings.
 """
 
 import contextlib
-import itertools
 import math
 import os
-import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -29,7 +27,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.watchdog import Watchdog
-from ottla.sdk.events import Close, Connect, Event, Filled, Find, Key, Lost, Received, Run, Send
+from ottla.sdk.events import Close, Connect, Event, Find, Key, Lost, Run, Send
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await, Shielded, Steps, Wait, settled
@@ -38,65 +36,27 @@ T = TypeVar("T")
 
 log = logger("ottla.sdk")
 
-_CHUNK = 64 * 2**10
+CHUNK = 64 * 2**10
 """Bytes of one read; the rest of what is larger is read into its place."""
 _LAST_STEPS = 100
 """Steps at the end of a client, in which callbacks may still ask for something, and are refused."""
-_PARTS = 64
-"""Buffers of one write; systems take 1024, most have less."""
 
 
-class Link:
+class Link(ABC):
     """One connection, from the attempt to its end."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.socket: socket.socket | None = None
-        """Non-blocking; ``None`` before there is a connection."""
         self.outbox: deque[Buffer] = deque()
-        """What the socket has not taken yet."""
+        """What is still to be written."""
         self.full = False
-        """The socket did not take everything: the loop says when it takes more."""
+        """The system takes no more for now."""
         self.broke = ""
         """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
 
+    @abstractmethod
     def write(self) -> None:
-        """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
-        outbox = self.outbox
-        self.full = False
-        while outbox and self.socket is not None:
-            try:
-                count = self.socket.sendmsg(itertools.islice(outbox, _PARTS))
-            except BlockingIOError:
-                self.full = True
-                return
-            except OSError as error:  # a frame may be half sent, so that nothing may follow; the reader ends the rest
-                self.broke = self.broke or reason(error)
-                outbox.clear()
-                with contextlib.suppress(OSError):
-                    self.socket.shutdown(socket.SHUT_RDWR)
-                return
-            while outbox and count >= len(outbox[0]):
-                count -= len(outbox.popleft())
-            if count:
-                outbox[0] = memoryview(outbox[0])[count:]
-
-    def read(self, room: memoryview | None) -> Event | None:
-        """What has arrived, put into ``room`` where the core has some; ``None``: nothing yet.
-
-        Raises:
-            OSError: the connection has ended; `reason` says why.
-        """
-        assert self.socket is not None
-        try:
-            if room is not None:
-                if count := self.socket.recv_into(room):
-                    return Filled(self.key, count)
-            elif data := self.socket.recv(_CHUNK):
-                return Received(self.key, data)
-        except BlockingIOError:
-            return None
-        raise ConnectionError("closed by the broker")
+        """Have the system take of the outbox what it takes now."""
 
 
 L = TypeVar("L", bound=Link)

@@ -21,7 +21,8 @@ import trio
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Driver, Link, reason
+from ottla.sdk.drivers.driver import Driver, reason
+from ottla.sdk.drivers.sockets import SocketLink
 from ottla.sdk.events import Connect, Connected, Found, Key
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
@@ -39,7 +40,7 @@ _ADDRESS_TIMEOUT = 2.0
 protected = trio.lowlevel.enable_ki_protection
 
 
-class TrioLink(Link):
+class TrioLink(SocketLink):
     """A connection, with the scope that ends its reader."""
 
     def __init__(self, key: Key) -> None:

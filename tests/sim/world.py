@@ -106,6 +106,8 @@ class ModelBroker:
         self.producer_ids = itertools.count(1000)
         self.refuse: Callable[[tuple[str, int], RecordBatch], int] = lambda place, batch: 0
         self.requests: list[tuple[int, Any]] = []
+        self.host, self.port = "sim", 9001
+        """Where the first node is."""
 
     def handle(self, node: int, frame: bytes) -> bytes | None:
         request = frames.parse_request(frame)
@@ -136,7 +138,10 @@ class ModelBroker:
         names = {name for name, _ in self.logs}
         asked = names if message.topics is None else {each.name or "" for each in message.topics}
         return MetadataResponse(
-            brokers=tuple(MetadataResponseBroker(node_id=n, host="sim", port=9000 + n) for n in self.nodes),
+            brokers=tuple(
+                MetadataResponseBroker(node_id=n, host=self.host, port=self.port + n - self.nodes[0])
+                for n in self.nodes
+            ),
             controller_id=1,
             topics=tuple(
                 MetadataResponseTopic(
