@@ -3,7 +3,7 @@
 Rules:
 - Only ``async for`` may wait for ever, for records that nobody sends; what keeps it from reading is logged, or raised
   where no waiting helps. Everything else ends within `api_timeout`.
-- News of the group are told between two batches, so a batch in hand keeps its partition until the next is asked for.
+- The listener is called between two batches, so a batch in hand keeps its partition until the next is asked for.
 - Leaving the block commits what was asked to be, and leaves the group, within a deadline.
 """
 
@@ -49,7 +49,7 @@ class RebalanceListener:
         """These are this consumer's now; their positions are known, and nothing of them was handed out yet."""
 
     async def revoked(self, places: Sequence[TopicPartition]) -> None:
-        """These are about to be given up: finish and commit; who gets them begins there."""
+        """These are about to be given up: finish and commit; their next owner begins there."""
 
     async def lost(self, places: Sequence[TopicPartition]) -> None:
         """These are gone, and somebody else may have them already: commit nothing, undo what is half done."""
@@ -189,10 +189,11 @@ class Consumer:
     Without a group all positions are known when the block is entered: ``start="end"`` means the end at that moment. In
     a group the partitions come, and go, while the loop runs.
 
-    Left normally, the block tells the listener that everything is revoked, waits until what was asked to be committed
-    is, and leaves the group; within 30 s, and then raises what is not committed. Left by an error or a cancellation it
-    does so for a moment only, and tells the listener that everything is lost; the error then carries a note of what is
-    not committed. The batch in hand is not committed by itself.
+    Left normally, the block notifies the listener that everything is revoked, waits until what was asked to be
+    committed is, and leaves the group; within 30 s, and then raises what is not committed. A `revoked` that raises is
+    raised after that. Left by an error or a cancellation the block does so for a moment only, and notifies the listener
+    that everything is lost; the error then carries a note of what is not committed, and is raised even where `lost`
+    raises, too. The batch in hand is not committed by itself. A block that is never left ends with its client.
     """
 
     def __init__(
@@ -291,7 +292,7 @@ class Consumer:
 
         Returns once the offsets are known. Commits follow, also backwards: a seek says that this is meant. What was to
         be committed before still is, until something newer is. In a group partitions may be lost at any moment: a seek
-        in one before the loop, or the listener, is told of that is dropped with a line in the log.
+        in one before the listener is notified of that is dropped with a line in the log.
 
         Raises:
             Closed: the consumer is, or its client.
@@ -307,7 +308,7 @@ class Consumer:
         A rebalance that revokes a partition forgets that it was paused, also where it comes back; and eager assignors,
         such as the default, revoke all. So in a group pause in `RebalanceListener.assigned`, or use
         ``"cooperative-sticky"``, by which what stays is not touched. One that is lost before the loop, or the listener,
-        is told of that is left out, with a line in the log.
+        is notified of that is left out, with a line in the log.
 
         Raises:
             LocalProtocolError: one is not assigned to this consumer: in a group it comes while the loop runs, and the

@@ -37,7 +37,7 @@ class Asking:
             LocalProtocolError: another one does, or has a batch in hand.
         """
         if self._asking is not None and self._asking is task:
-            raise LocalProtocolError("a RebalanceListener is told between two batches: ask for none in its methods")
+            raise LocalProtocolError("a RebalanceListener is called between two batches: ask for none in its methods")
         in_parallel = "several consumers of the group"
         if not self._grouped:
             in_parallel = "several consumers, each with partitions of its own (assign=) or all of one group"

@@ -3,7 +3,7 @@
 Rules:
 - A batch is done when its successor is asked for. Auto commit commits what is done, and nothing of the batch in hand.
 - Offsets that the coordinator has, or is being sent, are not sent again.
-- What was handed out and cannot be committed any more, because its partition was lost, is told once.
+- What was handed out and cannot be committed any more, because its partition was lost, is reported once.
 
 Source: ConsumerCoordinator.java.
 """
@@ -194,7 +194,7 @@ class Committing:
         return -1 if position is None else position
 
     def commit_batch(self, assignment: Assignment | None, seeks: int, at: CommittedOffset, now: float) -> str:
-        """Have the group go on behind a batch; why that cannot be any more, which is then told, else empty.
+        """Have the group go on behind a batch; why that cannot be any more, which the caller reports, else empty.
 
         Args:
             assignment: under which it was handed out, when ``seeks`` had been made.

@@ -10,8 +10,8 @@
 
 Rules:
 - A partition is read only once its place to begin is known: what the group committed, else ``start`` (`Resuming`).
-- News of the group are told between two batches, never during one: a batch in hand keeps its partition until the next
-  is asked for, unless the group throws the member out.
+- The listener is notified between two batches, never during one: a batch in hand keeps its partition until the next is
+  asked for, unless the group expels the member.
 - Lost partitions are not read for a moment longer, and what is left to commit of them is dropped (`Committing`).
 - What else users call is beside it: `Navigation` (seek, pause, …), `Committer`, and `Leaving` for the end of the block.
 - To ask for a batch says that the one before is done, so in a group only the task that has it can do so (`Asking`).
@@ -50,7 +50,7 @@ log = logger("ottla.sdk.consumer")
 
 TURN_EVERY = 0.001
 """Seconds for which batches are handed out, where there are small ones, before other tasks run."""
-_REVOKED = "a rebalance took it, and whoever has it now, be it this consumer again, went on from what was committed"
+_REVOKED = "a rebalance took it, and its owner now, be it this consumer again, went on from what was committed"
 
 
 class ConsumerCore:
@@ -77,7 +77,7 @@ class ConsumerCore:
         self.ended: Outcome[None] = Outcome()
         self._moved: Outcome[None] = Outcome()
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
-        """Settled, and made anew, whenever there may be something to say."""
+        """Settled, and replaced, whenever there may be something new."""
         self._failed: OttlaError | None = None
         self._turn = -math.inf
         """When other tasks had their turn last."""
@@ -105,13 +105,13 @@ class ConsumerCore:
         fetcher.on_reset = self._reset
 
     def _enter_group(self, group: str) -> None:
-        core, told = self._core, self._committed if self._on_commit is not None else None
+        core, taken = self._core, self._taken if self._on_commit is not None else None
         if self._options.member is None:
-            self.commits = Commits(core, group, taken=told)
+            self.commits = Commits(core, group, taken=taken)
         else:
             channel = f"group-{self.fetcher.number}"
-            membership = self.membership = ClassicMember(core, group, self._options.member, channel, self._heard)
-            self.commits = Commits(core, group, lambda: membership.identity, membership.refused, told)
+            membership = self.membership = ClassicMember(core, group, self._options.member, channel, self._on_step)
+            self.commits = Commits(core, group, lambda: membership.identity, membership.refused, taken)
         self._resuming = Resuming(
             core, group, self.commits, self.fetcher, self._subscription.start, self._notify, self._fail
         )
@@ -233,7 +233,7 @@ class ConsumerCore:
         return self.fetcher.take(self._readable())
 
     def _wait(self) -> Outcome[None]:
-        """Settled when there may be something to say. All who wait share it."""
+        """Settled when there may be something new. Shared by all waiters, so it is never cancelled."""
         news = self.fetcher.wait(self._readable())
         if news.done:
             return news
@@ -242,7 +242,7 @@ class ConsumerCore:
         return self._news
 
     def _readable(self) -> Container[TopicPartition] | None:
-        """Partitions of which the user knows; in a group, none of which it was not told yet."""
+        """In a group, the partitions of which the listener was notified; ``None``: all."""
         return None if self.membership is None else self.notices.readable
 
     def _follow(self, notice: Notice) -> Steps[None]:
@@ -273,7 +273,7 @@ class ConsumerCore:
         return None
 
     def _done(self, step: Step) -> None:
-        """The user was told of a step. If a loss has overtaken it, that is told next."""
+        """The listener was notified of a step. If a loss has overtaken it, that comes next."""
         if self.membership is None or step not in self.membership.steps:
             return
         if isinstance(step, Revoke):
@@ -284,10 +284,10 @@ class ConsumerCore:
 
     # -- the group's side --------------------------------------------------------------------------------------------
 
-    def _committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def _taken(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The coordinator has taken these."""
-        if (told := self._on_commit) is not None:
-            self._core.run(lambda: told(offsets))
+        if (on_commit := self._on_commit) is not None:
+            self._core.run(lambda: on_commit(offsets))
 
     def _subscribe(self, now: float) -> None:
         """It is known which topics there are."""
@@ -300,7 +300,7 @@ class ConsumerCore:
         self.fetcher.assign({place: self._subscription.start(place) for place in new}, now)
         self.fetcher.follow(topics)
 
-    def _heard(self, step: Step | None, now: float) -> None:
+    def _on_step(self, step: Step | None, now: float) -> None:
         """The membership has news."""
         if isinstance(step, Lose):
             self._end(step.places, step.why)

@@ -1,4 +1,4 @@
-"""How a consumer's block is left: what was asked for is committed, the listener is told, and the group hears of it.
+"""How a consumer's block is left: what was asked for is committed, the listener is notified, and the group told.
 
     normally                  revoked, the commits, LeaveGroup                         within LEAVE_TIMEOUT
     by an error,              the commits (half), LeaveGroup (half), lost (half)       of CLOSE_TIMEOUT, shielded
@@ -7,8 +7,8 @@
 Rules:
 - The error by which the block is left stays what it is: what could not be done becomes a note of it.
 - A `revoked` that raises, or a block that is cancelled while it is left, drops no commit that was asked for.
-- LeaveGroup needs the group's coordinator, which is looked up within the same bounds. That the group does not hear of
-  the leaving costs others the session timeout, but nobody any record: it is a line in the log, and no error.
+- LeaveGroup needs the group's coordinator, which is looked up within the same bounds. A group that could not be told
+  has to wait for the end of the session, but nobody loses a record: it is a line in the log, and no error.
 
 Source: ConsumerCoordinator.close.
 """
@@ -99,8 +99,8 @@ class Leaving:
         if stuck or isinstance(failed, TimeoutExpired):
             unfinished = [str(failed)] if failed is not None else []
             unfinished += [f"{stuck} of your listener has not returned"] if stuck else []
-            told = "; ".join([*unfinished, *waits])
-            raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {told}")
+            why = "; ".join([*unfinished, *waits])
+            raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {why}")
         if failed is not None:
             raise failed
 

@@ -94,8 +94,8 @@ class Navigation:
         if not self._member:
             advice = "what it reads is said where it is made, in client.consumer(...)"
         elif self._notices.believed(place):
-            advice = "the group has taken it, which the loop is told of next"
+            advice = "the group has taken it, which the listener is notified of next"
         else:
-            advice = f"in a group, {what} once `assigned` of a RebalanceListener has told of it"
+            advice = f"in a group, {what} once `assigned` of a RebalanceListener has named it"
         has = f"which has {self._fetcher.assignment}"
         return LocalProtocolError(f"{place!r} is not assigned to this consumer, {has}: {advice}")

@@ -7,8 +7,8 @@ Rules:
 - Each coming of a partition is followed by exactly one going. Notified means that the listener's method was called:
   what a `revoked` or `lost` that raised, or was cancelled, left undone is the user's, and it is not called again.
 - An `assigned` that raised, or was cancelled, is called again before anything of its partitions is handed out.
-- A `Receive` is told once its positions are known, or have kept it waiting for a second. What comes behind it need not
-  wait for that, and overtakes it. Of a partition whose coming was not told the going is not told either.
+- A `Receive` waits until its positions are known, but not longer than a second. What comes behind it need not wait for
+  that, and overtakes it. A partition whose coming was not notified goes without a notice, too.
 """
 
 from collections.abc import Awaitable, Callable, Container, Sequence
@@ -29,7 +29,7 @@ class Listener(Protocol):
 
 
 class Notice(NamedTuple):
-    """A step of the membership, and of which of its partitions the user is to be told."""
+    """A step of the membership, and of which of its partitions the user is to be notified."""
 
     step: Step
     places: tuple[TopicPartition, ...]
@@ -39,7 +39,7 @@ class Notices:
     """Of one consumer.
 
     Args:
-        ready: whether a partition that came may be told of.
+        ready: whether the user may be notified of a partition that came.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Notices:
         self._known: dict[TopicPartition, None] = {}
         self._readable: dict[TopicPartition, None] = {}
         self._going: tuple[TopicPartition, ...] = ()
-        """Partitions whose going is being told of."""
+        """Partitions of whose going the user is being notified."""
 
     @property
     def known(self) -> tuple[TopicPartition, ...]:
-        """The partitions whose coming was told, and whose going was not."""
+        """The partitions whose coming was notified, and whose going was not."""
         return tuple(self._known)
 
     @property
@@ -70,7 +70,7 @@ class Notices:
         return place in self._known or place in self._going
 
     def next(self) -> Notice | None:
-        """What is to be told next."""
+        """What the user is to be notified of next."""
         for step in self._membership.steps if self._membership is not None else ():
             if not isinstance(step, Receive):
                 return Notice(step, tuple(each for each in step.places if each in self._known))
@@ -85,7 +85,7 @@ class Notices:
     # -- calling the listener ----------------------------------------------------------------------------------------
 
     def assigned(self, notice: Notice) -> Steps[None]:
-        """Tell of partitions that came; they are readable afterwards, unless they have gone meanwhile."""
+        """Notify of partitions that came; they are readable afterwards, unless they have gone meanwhile."""
         self._known.update(dict.fromkeys(notice.places))
         if self._listener is not None and notice.places:
             yield Await(self._listener.assigned, (notice.places,))
@@ -93,13 +93,13 @@ class Notices:
             self._readable.update(dict.fromkeys(notice.places))
 
     def revoked(self, places: Sequence[TopicPartition], seconds: float | None = None) -> Steps[str]:
-        """Tell of partitions that are about to go; the name of the method if it did not return in time, else empty."""
+        """Notify of partitions that are about to go; the name of the method if it did not return in time, else empty."""
         return (yield from self._gone("revoked", places, seconds))
 
     def lost(
         self, places: Sequence[TopicPartition], seconds: float | None = None, *, shield: bool = False
     ) -> Steps[str]:
-        """Tell of partitions that are gone; returns as `revoked`."""
+        """Notify of partitions that are gone; returns as `revoked`."""
         return (yield from self._gone("lost", places, seconds, shield=shield))
 
     def _gone(

@@ -19,8 +19,8 @@ from ottla.sdk.outcome import Outcome
 
 log = logger("ottla.sdk.consumer")
 
-PATIENCE = 1.0
-"""Seconds in which positions are awaited before partitions are told of that have none yet, for want of a leader."""
+POSITIONS_TIMEOUT = 1.0
+"""Seconds after which the user is notified of partitions whose positions are not known yet, for want of a leader."""
 
 
 class Resuming:
@@ -48,7 +48,7 @@ class Resuming:
         """Partitions whose positions have been waited for long enough."""
 
     def ready(self, place: TopicPartition) -> bool:
-        """The user may be told of the partition: its position is known, or was waited for long enough."""
+        """The user may be notified of the partition: its position is known, or was waited for long enough."""
         waited = place in self._fetcher.places and self._waited.get(place) is self._commits.assignment(place)
         return self._fetcher.knows(place) or waited
 
@@ -109,7 +109,7 @@ class Resuming:
             live = {place: start for place, start in starts.items() if commits.assignment(place) is assignments[place]}
             self._fetcher.assign(live, now)
             outcome.succeed(None)
-            self._core.later(now + PATIENCE, lambda now: self._have_waited(assignments))
+            self._core.later(now + POSITIONS_TIMEOUT, lambda now: self._have_waited(assignments))
 
         found.when_done(arrived)
         outcome.when_done(found.cancel)

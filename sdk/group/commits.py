@@ -85,7 +85,7 @@ class Assignment:
     outcome_unknown: bool = False
     """An older offset may still be under way somewhere."""
     handed: int = -1
-    """Behind what was handed out since the last seek; -1 also where it is told already that it was not committed."""
+    """Behind what was handed out since the last seek; -1 also where it was reported already that it was not committed."""
     seeks: int = 0
     """Counts the moves after which lower offsets are meant."""
     over: str = ""
@@ -287,7 +287,7 @@ class Commits:
         self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
         self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
-        self._sender.in_flight = {}  # only now: until then nobody who waits for these may be told that all is well
+        self._sender.in_flight = {}  # only now: until then no waiter for these may be told that all is well
         self._settle()
         self.wake()
 
@@ -384,14 +384,14 @@ class Commits:
         self._waiting.settle(min((each.number for each in left), default=self._number + 1))
 
     def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
-        """Give commits up; those who wait for them are told, else the next call of the user, unless ``quiet``."""
+        """Give commits up; those who wait for them get the error, else the next call of the user, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
         self._dropped.add(len(commits))
         log.warning("offsets were not committed", extra={"group": self._group, "why": str(error)})
-        told = self._waiting.fail(min(each.number for each in commits.values()), error)
-        if not told and not quiet:
+        reported = self._waiting.fail(min(each.number for each in commits.values()), error)
+        if not reported and not quiet:
             self._failed = self._failed or error
-        if told or not quiet:
+        if reported or not quiet:
             for each in commits.values():
                 each.assignment.handed = -1
         self._settle()

@@ -142,7 +142,7 @@ class ClassicMember:
     """A member of ``group`` on a ``channel`` of its own: see `ottla.sdk.group.membership.Membership`.
 
     Args:
-        notify: called, machine to machine, with each new step, before its user is told, and with ``None`` when the
+        notify: called, machine to machine, with each new step, before the user is notified, and with ``None`` when the
             membership has failed or the generation changed.
     """
 
@@ -163,7 +163,7 @@ class ClassicMember:
         self.topics: tuple[str, ...] = ()
         self._cooperative = all(each.cooperative for each in options.assignors)
         self._had: tuple[TopicPartition, ...] = ()
-        """What the last assignment gave, and in which generation: an eager assignor may be told."""
+        """What the last assignment gave, and in which generation: an eager assignor may be given that."""
         self._had_in = -1
         self._leader = Leader(core, group, self.rejoin)
         self._heartbeats = Heartbeats(core, self._seat, self)
@@ -306,6 +306,8 @@ class ClassicMember:
             return
         log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
         self.failed = error
+        if self.generation >= 0:  # the others need not wait until its session ends
+            Goodbye(self._core, self._seat, str(error), now, now + _LEAVE_TIMEOUT)
         self._forget(str(error), now)
         self._notify(None, now)
 

@@ -1,7 +1,7 @@
 """What a consumer needs of a member of its group, whatever protocol that speaks.
 
 Rules:
-- What the user has to be told is a `Step`: `Revoke`, `Lose` or `Receive`. The membership goes on when the user is
+- What the user has to be notified of is a `Step`: `Revoke`, `Lose` or `Receive`. The membership goes on when the user is
   `done` with a `Revoke`; the others are news.
 - `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the one kind that there is; that of KIP-848 is to be another.
 
@@ -77,7 +77,7 @@ class Membership(Protocol):
 
     @property
     def steps(self) -> deque[Step]:
-        """What the user is to be told, in this order."""
+        """What the user is to be notified of, in this order."""
         ...
 
     @property

@@ -320,7 +320,7 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     reader.machine.navigation.pause([T0])
     dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a call is dropped")]
     assert [(each.call, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
-    with pytest.raises(LocalProtocolError, match="the group has taken it, which the loop is told of next"):
+    with pytest.raises(LocalProtocolError, match="the group has taken it, which the listener is notified of next"):
         reader.machine.committer.commit_soon({T0: 8})
     reader.tell()
     error = reader.call(reader.machine.navigation.seek({T0: Offset(5)})).error
@@ -539,7 +539,7 @@ def test_a_block_ends_though_nobody_says_who_coordinates_the_group(caplog: pytes
         assert not leaving.go_on().over
         reader.world.later(0.2)
         assert leaving.go_on().over and leaving.error is None
-    assert sum("a member left its group, which was not told" in each.message for each in caplog.records) == 2
+    assert sum("a member left, but its group was not told" in each.message for each in caplog.records) == 2
 
 
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:

@@ -764,7 +764,7 @@ async def test_a_listener_that_asks_for_batches_hears_that_it_cannot(ottla_broke
 
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
-        with pytest.raises(LocalProtocolError, match="told between two batches"):
+        with pytest.raises(LocalProtocolError, match="called between two batches"):
             async with client.consumer("t", group="g", listener=Greedy()) as consumer:
                 await one(consumer)
 

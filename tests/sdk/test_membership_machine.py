@@ -453,7 +453,7 @@ def test_a_session_timeout_that_the_broker_does_not_allow_is_named() -> None:
     assert "group.min.session.timeout.ms" in said and "JoinGroup of 'billing' with session_timeout=45]" in said
 
 
-def test_an_assignor_that_fails_is_named() -> None:
+def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye() -> None:
     class Broken:
         name, cooperative = "range", False
 
@@ -466,6 +466,7 @@ def test_an_assignor_that_fails_is_named() -> None:
     group = InGroup(Broken())
     group.joined(1, leader=True)
     assert "assignor 'range' failed: ZeroDivisionError: nobody" in str(group.member.failed)
+    assert group.world.asked(LeaveGroupRequest), "the others need not wait until its session ends"
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
