@@ -93,7 +93,7 @@ class Notices:
             self._readable.update(dict.fromkeys(notice.places))
 
     def revoked(self, places: Sequence[TopicPartition], seconds: float | None = None) -> Steps[str]:
-        """Notify of partitions that are about to go; the name of the method if it did not return in time, else empty."""
+        """Notify of partitions that are about to go; the method's name if it did not return in time, else empty."""
         return (yield from self._gone("revoked", places, seconds))
 
     def lost(

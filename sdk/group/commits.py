@@ -85,7 +85,7 @@ class Assignment:
     outcome_unknown: bool = False
     """An older offset may still be under way somewhere."""
     handed: int = -1
-    """Behind what was handed out since the last seek; -1 also where it was reported already that it was not committed."""
+    """Behind what was handed out since the last seek; -1 also where the loss was reported already."""
     seeks: int = 0
     """Counts the moves after which lower offsets are meant."""
     over: str = ""

@@ -1,8 +1,8 @@
 """What a consumer needs of a member of its group, whatever protocol that speaks.
 
 Rules:
-- What the user has to be notified of is a `Step`: `Revoke`, `Lose` or `Receive`. The membership goes on when the user is
-  `done` with a `Revoke`; the others are news.
+- The user is notified of each `Step`: `Revoke`, `Lose` or `Receive`. The membership goes on when the user is `done`
+  with a `Revoke`; the others are news.
 - `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the one kind that there is; that of KIP-848 is to be another.
 
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
