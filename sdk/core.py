@@ -75,6 +75,8 @@ DATA = "data"
 """The ordinary channel of a node."""
 FETCH = "fetch"
 """The channel of fetches, which wait at the broker."""
+PRODUCE = "produce"
+"""The channel of Produce, which waits for replicas: commits and metadata are not to wait behind it."""
 
 IMPATIENCE = 1.0
 """Seconds without metadata after which another node is asked as well; doubled for each that is asked already."""
@@ -162,6 +164,7 @@ class ClientCore:
         self.observers: list[Callable[[float], None]] = []
         """Called after every update of the metadata."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
+        self._numbered = 0
 
     # -- the driver's side -------------------------------------------------------------------------------------------
 
@@ -284,16 +287,32 @@ class ClientCore:
         if self.closed:
             exchange.settle(self.closed, now)
             return
+        connection = self._connection(node, channel, now)
+        connection.submit(exchange, now)
+        self._busy[connection.key] = None
+        if self._patrol is None:
+            self._patrol = self.later(now + SILENCE, self._look_for_silence)
+
+    def open_connection(self, node: Node, channel: str, now: float) -> None:
+        """Connect to ``node`` before there is a request, so that the first one need not wait for it."""
+        if not self.closed:
+            connection = self._connection(node, channel, now)
+            connection.open(now)
+            self._busy[connection.key] = None
+
+    def _connection(self, node: Node, channel: str, now: float) -> Connection:
         # What the metadata say of the address is newer than what somebody may have kept.
         peer = self._peer(self.cluster.nodes.get(node.id, node), now)
         key = (node.id, channel)
         connection = self._connections.get(key)
         if connection is None:
             connection = self._connections[key] = Connection(key, peer, self.options.client_id)
-        connection.submit(exchange, now)
-        self._busy[key] = None
-        if self._patrol is None:
-            self._patrol = self.later(now + SILENCE, self._look_for_silence)
+        return connection
+
+    def number(self) -> int:
+        """Another number each time, for what has to have a name of its own."""
+        self._numbered += 1
+        return self._numbered
 
     def _look_for_silence(self, now: float) -> None:
         """Hear from others about nodes that have stopped to answer."""
@@ -497,8 +516,7 @@ class ClientCore:
     def forget(self, name: str) -> None:
         """The topic is not as it was known: whoever wants it next asks anew."""
         self._loose.pop(name, None)
-        self.cluster.topics.pop(name, None)
-        self.cluster.errors.pop(name, None)
+        self.cluster.forget(name)
 
     def refresh(self, now: float, delay: float = 0.0) -> None:
         """Ask for metadata, ``delay`` seconds from now at the latest; cheap to call often."""
@@ -609,7 +627,7 @@ class ClientCore:
         answered = {each.name for each in answer.topics}
         for name in asked:
             if name not in answered:
-                self.cluster.topics.pop(name, None)
+                self.cluster.drop(name)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
         self._clear_out(asked, now)
         self._waiting = [each for each in self._waiting if not self._judge(each, asked, now)]

@@ -190,6 +190,11 @@ class Connection:
         exchange._timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
         self.waiting[exchange] = None
 
+    def open(self, now: float) -> None:
+        """Connect though there is no request yet, unless that failed just now."""
+        if self.state is State.DOWN and self.peer.retry_at <= now:
+            self._connect(now)
+
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
         while call := self._timers.due(now):
