@@ -1,11 +1,11 @@
-"""The trio face of the client: `connect`, and what a `Client` does.
+"""The client: `connect`, and what a `Client` does, on whatever loop its driver is for.
 
     async with ottla.connect("localhost:9092") as client, client.producer() as producer:
         await producer.send("events", b"hello", key=b"k")
 
 Rules:
-- A client owns one nursery: its tasks end with its block, and their errors are raised there.
-- Every call ends within the bounds given to `connect`; callers shorten them with `trio.move_on_after` and `fail_after`.
+- All that a client does by itself ends with its block, and its errors are raised there.
+- Every call ends within the bounds given to `connect`; shorten them with the loop's own means, as `trio.move_on_after`.
 """
 
 import inspect
@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
-
-import trio
+from typing import Any, Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
 from ottla.errors import Closed, ConfigurationError, LocalProtocolError
-from ottla.sdk import calls, discovery
+from ottla.sdk import calls, mdns
 from ottla.sdk.admin import (
     CommittedOffset,
     GroupDescription,
@@ -41,12 +39,12 @@ from ottla.sdk.consume.positions import Fetched, Nowhere, Offset, Start, Time
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.trio import TrioDriver, require_trio
+from ottla.sdk.drivers.driver import Driver, DriverType
 from ottla.sdk.events import Node
 from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metric
-from ottla.sdk.options import Options, announced_name, longest_pause, parse_bootstrap, within_bounds
+from ottla.sdk.options import ClientOptions, announced_name, declared_by, parse_bootstrap, within_bounds
 from ottla.sdk.produce.core import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
@@ -54,75 +52,18 @@ from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 log = logger("ottla.sdk.consumer")
 
 
-@checked
-def connect(
-    bootstrap: str | Sequence[str],
-    *,
-    client_id: str = "ottla",
-    rack: str | None = None,
-    connect_timeout: float = 10.0,
-    request_timeout: float = 30.0,
-    api_timeout: float = 60.0,
-    delivery_timeout: float = 120.0,
-    max_request_size: int = 2**20,
-    fetch_max_bytes: int = 50 * 2**20,
-    partition_max_bytes: int = 2**20,
-    fetch_buffer_bytes: int = 64 * 2**20,
-    fetch_max_wait: float = 0.5,
-    connections_max_idle: float = 540.0,
-    metadata_max_age: float = 300.0,
-    reconnect_backoff: float = 0.05,
-    reconnect_backoff_max: float | None = None,
-    retry_backoff: float = 0.1,
-    retry_backoff_max: float | None = None,
-) -> "Client":
-    """A client; use it as ``async with connect(...) as client``. Durations in seconds, sizes in bytes.
-
-    Args:
-        bootstrap: ``host:port`` (several separated by commas, or a list or tuple of such), ``zeroconf://name``, or
-            ``zeroconf://`` for whatever is announced on the network.
-        client_id: how brokers name this client in their logs and quotas.
-        rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
-        connect_timeout: for `connect` to hear from any broker, and for one connection; where it was too short, the next
-            attempt there may take twice as long, and after that three times.
-        request_timeout: for one request to one broker.
-        api_timeout: for a whole call (administration, offsets, unknown topics), repetitions included.
-        delivery_timeout: from `send` to the broker's acknowledgement, repetitions included.
-        max_request_size: of one Produce request, and so of one record.
-        fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
-        fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
-        fetch_max_wait: how long a broker may hold back a Fetch that finds nothing; records are never held back. With 0
-            an idle consumer asks without end.
-        connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
-        metadata_max_age: how old what is known of brokers and leaders may become.
-        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other,
-            which is 1 s by default, or the first pause where that is longer.
-        retry_backoff, retry_backoff_max: the same, before a request is repeated.
+@declared_by(ClientOptions)
+def connect(options: ClientOptions) -> "Client":
+    """A client for trio; use it as ``async with connect("localhost:9092") as client``.
 
     Raises:
         ConfigurationError: an option or an address makes no sense (at once).
-        BrokerUnreachable: nobody answered within ``connect_timeout``; says who was tried (on entering the block).
+        BrokerUnreachable: nobody answered within ``connect_timeout``; says which addresses were tried (on entering the
+            block).
     """
-    options = Options(
-        client_id=client_id,
-        rack=rack,
-        connect_timeout=connect_timeout,
-        request_timeout=request_timeout,
-        api_timeout=api_timeout,
-        delivery_timeout=delivery_timeout,
-        max_request_size=max_request_size,
-        fetch_max_bytes=fetch_max_bytes,
-        partition_max_bytes=partition_max_bytes,
-        fetch_buffer_bytes=fetch_buffer_bytes,
-        fetch_max_wait=fetch_max_wait,
-        connections_max_idle=connections_max_idle,
-        metadata_max_age=metadata_max_age,
-        reconnect_backoff=reconnect_backoff,
-        reconnect_backoff_max=longest_pause(reconnect_backoff, reconnect_backoff_max),
-        retry_backoff=retry_backoff,
-        retry_backoff_max=longest_pause(retry_backoff, retry_backoff_max),
-    )
-    return Client(bootstrap, options)
+    from ottla.sdk.drivers.trio import TrioDriver  # only here: under asyncio nothing of trio is needed
+
+    return Client(options, TrioDriver)
 
 
 class Client:
@@ -132,27 +73,23 @@ class Client:
     for), `Closed`, and whatever `BrokerError` the broker answers, such as `TopicAuthorizationFailed`.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], options: Options) -> None:
-        self._bootstrap, self._options = bootstrap, options
-        self._announced, self._name = announced_name(bootstrap)
-        if not self._announced:
-            parse_bootstrap(bootstrap)
+    def __init__(self, options: ClientOptions, driver: DriverType) -> None:
+        self._options, self._kind = options, driver
         self._rng = random.Random()
-        self._running: TrioDriver | None = None
+        self._running: Driver[Any] | None = None
         self._opened = False
 
     async def __aenter__(self) -> Self:
         if self._opened:
             raise LocalProtocolError("a client is opened once: make another one with connect(...)")
         self._opened = True
-        require_trio()
-        find = partial(discovery.find, self._name, self._options.connect_timeout) if self._announced else None
-        bootstrap = await find() if find else self._bootstrap
-        core = ClientCore(parse_bootstrap(bootstrap), self._options, self._rng, findable=self._announced)
-        self._nursery_manager = trio.open_nursery()
-        nursery = await self._nursery_manager.__aenter__()
-        driver = self._running = TrioDriver(core, nursery, find)
-        nursery.start_soon(driver.run)
+        self._kind.require_loop()
+        announced, name = announced_name(self._options.bootstrap)
+        find = partial(mdns.find, name, self._options.connect_timeout) if announced else None
+        addresses = parse_bootstrap(await self._kind.in_thread(find) if find else self._options.bootstrap)
+        core = ClientCore(addresses, self._options, self._rng, findable=announced)
+        driver = self._running = self._kind(core, find)
+        await driver.start()
         try:
             await driver.call(core.connect)
         except BaseException as error:  # a cancellation included
@@ -164,18 +101,12 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         driver = self._driver
-        driver.core.close(trio.current_time())
+        driver.close()
         self._running = None
-        driver.cancel()
-        # Only a cancellation belongs to the nursery, which may have been its cause; other errors pass as they are.
-        inner = error if isinstance(error, trio.Cancelled) else None
-        try:
-            await self._nursery_manager.__aexit__(type(inner) if inner else None, inner, traceback if inner else None)
-        except BaseExceptionGroup as group:
-            raise _unwrapped(group) from error
+        await driver.stop(error)
 
     @property
-    def _driver(self) -> TrioDriver:
+    def _driver(self) -> Driver[Any]:
         if self._running is None:
             raise Closed("the client is closed, or was never opened: use it as `async with connect(...) as client`")
         return self._running
@@ -364,7 +295,7 @@ class Client:
         if isinstance(again, Offset):
             raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
         core, level = self._driver.core, isolation_level(isolation)
-        wall = time.time() - trio.current_time()
+        wall = time.time() - self._driver.now()
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 
@@ -704,11 +635,3 @@ def _reset_target(
         case Mapping():
             return resets.Exactly(dict(to))
     return place_at(to, time.time())  # type: ignore[arg-type] # whatever else it is, it is refused there
-
-
-def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error itself where a group holds but one."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -26,7 +26,7 @@ from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.places import Where, start_at
-from ottla.sdk.drivers.trio import TrioDriver
+from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import Lose, Receive, Revoke, Step
 from ottla.sdk.logs import logger
@@ -217,7 +217,7 @@ class Consumer:
 
     def __init__(
         self,
-        driver: TrioDriver,
+        driver: Driver[Any],
         options: ConsumerOptions,
         fetcher: Callable[[], Fetcher],
         assignment: Mapping[TopicPartition, Start | None],
@@ -416,7 +416,7 @@ class Consumer:
                 for each in self._interceptors:
                     _guarded(partial(each.on_consume, batch))
                 return batch
-            await self._driver.call(lambda now: self._machine.wait())
+            await self._driver.wait(self._machine.wait())
 
     def _refuse_another_task(self) -> None:
         """Who asks for a batch says that the one before is done: in a group, only who has it can say so."""

@@ -237,7 +237,7 @@ class ClientCore:
     @property
     def deadline(self) -> float | None:
         """When to poll next if nothing happens; ``None``: only when something does."""
-        return -math.inf if self._actions else self._timers.next
+        return -math.inf if self._actions or self._busy else self._timers.next
 
     def close(self, now: float, error: OttlaError | None = None) -> None:
         """Fail everything that waits. The driver closes the sockets."""

@@ -1,14 +1,19 @@
 """What a client can be told; every duration in seconds, every size in bytes."""
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import wraps
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ottla.errors import ConfigurationError
 
 T = TypeVar("T")
+R = TypeVar("R")
+Given = TypeVar("Given")
+P = ParamSpec("P")
 
 MOST = 2**31 - 1
 """What the protocol's 32 bits hold of bytes, and of milliseconds: 24 days."""
@@ -29,11 +34,11 @@ _BROKERS_PART = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Of the client as a whole.
+    """Of the client as a whole. Durations are in seconds, sizes in bytes.
 
     Attributes:
         client_id: how brokers name this client in their logs and quotas.
-        rack: where this client is, as the brokers' `broker.rack` says it; consumers then read from near replicas.
+        rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
         connect_timeout: for `connect` to hear from any broker, and for one connection; where it was too short, the next
             attempt there may take twice as long, and after that three times.
         request_timeout: for one request to one broker.
@@ -42,11 +47,16 @@ class Options:
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
         fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
-        fetch_max_wait: how long a broker may hold an empty Fetch back.
+        fetch_max_wait: how long a broker may hold back a Fetch that finds nothing; records are never held back. With 0
+            an idle consumer asks without end.
         connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
         metadata_max_age: how old what is known of brokers and leaders may become.
-        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other.
+        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other,
+            which is 1 s by default, or the first pause where that is longer.
         retry_backoff, retry_backoff_max: the same, before a request is repeated.
+
+    Raises:
+        ConfigurationError: an option makes no sense; says which, and what would do.
     """
 
     client_id: str = "ottla"
@@ -63,11 +73,15 @@ class Options:
     connections_max_idle: float = 540.0
     metadata_max_age: float = 300.0
     reconnect_backoff: float = 0.05
-    reconnect_backoff_max: float = _LONGEST_PAUSE
+    reconnect_backoff_max: float = None  # type: ignore[assignment] # is filled in
     retry_backoff: float = 0.1
-    retry_backoff_max: float = _LONGEST_PAUSE
+    retry_backoff_max: float = None  # type: ignore[assignment] # is filled in
 
     def __post_init__(self) -> None:
+        for pause in ("reconnect_backoff", "retry_backoff"):
+            first, most = getattr(self, pause), getattr(self, f"{pause}_max")
+            if most is None and isinstance(first, Real):
+                object.__setattr__(self, f"{pause}_max", max(first, _LONGEST_PAUSE))
         within_bounds(self)
         for pause in ("reconnect_backoff", "retry_backoff"):
             first, most = getattr(self, pause), getattr(self, f"{pause}_max")
@@ -76,9 +90,41 @@ class Options:
                 raise ConfigurationError(f"{needs}: lower the one, or leave out the other")
 
 
-def longest_pause(first: float, most: float | None) -> float:
-    """What a pause of ``first`` seconds grows to: ``most``; where nobody says so, it may be long from the beginning."""
-    return max(first, _LONGEST_PAUSE) if most is None else most
+@dataclass(frozen=True, slots=True)
+class ClientOptions(Options):
+    """What `ottla.connect` takes.
+
+    Attributes:
+        bootstrap: ``host:port`` (several separated by commas, or a list or tuple of such), ``zeroconf://name``, or
+            ``zeroconf://`` for whatever is announced on the network.
+    """
+
+    bootstrap: str | Sequence[str]
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if self.client_id is None or not isinstance(self.client_id, str):
+            raise ConfigurationError(f"client_id must be a string, not {self.client_id!r}")
+        if self.rack is not None and not isinstance(self.rack, str):
+            raise ConfigurationError(f"rack must be a string or None, not {self.rack!r}")
+        if not announced_name(self.bootstrap)[0]:
+            parse_bootstrap(self.bootstrap)
+
+
+def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]], Callable[P, R]]:
+    """A decorator: the function takes what ``options``, a dataclass, is made of, and is given one."""
+
+    def decorate(function: Callable[[Given], R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(options(*args, **kwargs))
+
+        returns = inspect.signature(function).return_annotation
+        call.__signature__ = inspect.signature(options).replace(return_annotation=returns)  # type: ignore[attr-defined]
+        call.__doc__ = f"{function.__doc__}\n\n{inspect.cleandoc(options.__doc__ or '')}"
+        return call
+
+    return decorate
 
 
 def within_bounds(options: T) -> T:
@@ -96,7 +142,7 @@ def within_bounds(options: T) -> T:
             (least, most), unit = _OTHERS.get(each.name, (1, MOST)), "bytes"
         else:
             continue
-        if value is None and each.type is not float:
+        if value is None and each.type not in (float, int):
             continue
         if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) <= most:
             wanted = f"a number of {unit} from {least:g} to {most}"

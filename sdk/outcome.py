@@ -84,7 +84,7 @@ def any_of(outcomes: Sequence[Outcome[Any]]) -> Outcome[None]:
 
 
 def all_of(outcomes: Sequence[Outcome[T]]) -> Outcome[None]:
-    """Settled once all of ``outcomes`` are; fails with the first error among them, in their order."""
+    """Settled once all of ``outcomes`` are; fails with the first error among them, in their order; cancels all."""
     whole: Outcome[None] = Outcome()
     left = [len(outcomes)]
 
@@ -98,4 +98,22 @@ def all_of(outcomes: Sequence[Outcome[T]]) -> Outcome[None]:
         each.when_done(settled)
     if not outcomes:
         whole.succeed(None)
+
+    def give_up() -> None:
+        for each in outcomes:
+            each.cancel()
+
+    whole.when_done(give_up)
     return whole
+
+
+def own(shared: Outcome[T]) -> Outcome[T]:
+    """An outcome that follows one which others wait for, too, and can be cancelled by itself."""
+    single: Outcome[T] = Outcome()
+
+    def settled() -> None:
+        single.settle(shared.error or shared.result())
+
+    shared.when_done(settled)
+    single.when_done(lambda: shared.forget(settled))
+    return single

@@ -33,7 +33,7 @@ import trio
 from ottla.codec.intake import Door, Intake
 from ottla.codec.records import Headers
 from ottla.errors import Closed, DeliveryFailed, EncodeError, OttlaError
-from ottla.sdk.drivers.trio import TrioDriver
+from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.logs import logger
 from ottla.sdk.produce.accumulator import DeliveryCallback, Receipt
 from ottla.sdk.produce.core import Awaited, PendingRecord, ProducerCore, ProducerOptions, unseen
@@ -128,7 +128,7 @@ class Producer(Generic[K, V]):
 
     def __init__(
         self,
-        driver: TrioDriver,
+        driver: Driver[Any],
         options: ProducerOptions,
         rng: random.Random,
         *,

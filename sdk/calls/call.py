@@ -4,10 +4,12 @@ Rules:
 - Each request is repeated with backoff while its error is retriable or its connection broke, and the call fails at its
   deadline with the last trouble in the message, or with what the client waits for.
 - A `Task` is a call of several steps, written top to bottom as a generator: where something has to be waited for, it
-  yields the `Outcome`. Whoever reads it need not follow callbacks.
+  yields the `Outcome`. There are no callbacks to follow.
+- A call ends with its outcome, whatever ends that: once the caller is cancelled, or the deadline has passed, nothing
+  more is asked for, and what was not sent yet never is.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -16,15 +18,13 @@ from ottla.sdk.connection.connection import Exchange
 from ottla.sdk.core import DATA, ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _LINES = 3
 """Of `ClientCore.explain`, in an error."""
-
-Steps = Generator[Outcome[Any], None, T]
-"""Yields what it waits for, and returns its result."""
 
 
 class Call(Generic[T]):
@@ -39,9 +39,18 @@ class Call(Generic[T]):
         self.repeated = False
         """An earlier request of this call may have done its work."""
         self._failures = 0
+        self._sent: list[Exchange] = []
+        """What may still be under way."""
         timer = core.later(self.deadline, self._expire)
         self.outcome.when_done(timer.cancel)
+        self.outcome.when_done(self._end)
         core.fail_on_close(self.outcome)
+
+    def _end(self) -> None:
+        """Nothing is waited for any more."""
+        for exchange in self._sent:
+            exchange.cancel()
+        self._sent.clear()
 
     def _expire(self, now: float) -> None:
         # A call that was only waiting has no trouble of its own: then the client's is what it waited for.
@@ -63,7 +72,11 @@ class Call(Generic[T]):
             build: makes the request of the version that the broker speaks; ``request`` is its class then.
         """
 
+        if self.outcome.done:
+            return
+
         def ended(answer: Any, now: float) -> None:
+            self._sent.remove(exchange)
             error = answer if isinstance(answer, OttlaError) else judge(answer, now)
             if error is not None:
                 self.repeated |= isinstance(answer, ConnectionLost | TimeoutExpired)
@@ -71,6 +84,7 @@ class Call(Generic[T]):
 
         until = min(now + self.core.options.request_timeout, self.deadline)
         exchange = Exchange(request, ended, until, build=build)
+        self._sent.append(exchange)
         self.core.submit(node(), exchange, now)
 
     def retry(self, error: OttlaError, again: Callable[[float], None], now: float) -> None:
@@ -109,11 +123,19 @@ class Task(Call[T]):
         super().__init__(core, what, now, timeout)
         self.now = now
         self._work = work(self)
+        self._waiting: Outcome[Any] | None = None
+        """What the work waits for."""
         self._step(now)
 
-    def _step(self, now: float) -> None:
-        if self.outcome.done:
+    def _end(self) -> None:
+        super()._end()
+        if self._waiting is not None:
             self._work.close()
+            self._waiting.cancel()
+
+    def _step(self, now: float) -> None:
+        self._waiting = None
+        if self.outcome.done:
             return
         self.now = now
         try:
@@ -123,6 +145,8 @@ class Task(Call[T]):
         except OttlaError as error:
             self.outcome.fail(error)
         else:
+            assert isinstance(waiting, Outcome), "a call of several steps waits for outcomes only"
+            self._waiting = waiting
             waiting.when_done(lambda: self.core.soon(self._step))
 
     def request(
@@ -137,6 +161,7 @@ class Task(Call[T]):
         outcome: Outcome[tuple[Any, int]] = Outcome()
 
         def ended(answer: Any, now: float) -> None:
+            self._sent.remove(exchange)
             if isinstance(answer, OttlaError):
                 outcome.fail(answer)
             else:
@@ -144,6 +169,7 @@ class Task(Call[T]):
 
         until = min(self.now + self.core.options.request_timeout, self.deadline)
         exchange = Exchange(request, ended, until, build=build, versions=versions)
+        self._sent.append(exchange)
         self.core.submit(node, exchange, self.now, channel)
         return outcome
 
@@ -159,27 +185,22 @@ class Task(Call[T]):
         """What any broker answers, whichever comes first to do so."""
         while True:
             try:
-                answer, _ = yield from result(self.request(self.core.any_node(), request))
+                answer, _ = yield from settled(self.request(self.core.any_node(), request))
                 return answer
             except OttlaError as error:
                 yield from self.pause(error)
-
-
-def result(outcome: Outcome[T]) -> Steps[T]:
-    """Wait for ``outcome`` within a `Task`; its value, or its error raised."""
-    yield outcome
-    return outcome.result()
 
 
 def mapped(outcome: Outcome[T], change: Callable[[T], U]) -> Outcome[U]:
     """``outcome`` with its value changed."""
     whole: Outcome[U] = Outcome()
 
-    def settled() -> None:
+    def change_it() -> None:
         if outcome.error is not None:
             whole.fail(outcome.error)
         else:
             whole.succeed(change(outcome.result()))
 
-    outcome.when_done(settled)
+    outcome.when_done(change_it)
+    whole.when_done(outcome.cancel)
     return whole

@@ -78,12 +78,13 @@ from ottla.sdk.admin import (
     ListedOffset,
     PartitionLag,
 )
-from ottla.sdk.calls.call import Steps, Task, result
+from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 T = TypeVar("T")
 
@@ -247,7 +248,7 @@ def _groups_of(core: ClientCore, node: Node, now: float) -> Outcome[list[GroupLi
         while True:
             try:
                 answer: ListGroupsResponse
-                answer, _ = yield from result(task.request(node, ListGroupsRequest()))
+                answer, _ = yield from settled(task.request(node, ListGroupsRequest()))
                 if answer.error_code:
                     raise broker_error(answer.error_code, f"groups of node {node.id}")
             except OttlaError as error:
@@ -433,7 +434,7 @@ def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[d
         read = yield from _committed(task, dict.fromkeys(known))
         places = {place for offsets in read.values() if isinstance(offsets, dict) for place in offsets}
         places |= {place for each in known.values() for member in each.members for place in member.assignment}
-        ends = yield from result(reachable_offsets(core, dict.fromkeys(sorted(places), LATEST), task.now))
+        ends = yield from settled(reachable_offsets(core, dict.fromkeys(sorted(places), LATEST), task.now))
         answers: dict[str, GroupLag | OttlaError] = {}
         for name, group in described.items():
             offsets = group if isinstance(group, OttlaError) else read[name]

@@ -32,12 +32,13 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.admin import ListedOffset
-from ottla.sdk.calls.call import Steps, Task, mapped
+from ottla.sdk.calls.call import Task, mapped
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps
 
 PATIENCE = 3.0
 """Seconds until `reachable_offsets` does without a partition whose trouble might pass."""

@@ -8,7 +8,7 @@ Rules:
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
-from ottla.sdk.calls.call import Steps, Task, result
+from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.consume.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
@@ -16,6 +16,7 @@ from ottla.sdk.consume.sessions import BY_ID
 from ottla.sdk.core import FETCH, ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 
 def leader(core: ClientCore, place: TopicPartition, now: float) -> Outcome[Node]:
@@ -23,7 +24,7 @@ def leader(core: ClientCore, place: TopicPartition, now: float) -> Outcome[Node]
 
     def work(task: Task[Node]) -> Steps[Node]:
         task.outcome.when_done(core.hold(place[0]))
-        yield from result(core.topic(place[0], now, fresh=True))
+        yield from settled(core.topic(place[0], now, fresh=True))
         return (yield from _leader(task, place))
 
     return Task(core, f"finding the leader of {place[0]}-{place[1]}", now, work).outcome
@@ -39,7 +40,7 @@ def fetch(
 
     def work(task: Task[Fetched]) -> Steps[Fetched]:
         task.outcome.when_done(core.hold(place[0]))
-        yield from result(core.topic(place[0], now))
+        yield from settled(core.topic(place[0], now))
         size = max_bytes
         while True:
             node = yield from _leader(task, place)
@@ -102,7 +103,7 @@ def _ask(
     )
     versions = (0, BY_ID - 1) if topic_id == NO_UUID else None
     answer: FetchResponse
-    answer, _ = yield from result(task.request(node, request, versions=versions, channel=FETCH))
+    answer, _ = yield from settled(task.request(node, request, versions=versions, channel=FETCH))
     if answer.error_code:
         raise broker_error(answer.error_code, "Fetch")
     found = next((each for topic in answer.responses for each in topic.partitions), None)

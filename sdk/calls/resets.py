@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
-from ottla.sdk.calls.call import Steps, Task, result
+from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.groups import committed, committing, refuse_members
 from ottla.sdk.calls.offsets import no_partition, offsets, partition_counts
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def reset_offsets(
 
     def work(task: Task[ResetPlan]) -> Steps[ResetPlan]:
         exists = yield from refuse_members(task, group)
-        old = (yield from result(committed(core, {group: None}, task.now)))[group]
+        old = (yield from settled(committed(core, {group: None}, task.now)))[group]
         places = yield from _places(task, old, target, scope)
         planned = yield from _planned(task, old, target, places)
         plan = ResetPlan(group, tuple(planned), new_group=not exists)
@@ -94,7 +95,7 @@ def _planned(
     core = task.core
 
     def at(timestamp: int, places: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
-        return (yield from result(offsets(core, dict.fromkeys(places, timestamp), task.now)))
+        return (yield from settled(offsets(core, dict.fromkeys(places, timestamp), task.now)))
 
     notes: dict[TopicPartition, str] = {}
     match target:

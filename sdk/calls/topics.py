@@ -29,12 +29,13 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.admin import TopicDescription
-from ottla.sdk.calls.call import Call, Steps, Task, result
+from ottla.sdk.calls.call import Call, Task
 from ottla.sdk.calls.offsets import partition_counts
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
 
 _TOPIC = 2
 """The resource type of topics in DescribeConfigs."""
@@ -190,7 +191,7 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
             count = (yield from partition_counts(task, [name]))[name]
             if isinstance(count, OttlaError):
                 raise count
-        topic = yield from result(core.topic(name, task.now, fresh=True))
+        topic = yield from settled(core.topic(name, task.now, fresh=True))
         resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
         while True:
             try:

@@ -9,6 +9,7 @@ Rules:
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,7 +23,7 @@ from ottla.errors import (
 )
 from ottla.sdk.connection.connection import Exchange
 from ottla.sdk.events import Node
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.timers import Timer
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ class Coordinators:
 
     def ask(self, group: str, now: float) -> Outcome[Node]:
         """As `find`, but whoever is known may be it no longer: ask."""
-        if question := self._asked.get(group):
-            return question.outcome
-        question = self._asked[group] = _Question(self._core, group, now)
-        question.outcome.when_done(lambda: self._end(group, question.outcome))
-        question.begin(now)
-        return question.outcome
+        question = self._asked.get(group)
+        if question is None:
+            question = self._asked[group] = _Question(self._core, group, now)
+            question.outcome.when_done(partial(self._end, group, question.outcome))
+            question.begin(now)
+        return own(question.outcome)
 
     def _end(self, group: str, outcome: Outcome[Node]) -> None:
         del self._asked[group]

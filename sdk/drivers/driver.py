@@ -22,8 +22,8 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
@@ -32,7 +32,7 @@ from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.events import Close, Connect, Event, Filled, Find, Key, Lost, Received, Run, Send
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Await, Shielded, Steps, Turn, Wait
+from ottla.sdk.steps import Await, Shielded, Steps, Wait, settled
 
 T = TypeVar("T")
 
@@ -40,6 +40,8 @@ log = logger("ottla.sdk")
 
 _CHUNK = 64 * 2**10
 """Bytes of one read; the rest of what is larger is read into its place."""
+_LAST_STEPS = 100
+"""Steps at the end of a client, in which callbacks may still ask for something, and are refused."""
 _PARTS = 64
 """Buffers of one write; systems take 1024, most have less."""
 
@@ -97,14 +99,23 @@ class Link:
         raise ConnectionError("closed by the broker")
 
 
-class Driver(ABC):
-    """Drives ``core``; ``now`` is the loop's clock, in seconds, callable from any thread."""
+L = TypeVar("L", bound=Link)
 
-    def __init__(self, core: ClientCore, now: Callable[[], float], loop: str) -> None:
-        self.core, self.now, self._loop = core, now, loop
+
+class Driver(ABC, Generic[L]):
+    """Drives ``core``.
+
+    Args:
+        now: the loop's clock, in seconds, callable from any thread.
+        loop: its name, for messages.
+        link: makes the loop's own kind of connection.
+    """
+
+    def __init__(self, core: ClientCore, now: Callable[[], float], loop: str, link: Callable[[Key], L]) -> None:
+        self.core, self.now, self._loop, self._link = core, now, loop, link
         self._thread = threading.current_thread()
         """Where the loop runs; there is one at a time in a thread."""
-        self._links: dict[Key, Link] = {}
+        self._links: dict[Key, L] = {}
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address that took the last connection."""
         self._runs: deque[Callable[[], object]] = deque()
@@ -115,6 +126,15 @@ class Driver(ABC):
         self._lag = core.metrics.timing("io-loop-lag")
 
     # -- what a loop can do ------------------------------------------------------------------------------------------
+
+    @staticmethod
+    @abstractmethod
+    def require_loop() -> None:
+        """Say what to do where the loop does not run.
+
+        Raises:
+            LocalProtocolError: it does not.
+        """
 
     @abstractmethod
     async def start(self) -> None:
@@ -138,8 +158,9 @@ class Driver(ABC):
     @abstractmethod
     def coroutine_of(self, task: Any) -> Any: ...
 
+    @staticmethod
     @abstractmethod
-    async def in_thread(self, function: Callable[[], T]) -> T:
+    async def in_thread(function: Callable[[], T]) -> T:
         """The result of a blocking function; where that is cancelled, the thread is left to its own end."""
 
     @abstractmethod
@@ -151,16 +172,16 @@ class Driver(ABC):
         """Call `_ring` in the next turn of the loop."""
 
     @abstractmethod
-    def _dial(self, link: Link, wanted: Connect) -> None:
+    def _dial(self, link: L, wanted: Connect) -> None:
         """Begin to connect."""
 
     @abstractmethod
-    def _hang_up(self, link: Link) -> None:
+    def _hang_up(self, link: L) -> None:
         """End a connection, or the attempt to make it; it is no longer among the links."""
 
     @abstractmethod
-    def _await_writable(self, link: Link) -> None:
-        """Call `_writable` once the socket takes more."""
+    def _await_writable(self, link: L) -> None:
+        """Have the link write again whenever the socket takes more, until it is no longer full."""
 
     @abstractmethod
     def _find_again(self) -> None:
@@ -175,12 +196,12 @@ class Driver(ABC):
         """Return once ``outcome`` is settled."""
 
     @abstractmethod
-    async def _shielded(self, outcome: Outcome[Any]) -> None:
-        """As `_settled`, whatever is cancelled meanwhile, which is raised afterwards if the loop says so only once."""
+    async def _shielded(self, outcome: Outcome[Any]) -> BaseException | None:
+        """As `_settled`, whatever is cancelled meanwhile; the cancellation, if the loop will not raise it once more."""
 
     @abstractmethod
-    async def _awaited(self, wanted: Await) -> bool:
-        """Await what the user gave; whether it came to its end."""
+    async def _awaited(self, wanted: Await) -> tuple[bool, BaseException | None]:
+        """Await what the user gave: whether it came to its end, and a cancellation as in `_shielded`."""
 
     @abstractmethod
     async def _turn(self) -> None:
@@ -192,28 +213,43 @@ class Driver(ABC):
         """Take the steps of a call, waiting for what each waits for."""
         sent: object = None
         raised: BaseException | None = None
+        late: BaseException | None = None
+        """A cancellation that came where it had to wait."""
         while True:
             try:
                 wait = self._resume(steps, sent, raised)
             except StopIteration as end:
+                if late is not None:
+                    raise late from None
                 result: T = end.value
                 return result
             sent = raised = None
             try:
-                sent = await self._wait(wait)
+                if isinstance(wait, Shielded):
+                    late = await self._shielded(wait.outcome) or late
+                elif isinstance(wait, Await) and wait.shield:
+                    sent, cancelled = await self._awaited(wait)
+                    late = cancelled or late
+                elif late is not None:
+                    raised, late = late, None
+                elif isinstance(wait, Outcome):
+                    await self._settled(wait)
+                elif isinstance(wait, Await):
+                    sent, _ = await self._awaited(wait)
+                else:
+                    await self._turn()
             except BaseException as error:  # a cancellation, or the user's own: what becomes of it the call decides
                 raised = error
 
-    async def _wait(self, wait: Wait) -> object:
-        if isinstance(wait, Outcome):
-            await self._settled(wait)
-        elif isinstance(wait, Turn):
-            await self._turn()
-        elif isinstance(wait, Await):
-            return await self._awaited(wait)
-        elif isinstance(wait, Shielded):
-            await self._shielded(wait.outcome)
-        return None
+    async def call(self, start: Callable[[float], Outcome[T]]) -> T:
+        """Start something on the core and wait for its outcome, which is cancelled with its caller."""
+        return await self.run(_started(self.core, start))
+
+    async def wait(self, outcome: Outcome[T]) -> T:
+        """The value of an outcome that others may wait for, too; raises its error."""
+        self.catch_up()
+        await self._settled(outcome)
+        return outcome.result()
 
     def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None) -> Wait:
         self.refuse_another_loop()
@@ -264,7 +300,7 @@ class Driver(ABC):
         self._look_ahead()
 
     def _carry_out(self, actions: Iterable[Any]) -> None:
-        written: dict[Key, Link] = {}
+        written: dict[Key, L] = {}
         for action in actions:
             match action:
                 case Send(key=key, data=data):
@@ -272,7 +308,7 @@ class Driver(ABC):
                         link.outbox.append(data)
                         written[key] = link
                 case Connect(key=key):
-                    link = self._links[key] = Link(key)
+                    link = self._links[key] = self._link(key)
                     self._dial(link, action)
                 case Close(key=key):
                     if closed := self._links.pop(key, None):
@@ -283,16 +319,9 @@ class Driver(ABC):
                     self._runs.append(call)
         for link in written.values():
             if not link.full:
-                self._write(link)
-
-    def _write(self, link: Link) -> None:
-        link.write()
-        if link.full:
-            self._await_writable(link)
-
-    def _writable(self, link: Link) -> None:
-        """The socket takes more."""
-        self._write(link)
+                link.write()
+                if link.full:
+                    self._await_writable(link)
 
     def _run_one(self) -> None:
         call = self._runs.popleft()
@@ -314,6 +343,7 @@ class Driver(ABC):
 
     def nudge(self) -> None:
         """Have the loop wake earlier if the core has something to do before it would."""
+        self.refuse_another_loop()
         due = self.core.deadline
         if due is None or due >= self._alarm_at:
             return
@@ -356,7 +386,7 @@ class Driver(ABC):
             raise
         self.step()
 
-    def _lost(self, link: Link, why: str) -> None:
+    def _lost(self, link: L, why: str) -> None:
         """The connection, or the attempt to make it, has ended by itself."""
         if self._links.get(link.key) is link:
             del self._links[link.key]
@@ -367,6 +397,14 @@ class Driver(ABC):
         error.__cause__ = bug
         with contextlib.suppress(Exception):  # what is broken may be broken here too, and `bug` says more
             self.core.close(self.now(), error)
+
+    def close(self) -> None:
+        """End the core: whatever waits fails, and what that hands out is run."""
+        self.do(lambda: self.core.close(self.core.now))
+        for _ in range(_LAST_STEPS):
+            self.step()
+            if not self._runs and self.core.deadline is None:
+                break
 
     # -- to see what happens -----------------------------------------------------------------------------------------
 
@@ -389,6 +427,18 @@ class Driver(ABC):
 
     def has_ended(self, task: Any) -> bool:
         return getattr(self.coroutine_of(task), "cr_frame", None) is None
+
+
+class DriverType(Protocol):
+    """A class of drivers."""
+
+    def __call__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None) -> Driver[Any]: ...
+    def require_loop(self) -> None: ...
+    async def in_thread(self, function: Callable[[], T]) -> T: ...
+
+
+def _started(core: ClientCore, start: Callable[[float], Outcome[T]]) -> Steps[T]:
+    return (yield from settled(start(core.now)))
 
 
 def reason(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send
 from ottla.sdk.options import Options
 
 M = TypeVar("M")
@@ -77,6 +77,8 @@ class Coordinator:
                         self.core.handle(Lost(key, "connection refused"), self.now)
                     case Send(key=key, data=data):
                         self._receive(key, data)
+                    case Run(call=call):
+                        call()
                     case Close(key=key):
                         self._drop(key)
 

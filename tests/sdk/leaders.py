@@ -61,7 +61,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -200,6 +200,8 @@ class Leaders:
                     self._later(key, Lost(key, "refused") if hidden else Connected(key), 0.001)
                 case Send(key=key, data=data) if key in self._links:
                     self._later(key, data, 0.001)
+                case Run(call=call):
+                    call()
                 case Close(key=key):
                     self._links.pop(key, None)
 

@@ -29,7 +29,7 @@ from ottla.errors import (
 )
 from ottla.sdk.connection.connection import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Run, Send
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -97,6 +97,8 @@ class Net:
                     if isinstance(fake, Fake):
                         for frame in frames.FrameReader().feed(data):
                             self._soon(key, link, Received(key, fake.answer(frame)))
+                case Run(call=call):
+                    call()
                 case Close(key=key):
                     self._links.pop(key, None)
                 case Find():

@@ -20,9 +20,9 @@ import trio.testing
 
 import ottla
 from ottla.errors import LocalProtocolError, OttlaError
-from ottla.sdk import discovery
+from ottla.sdk import mdns
 from ottla.sdk.drivers import trio as driver_module
-from ottla.sdk.drivers.trio import Link, TrioDriver
+from ottla.sdk.drivers.trio import TrioDriver, TrioLink
 from ottla.sdk.events import Close, Event, Filled, Lost, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.outcome import Outcome
@@ -79,7 +79,7 @@ def test_under_asyncio_the_client_says_what_to_do() -> None:
         async with ottla.connect("localhost:1"):
             pass
 
-    with pytest.raises(LocalProtocolError, match=r"runs on trio.*trio\.run\(main\)"):
+    with pytest.raises(LocalProtocolError, match=r"ottla\.connect is for trio.*trio\.run\(main\).*ottla\.aio\.connect"):
         asyncio.run(main())
 
 
@@ -139,10 +139,7 @@ async def test_a_client_finds_a_cluster_that_came_back_elsewhere(
 ) -> None:
     announced = [ottla_broker.bootstrap]
 
-    async def find(name: str | None, timeout: float) -> list[str]:
-        return list(announced)
-
-    monkeypatch.setattr(discovery, "find", find)
+    monkeypatch.setattr(mdns, "find", lambda name, timeout: list(announced))
     with trio.fail_after(10):
         async with ottla.connect("zeroconf://here") as client:
             await client.create_topic("t")
@@ -222,7 +219,7 @@ async def test_who_writes_to_a_connection_that_was_reset_remembers_that_it_was()
         ours.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.close()
-        link = Link((1, "data"))
+        link = TrioLink((1, "data"))
         link.socket = ours
         with trio.fail_after(5):
             await trio.lowlevel.wait_readable(ours)
@@ -277,9 +274,10 @@ async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for
         ours.setblocking(False)
         async with trio.open_nursery() as nursery:
             core: Any = Core()
-            driver, link = TrioDriver(core, nursery), Link((1, "data"))
+            driver, link = TrioDriver(core), TrioLink((1, "data"))
             driver._links[link.key] = link
-            nursery.start_soon(driver._read, link, ours)
+            link.socket = ours
+            nursery.start_soon(driver._read, link)
             theirs.sendall(b"a large answer")
             await trio.testing.wait_all_tasks_blocked()
             whole.append(0)  # refused while anybody has a view of it
@@ -310,39 +308,42 @@ async def test_of_a_large_answer_much_is_waited_for_where_the_system_can(
     kind: type[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
-    link = Link((1, "data"))
+    link = TrioLink((1, "data"))
     with connected(kind) as (ours, theirs), trio.fail_after(5):
+        link.socket = ours
         theirs.sendall(bytes(49_000))
         with trio.move_on_after(0.05) as waited:
-            await link.wait_readable(ours, 50_000)
+            await link.wait_readable(50_000)
         assert waited.cancelled_caught == (kind is socket.socket)
         theirs.sendall(bytes(1_000))
         left = 50_000
         while left:
-            await link.wait_readable(ours, left)
+            await link.wait_readable(left)
             left -= len(ours.recv(left))
         theirs.sendall(b"a little")
-        await link.wait_readable(ours, 1)
+        await link.wait_readable(1)
         assert ours.recv(10) == b"a little", "what comes behind it is waited for as ever"
 
 
 async def test_the_end_of_a_connection_is_no_answer_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
-    link = Link((1, "data"))
+    link = TrioLink((1, "data"))
     with connected() as (ours, theirs), trio.fail_after(5):
+        link.socket = ours
         theirs.sendall(b"the last")
         theirs.close()
-        await link.wait_readable(ours, 50_000)
+        await link.wait_readable(50_000)
         assert ours.recv(10) == b"the last"
-        await link.wait_readable(ours, 50_000)
+        await link.wait_readable(50_000)
         assert ours.recv(10) == b""
 
 
 async def test_of_an_answer_that_stalls_what_is_there_is_taken_all_the_same() -> None:
-    link = Link((1, "data"))
+    link = TrioLink((1, "data"))
     with connected() as (ours, theirs), trio.fail_after(5):
+        link.socket = ours
         theirs.sendall(b"a little")
-        await link.wait_readable(ours, 50_000)  # as a system that forgets to wake does
+        await link.wait_readable(50_000)  # as a system that forgets to wake does
         assert ours.recv(10) == b"a little"
 
 
@@ -350,11 +351,13 @@ async def test_what_arrives_in_the_turn_in_which_a_connection_is_closed_is_told_
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
-        driver, link, told = client._driver, Link((7, "data")), []
+        driver, link, told = client._driver, TrioLink((7, "data")), []
         monkeypatch.setattr(driver.core, "handle", lambda event, now: told.append(event))
         with connected() as (ours, theirs):
             driver._links[link.key] = link
-            nursery.start_soon(driver._read, link, ours)
+            link.socket = ours
+            assert isinstance(driver, TrioDriver)
+            nursery.start_soon(driver._read, link)
             await trio.testing.wait_all_tasks_blocked()
             theirs.sendall(b"late")
             del driver._links[link.key]  # as for `Close`, whose cancellation comes too late for who is woken already
@@ -371,27 +374,27 @@ async def test_metrics_and_explanations_are_told_from_any_thread_and_by_node(ott
     assert requests["node--1"].value >= 2 and requests["node--1"].tags["client-id"] == "me"
 
 
-async def test_what_the_socket_does_not_take_at_once_follows_in_order() -> None:
+async def test_what_the_socket_does_not_take_at_once_follows_in_order(ottla_broker: Broker) -> None:
     parts = [bytes([number]) * 300_000 for number in range(10)]
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        link = Link((1, "data"))
+        link = TrioLink((1, "data"))
         link.socket = ours
         link.outbox += parts[:5]
         link.write()
-        assert link.outbox and link.full.is_set(), "more than a socket takes"
+        assert link.outbox and link.full, "more than a socket takes"
         link.outbox += parts[5:]
         got = bytearray()
         with trio.fail_after(5):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(link.keep_writing)
+            async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
+                client._driver._await_writable(link)
                 while len(got) < 3_000_000:
                     await trio.lowlevel.wait_readable(theirs)
                     got += theirs.recv(100_000)
                 nursery.cancel_scope.cancel()
-        assert got == b"".join(parts) and not link.outbox and not link.full.is_set()
+        assert got == b"".join(parts) and not link.outbox and not link.full
         theirs.close()
         link.outbox += [b"nobody", b"reads"]
         link.write()
@@ -406,7 +409,7 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
         with ours, theirs:
             ours.setblocking(False)
             theirs.settimeout(5)
-            link = driver._links[7, "data"] = Link((7, "data"))
+            link = driver._links[7, "data"] = TrioLink((7, "data"))
             link.socket = ours
             driver.core._actions += [Send((7, "data"), b"one"), Send((7, "data"), b"two"), Close((7, "data"))]
             driver.step()

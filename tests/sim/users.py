@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Event, Send
+from ottla.sdk.events import Close, Connect, Event, Run, Send
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from tests.sim.clock import Clock
@@ -90,14 +90,19 @@ class Process:
         """Carry out what the core wants, and see to it that it is polled in time."""
         if not self.alive:
             return
+        runs = []
         for action in self.core.poll(self.clock.now):
             match action:
+                case Run(call=call):
+                    runs.append(call)
                 case Connect():
                     self._network.connect(self, action)
                 case Send():
                     self._network.send(self, action)
                 case Close():
                     self._network.close(self, action)
+        for call in runs:
+            call()
         due = self.core.deadline
         if due is not None and due < self._wake_at:
             self._wake_at = due

@@ -40,7 +40,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Run, Send
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -263,8 +263,11 @@ class World:
         return outcome.result()
 
     def _act(self) -> None:
+        runs = []
         for action in self.core.poll(self.now):
             match action:
+                case Run(call=call):
+                    runs.append(call)
                 case Connect(key=key):
                     self._links[key] = next(self._numbers)
                     self._inbox[key] = b""
@@ -274,6 +277,8 @@ class World:
                         self._later(key, data)
                 case Close(key=key):
                     self._links.pop(key, None)
+        for call in runs:
+            call()
 
     def _later(self, key: Key, what: Event | bytes) -> None:
         # TCP keeps the order of a connection's bytes.

@@ -1,0 +1,33 @@
+"""The client on asyncio, on its own loops and on uvloop: `connect`, and everything else as under trio.
+
+    import asyncio
+
+    import ottla.aio
+
+    async def main() -> None:
+        async with ottla.aio.connect("localhost:9092") as client, client.producer() as producer:
+            await producer.send("events", b"hello", key=b"k")
+
+    asyncio.run(main())
+
+Names, errors and promises are those of `ottla.connect`, and so is the code: only the driver is another. Calls are
+shortened by `asyncio.timeout`.
+"""
+
+from ottla.sdk.client import Client
+from ottla.sdk.drivers.asyncio import AsyncioDriver
+from ottla.sdk.options import ClientOptions, declared_by
+
+__all__ = ["Client", "connect"]
+
+
+@declared_by(ClientOptions)
+def connect(options: ClientOptions) -> Client:
+    """A client for asyncio; use it as ``async with ottla.aio.connect("localhost:9092") as client``.
+
+    Raises:
+        ConfigurationError: an option or an address makes no sense (at once).
+        BrokerUnreachable: nobody answered within ``connect_timeout``; says which addresses were tried (on entering the
+            block).
+    """
+    return Client(options, AsyncioDriver)

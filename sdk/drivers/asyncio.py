@@ -1,0 +1,341 @@
+"""The driver for asyncio, on its own loops and on uvloop.
+
+Theory of operation: as in `ottla.sdk.drivers.driver`. The loop calls back when a socket can be read or written and when
+the alarm rings, so there are no tasks but those that dial, or look for brokers; they end with the client.
+
+Cancellation comes once in asyncio. Where it meets a step that is shielded it is kept, and raised at the next step that
+is not, or at the end of the call.
+
+An error that is a bug ends the core, so that nobody waits for it, and cancels the task in which the client was opened:
+leaving its block then raises it, as a `TaskGroup` does.
+
+Source: the loops' own rules are those of `asyncio.timeout` and `asyncio.TaskGroup`.
+"""
+
+import asyncio
+import contextlib
+import math
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from ottla.errors import LocalProtocolError, OttlaError
+from ottla.sdk.core import ClientCore
+from ottla.sdk.drivers.driver import Driver, Link, reason
+from ottla.sdk.events import Connect, Connected, Found, Key
+from ottla.sdk.options import parse_bootstrap
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Await
+
+T = TypeVar("T")
+
+_STAGGER = 0.25
+"""Seconds after which the next address of a name is tried beside the one before (RFC 8305)."""
+_READS = 16
+"""Reads of one connection before the others have their turn."""
+_END = 1.0
+"""Seconds that a listener's method has to end in once it is cancelled."""
+
+
+class AsyncioLink(Link):
+    """A connection, with the task that dials."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key)
+        self.dialing: asyncio.Task[None] | None = None
+
+
+class AsyncioDriver(Driver[AsyncioLink]):
+    """Drives ``core`` on the running loop; ``find`` looks for brokers as at the beginning (zeroconf)."""
+
+    _from_thread = (
+        "asyncio.run_coroutine_threadsafe(coroutine, loop), what is not async by loop.call_soon_threadsafe(function)"
+    )
+
+    def __init__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None = None) -> None:
+        self.require_loop()
+        loop = asyncio.get_running_loop()
+        super().__init__(core, loop.time, "asyncio", AsyncioLink)
+        self._find, self._on = find, loop
+        self._owner = asyncio.current_task()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._kicked: asyncio.Handle | None = None
+        self._bug: Exception | None = None
+
+    @staticmethod
+    def require_loop() -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise LocalProtocolError(
+                "ottla.aio.connect is for asyncio, which does not run here: start the program with "
+                "asyncio.run(main()); a trio program uses ottla.connect"
+            ) from None
+
+    # -- beginning and end -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._kick()
+
+    async def stop(self, error: BaseException | None) -> None:
+        for handle in (self._alarm, self._kicked):
+            if handle is not None:
+                handle.cancel()
+        self._alarm_at = -math.inf  # nothing rings any more
+        for link in list(self._links.values()):
+            self._hang_up(link)
+        self._links.clear()
+        late: BaseException | None = None
+        while self._tasks:  # they are cancelled, and wait for nothing
+            for task in self._tasks:
+                task.cancel()
+            try:
+                await asyncio.wait(self._tasks)
+            except asyncio.CancelledError as cancelled:
+                late = cancelled
+        if self._bug is not None:
+            if isinstance(error, asyncio.CancelledError) and self._owner is not None:
+                self._owner.uncancel()
+            if error is not self._bug:
+                raise self._bug from error
+        if late is not None and error is None:
+            raise late
+
+    def _broken(self, bug: Exception) -> None:
+        super()._broken(bug)
+        if self._bug is None:
+            self._bug = bug
+            if self._owner is not None and self._owner is not asyncio.current_task() and not self._owner.done():
+                self._owner.cancel()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._on.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a bug, which is kept already
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _set_alarm(self, when: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._on.call_at(when, self._wake) if when < math.inf else None
+
+    def _kick(self) -> None:
+        if self._kicked is None:
+            self._kicked = self._on.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        if self._kicked is not None:
+            self._kicked.cancel()
+            self._kicked = None
+        self._ring()
+
+    def _call_soon(self, call: Callable[[], object]) -> object:
+        return self._on.call_soon_threadsafe(call)
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def current_task(self) -> asyncio.Task[Any] | None:
+        return asyncio.current_task()
+
+    def name_of(self, task: asyncio.Task[Any]) -> str:
+        return task.get_name()
+
+    def coroutine_of(self, task: asyncio.Task[Any]) -> Any:
+        return task.get_coro()
+
+    @staticmethod
+    async def in_thread(function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, function)
+
+    async def _settled(self, outcome: Outcome[Any]) -> None:
+        if outcome.done:
+            await asyncio.sleep(0)
+            return
+        settled, wake = self._future(outcome)
+        try:
+            await settled
+        finally:
+            outcome.forget(wake)
+
+    async def _shielded(self, outcome: Outcome[Any]) -> asyncio.CancelledError | None:
+        settled, wake = self._future(outcome)
+        late = None
+        while not settled.done():
+            try:
+                await asyncio.wait((settled,))
+            except asyncio.CancelledError as cancelled:
+                late = cancelled
+        outcome.forget(wake)
+        return late
+
+    def _future(self, outcome: Outcome[Any]) -> tuple[asyncio.Future[None], Callable[[], None]]:
+        settled: asyncio.Future[None] = self._on.create_future()
+
+        def wake() -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        outcome.when_done(wake)
+        return settled, wake
+
+    async def _awaited(self, wanted: Await) -> tuple[bool, asyncio.CancelledError | None]:
+        if wanted.shield:
+            return await self._awaited_apart(wanted)
+        try:
+            async with asyncio.timeout(wanted.seconds) as scope:
+                await wanted.function(*wanted.args)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return False, None
+        return True, None
+
+    async def _awaited_apart(self, wanted: Await) -> tuple[bool, asyncio.CancelledError | None]:
+        """In a task of its own, which no cancellation of the caller reaches."""
+
+        async def work() -> None:
+            await wanted.function(*wanted.args)
+
+        task = self._on.create_task(work())
+        late = None
+        until = math.inf if wanted.seconds is None else self.now() + wanted.seconds
+        in_time = True
+        while not task.done():
+            left = None if until == math.inf else max(0.0, until - self.now())
+            try:
+                await asyncio.wait((task,), timeout=left)
+            except asyncio.CancelledError as cancelled:
+                late = cancelled
+            if not task.done() and self.now() >= until:
+                if not in_time:
+                    break  # it does not let itself be cancelled
+                in_time, until = False, self.now() + _END
+                task.cancel()
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        return in_time and not task.cancelled(), late
+
+    async def _turn(self) -> None:
+        await asyncio.sleep(0)
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def _dial(self, link: AsyncioLink, wanted: Connect) -> None:
+        link.dialing = self._start(self._connect(link, wanted))
+
+    def _hang_up(self, link: AsyncioLink) -> None:
+        if link.dialing is not None:
+            link.dialing.cancel()
+        if link.socket is not None:
+            self._on.remove_reader(link.socket)
+            self._on.remove_writer(link.socket)
+            link.socket.close()
+            link.socket = None
+
+    def _await_writable(self, link: AsyncioLink) -> None:
+        if link.socket is not None:
+            self._on.add_writer(link.socket, self._writable, link)
+
+    def _writable(self, link: AsyncioLink) -> None:
+        if link.socket is not None:
+            link.write()
+            if not link.full:
+                self._on.remove_writer(link.socket)
+
+    async def _connect(self, link: AsyncioLink, wanted: Connect) -> None:
+        why = ""
+        try:
+            link.socket = await self._connected(wanted)
+        except OSError as error:
+            why = reason(error)
+        except UnicodeError:
+            why = f"{wanted.host!r} is no host name"
+        link.dialing = None
+        if link.socket is None:
+            self._lost(link, why)
+            return
+        self._on.add_reader(link.socket, self._readable, link)
+        self.tell(Connected(link.key))
+
+    async def _connected(self, wanted: Connect) -> socket.socket:
+        """A connection to one of the addresses of a name; the one that broke the last connection is tried last."""
+        where = wanted.host, wanted.port
+        broke = self._reached.pop(where, None) if wanted.attempt else None
+        found = await self._on.getaddrinfo(*where, type=socket.SOCK_STREAM)
+        found.sort(key=lambda each: each[4][0] == broke)
+        pending: set[asyncio.Task[socket.socket]] = set()
+        errors: list[BaseException] = []
+        try:
+            for family, _, protocol, _, address in found:
+                pending.add(self._on.create_task(_socket_to(self._on, family, protocol, address)))
+                last = address == found[-1][4]
+                while pending:
+                    done, pending = await asyncio.wait(
+                        pending, timeout=None if last else _STAGGER, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for each in done:
+                        if (error := each.exception()) is None:
+                            won = each.result()
+                            with contextlib.suppress(OSError):  # it may have ended already, as the reader will find
+                                self._reached[where] = won.getpeername()[0]
+                            return won
+                        errors.append(error)
+                    if not last:
+                        break
+        finally:
+            for each in pending:
+                each.cancel()
+            if pending:
+                await asyncio.wait(pending)
+                for each in pending:
+                    if not each.cancelled() and each.exception() is None:
+                        each.result().close()
+        raise errors[0] if errors else OSError(f"{wanted.host} has no address")
+
+    def _readable(self, link: AsyncioLink) -> None:
+        """Pass on what has arrived."""
+        for _ in range(_READS):
+            room = self.core.room(link.key)
+            try:
+                event = link.read(room)
+            except OSError as error:
+                self._hang_up(link)
+                self._lost(link, reason(error))
+                return
+            if event is None:
+                return
+            self.tell(event)
+            if link.socket is None or (room is None and self.core.room(link.key) is None):
+                return  # it is closed, or all that was there is read
+
+    # -- zeroconf ----------------------------------------------------------------------------------------------------
+
+    def _find_again(self) -> None:
+        self._start(self._look())
+
+    async def _look(self) -> None:
+        addresses: list[tuple[str, int]] = []
+        if self._find:
+            with contextlib.suppress(OttlaError):  # nobody is announced now: the core asks again
+                addresses = parse_bootstrap(list(await self.in_thread(self._find)))
+        self.tell(Found(tuple(addresses)))
+
+
+async def _socket_to(loop: asyncio.AbstractEventLoop, family: int, protocol: int, address: Any) -> socket.socket:
+    connection = socket.socket(family, socket.SOCK_STREAM, protocol)
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(connection, address)
+    except BaseException:  # a cancellation included
+        connection.close()
+        raise
+    return connection
