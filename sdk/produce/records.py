@@ -138,7 +138,9 @@ class PendingRecord:
         if self.key is not None and type(self.key) is not bytes:
             self.key = memoryview(self.key).tobytes()
         if self.headers != ():
-            copied = ((name, None if content is None else memoryview(content).tobytes()) for name, content in self.headers)
+            copied = (
+                (name, None if content is None else memoryview(content).tobytes()) for name, content in self.headers
+            )
             self.headers = tuple(copied)
 
 

@@ -1,7 +1,8 @@
 """The sending half of a producer: collects due batches per leader and forms requests.
 
 Rules:
-- What is per node is a `NodeQueue`, what is per partition a `PartitionQueue`; `Results` decides what becomes of batches.
+- What is per node is in a `NodeQueue`, what is per partition in a `PartitionQueue`; `Results` decides what becomes of
+  batches.
 - A new leader that comes with an error is used at once (KIP-951).
 - While nobody leads a partition, metadata are asked for again and again, but ever less often, as a batch is retried.
 - The work of one turn is that of the batches it sends, whatever the number of partitions that wait.
