@@ -166,6 +166,11 @@ class Sender:
             if incarnation != queue.incarnation and incarnation >= 0:
                 log.info("a topic was recreated: a new producer epoch begins", extra={"partition": queue.place})
                 queue.recreate(incarnation)
+            first = queue.batches[0] if queue.batches else None
+            if first is not None and first.retry_at > now:
+                leader = self._core.cluster.leader(*queue.place)
+                if leader is not None and leader.id != first.node:
+                    first.retry_at = now  # who refused it leads no more
         self._wake_all()
         self._leaderless_answers = self._leaderless_answers + 1 if self._leaderless else 0
 
