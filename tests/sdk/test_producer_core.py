@@ -449,7 +449,12 @@ def test_the_same_topic_that_was_not_known_for_a_moment_is_no_other(monkeypatch:
     broker.topic_id = uuid.UUID(int=1)
     known(world)
     before = world.core.cluster.incarnation("t")
-    by_absence(broker, lambda: (world.core.refresh(world.now), sleep(world, 0.5))[1])
+
+    def refresh() -> None:
+        world.core.refresh(world.now)
+        sleep(world, 0.5)
+
+    by_absence(broker, refresh)
     known(world)
     assert world.core.cluster.incarnation("t") == before
 
