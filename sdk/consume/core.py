@@ -183,6 +183,7 @@ class ConsumerCore:
         if options.group is not None:
             self._enter_group(options.group, options.member)
         fetcher.on_reset = self._reset
+        self._forget_client = core.on_close(lambda error: self.close(-math.inf))
 
     def _enter_group(self, group: str, member: MemberOptions | None) -> None:
         if member is None:
@@ -206,14 +207,16 @@ class ConsumerCore:
     def _subscribe(self, now: float) -> None:
         topics = self._core.cluster.topics
         places = [(name, each) for name in self._known if name in topics for each in topics[name].partitions]
+        first = self._first is None
         self._first = frozenset(places) if self._first is None else self._first
         if self.membership is not None:
             self.membership.subscribe(self._known, now)
             self.membership.join(now)
             return
-        new = [place for place in places if place not in self.fetcher.places]
-        self.fetcher.assign({place: self._start(place) for place in new}, now)
-        self.fetcher.follow(self._known)
+        # What comes later was not there before, not even if a topic of this name was: it is read whole.
+        start = self._options.start if first else Time(EARLIEST)
+        self.fetcher.assign({place: start for place in places if place not in self.fetcher.places}, now)
+        self.fetcher.follow(self._known, may_go=self._options.matches is not None)
 
     def _start(self, place: TopicPartition) -> Start:
         """Where to begin without a committed offset."""
@@ -241,8 +244,10 @@ class ConsumerCore:
         return self.membership.leave("the consumer was closed", now)
 
     def close(self, now: float) -> None:
+        """Also called when the client closes before its consumer is left, at whatever time."""
         if not self.closed:
             self.closed = True
+            self._forget_client()
             self._idle()
             if self.membership is not None:
                 self.membership.close(now)
@@ -654,7 +659,7 @@ class ConsumerCore:
         if not left:
             self._subscribe(now)
         for name in self._known:
-            self._core.topic(name, now).when_done(arrived)
+            self._core.metadata.topic(name, now).when_done(arrived)
 
     def explain(self, now: float) -> Iterator[str]:
         if self._unmatched is not None:

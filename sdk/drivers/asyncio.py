@@ -1,7 +1,9 @@
 """The driver for asyncio, on its own loops and on uvloop.
 
-Theory of operation: as in `ottla.sdk.drivers.driver`. The loop calls back when a socket can be read or written and when
-the alarm rings, so there are no tasks but those that dial, or look for brokers; they end with the client.
+Theory of operation: as in `ottla.sdk.drivers.driver`. Connections are transports, because uvloop tells the reader of a
+bare socket nothing of a reset; they read large answers straight into their place. The loop calls back when something
+has arrived and when the alarm rings, so there are no tasks but those that dial, or look for brokers; they end with the
+client.
 
 Cancellation comes once in asyncio. Where it meets a step that is shielded it is kept, and raised at the next step that
 is not, or at the end of the call.
@@ -17,12 +19,13 @@ import contextlib
 import math
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Driver, Link, reason
-from ottla.sdk.events import Connect, Connected, Found, Key
+from ottla.sdk.drivers.driver import CHUNK, Driver, Link, reason
+from ottla.sdk.events import Connect, Connected, Event, Filled, Found, Key, Received, Written
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -31,18 +34,55 @@ T = TypeVar("T")
 
 _STAGGER = 0.25
 """Seconds after which the next address of a name is tried beside the one before (RFC 8305)."""
-_READS = 16
-"""Reads of one connection before the others have their turn."""
 _END = 1.0
 """Seconds that a listener's method has to end in once it is cancelled."""
 
 
-class AsyncioLink(Link):
-    """A connection, with the task that dials."""
+class AsyncioLink(Link, asyncio.BufferedProtocol):
+    """A connection, as the protocol of a transport."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, driver: "AsyncioDriver", key: Key) -> None:
         super().__init__(key)
+        self._driver = driver
         self.dialing: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport | None = None
+        """``None`` before there is a connection, and after it."""
+        self._room: memoryview | None = None
+
+    def write(self) -> None:
+        while self.outbox and not self.full and self.transport is not None:
+            self.transport.write(self.outbox.popleft())
+
+    # -- what the transport calls ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's derives from none of asyncio's
+        self.transport.set_write_buffer_limits(high=0)  # so that it says when all is written
+
+    def pause_writing(self) -> None:
+        self.full = True
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self.write()
+        if self.wrote and self._driver.has(self):
+            self._driver.tell(Written(self.key))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        self._room = self._driver.core.room(self.key)
+        return self._driver.scratch if self._room is None else self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        room, self._room = self._room, None
+        if self._driver.has(self):
+            key = self.key
+            event = Received(key, bytes(self._driver.scratch[:nbytes])) if room is None else Filled(key, nbytes)
+            del room  # what waits for the next frame is not to keep the memory of this one
+            self._driver.tell(event)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self._driver.ended(self, reason(error) if error is not None else "closed by the broker")
 
 
 class AsyncioDriver(Driver[AsyncioLink]):
@@ -55,13 +95,17 @@ class AsyncioDriver(Driver[AsyncioLink]):
     def __init__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None = None) -> None:
         self.require_loop()
         loop = asyncio.get_running_loop()
-        super().__init__(core, loop.time, "asyncio", AsyncioLink)
+        super().__init__(core, loop.time, "asyncio", partial(AsyncioLink, self))
         self._find, self._on = find, loop
         self._owner = asyncio.current_task()
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._kicked: asyncio.Handle | None = None
         self._bug: Exception | None = None
+        self._closing: set[AsyncioLink] = set()
+        """Connections that end once what was written is gone."""
+        self.scratch = memoryview(bytearray(CHUNK))
+        """Where small answers are read into."""
 
     @staticmethod
     def require_loop() -> None:
@@ -86,6 +130,9 @@ class AsyncioDriver(Driver[AsyncioLink]):
         for link in list(self._links.values()):
             self._hang_up(link)
         self._links.clear()
+        for link in self._closing:
+            if link.transport is not None:
+                link.transport.abort()
         late: BaseException | None = None
         while self._tasks:  # they are cancelled, and wait for nothing
             for task in self._tasks:
@@ -135,7 +182,8 @@ class AsyncioDriver(Driver[AsyncioLink]):
         if self._kicked is not None:
             self._kicked.cancel()
             self._kicked = None
-        self._ring()
+        with contextlib.suppress(Exception):  # a bug, which is kept
+            self._ring()
 
     def _call_soon(self, call: Callable[[], object]) -> object:
         return self._on.call_soon_threadsafe(call)
@@ -234,36 +282,41 @@ class AsyncioDriver(Driver[AsyncioLink]):
     def _hang_up(self, link: AsyncioLink) -> None:
         if link.dialing is not None:
             link.dialing.cancel()
-        if link.socket is not None:
-            self._on.remove_reader(link.socket)
-            self._on.remove_writer(link.socket)
-            link.socket.close()
-            link.socket = None
+        if link.transport is not None:
+            self._closing.add(link)
+            link.transport.close()
+
+    def has(self, link: AsyncioLink) -> bool:
+        """The core still knows the connection."""
+        return self._links.get(link.key) is link
+
+    def ended(self, link: AsyncioLink, why: str) -> None:
+        """Its transport is closed."""
+        self._closing.discard(link)
+        with contextlib.suppress(Exception):  # a bug, which is kept
+            self._lost(link, why)
+
+    def tell(self, event: Event) -> None:
+        with contextlib.suppress(Exception):  # a bug, which is kept, and raised where the client was opened
+            super().tell(event)
 
     def _await_writable(self, link: AsyncioLink) -> None:
-        if link.socket is not None:
-            self._on.add_writer(link.socket, self._writable, link)
-
-    def _writable(self, link: AsyncioLink) -> None:
-        if link.socket is not None:
-            link.write()
-            if not link.full:
-                self._on.remove_writer(link.socket)
+        """The transport does so by itself."""
 
     async def _connect(self, link: AsyncioLink, wanted: Connect) -> None:
         why = ""
         try:
-            link.socket = await self._connected(wanted)
+            connection = await self._connected(wanted)
+            await self._on.create_connection(lambda: link, sock=connection)
         except OSError as error:
             why = reason(error)
         except UnicodeError:
             why = f"{wanted.host!r} is no host name"
         link.dialing = None
-        if link.socket is None:
-            self._lost(link, why)
-            return
-        self._on.add_reader(link.socket, self._readable, link)
-        self.tell(Connected(link.key))
+        if link.transport is None:
+            self.ended(link, why)
+        else:
+            self.tell(Connected(link.key))
 
     async def _connected(self, wanted: Connect) -> socket.socket:
         """A connection to one of the addresses of a name; the one that broke the last connection is tried last."""
@@ -299,22 +352,6 @@ class AsyncioDriver(Driver[AsyncioLink]):
                     if not each.cancelled() and each.exception() is None:
                         each.result().close()
         raise errors[0] if errors else OSError(f"{wanted.host} has no address")
-
-    def _readable(self, link: AsyncioLink) -> None:
-        """Pass on what has arrived."""
-        for _ in range(_READS):
-            room = self.core.room(link.key)
-            try:
-                event = link.read(room)
-            except OSError as error:
-                self._hang_up(link)
-                self._lost(link, reason(error))
-                return
-            if event is None:
-                return
-            self.tell(event)
-            if link.socket is None or (room is None and self.core.room(link.key) is None):
-                return  # it is closed, or all that was there is read
 
     # -- zeroconf ----------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,8 @@ A driver derives from `Driver` and says how its loop waits, dials and rings.
 """
 
 import contextlib
-import itertools
 import math
 import os
-import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -29,7 +27,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.watchdog import Watchdog
-from ottla.sdk.events import Close, Connect, Event, Filled, Find, Key, Lost, Received, Run, Send
+from ottla.sdk.events import Action, Close, Connect, Event, Find, Key, Lost, Run, Send, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await, Shielded, Steps, Wait, settled
@@ -38,65 +36,32 @@ T = TypeVar("T")
 
 log = logger("ottla.sdk")
 
-_CHUNK = 64 * 2**10
+CHUNK = 64 * 2**10
 """Bytes of one read; the rest of what is larger is read into its place."""
 _LAST_STEPS = 100
 """Steps at the end of a client, in which callbacks may still ask for something, and are refused."""
-_PARTS = 64
-"""Buffers of one write; systems take 1024, most have less."""
 
 
-class Link:
+class Link(ABC):
     """One connection, from the attempt to its end."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.socket: socket.socket | None = None
-        """Non-blocking; ``None`` before there is a connection."""
         self.outbox: deque[Buffer] = deque()
-        """What the socket has not taken yet."""
+        """What is still to be written."""
         self.full = False
-        """The socket did not take everything: the loop says when it takes more."""
+        """The system takes no more for now."""
         self.broke = ""
         """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
 
+    @property
+    def wrote(self) -> bool:
+        """The system has taken everything."""
+        return not (self.outbox or self.full or self.broke)
+
+    @abstractmethod
     def write(self) -> None:
-        """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
-        outbox = self.outbox
-        self.full = False
-        while outbox and self.socket is not None:
-            try:
-                count = self.socket.sendmsg(itertools.islice(outbox, _PARTS))
-            except BlockingIOError:
-                self.full = True
-                return
-            except OSError as error:  # a frame may be half sent, so that nothing may follow; the reader ends the rest
-                self.broke = self.broke or reason(error)
-                outbox.clear()
-                with contextlib.suppress(OSError):
-                    self.socket.shutdown(socket.SHUT_RDWR)
-                return
-            while outbox and count >= len(outbox[0]):
-                count -= len(outbox.popleft())
-            if count:
-                outbox[0] = memoryview(outbox[0])[count:]
-
-    def read(self, room: memoryview | None) -> Event | None:
-        """What has arrived, put into ``room`` where the core has some; ``None``: nothing yet.
-
-        Raises:
-            OSError: the connection has ended; `reason` says why.
-        """
-        assert self.socket is not None
-        try:
-            if room is not None:
-                if count := self.socket.recv_into(room):
-                    return Filled(self.key, count)
-            elif data := self.socket.recv(_CHUNK):
-                return Received(self.key, data)
-        except BlockingIOError:
-            return None
-        raise ConnectionError("closed by the broker")
+        """Have the system take of the outbox what it takes now."""
 
 
 L = TypeVar("L", bound=Link)
@@ -181,7 +146,7 @@ class Driver(ABC, Generic[L]):
 
     @abstractmethod
     def _await_writable(self, link: L) -> None:
-        """Have the link write again whenever the socket takes more, until it is no longer full."""
+        """Have the link write again whenever the system takes more, and tell the core when all is `Written`."""
 
     @abstractmethod
     def _find_again(self) -> None:
@@ -289,7 +254,11 @@ class Driver(ABC, Generic[L]):
             return
         self._stepping = True
         try:
-            self._carry_out(self.core.poll(self.now()))
+            now = self.now()
+            while actions := self.core.poll(now):
+                for link in self._carry_out(actions):
+                    if self._links.get(link.key) is link:
+                        self.core.handle(Written(link.key), now)
             for _ in range(len(self._runs)):
                 self._run_one()
         except Exception as bug:  # whatever it is, nobody may wait for what it left half done
@@ -299,14 +268,15 @@ class Driver(ABC, Generic[L]):
             self._stepping = False
         self._look_ahead()
 
-    def _carry_out(self, actions: Iterable[Any]) -> None:
-        written: dict[Key, L] = {}
+    def _carry_out(self, actions: Iterable[Action]) -> list[L]:
+        """Do what the core asks for; the connections that have written all that they were given."""
+        sent: dict[Key, L] = {}
         for action in actions:
             match action:
-                case Send(key=key, data=data):
+                case Send(key=key, parts=parts):
                     if link := self._links.get(key):
-                        link.outbox.append(data)
-                        written[key] = link
+                        link.outbox += parts
+                        sent[key] = link
                 case Connect(key=key):
                     link = self._links[key] = self._link(key)
                     self._dial(link, action)
@@ -317,11 +287,12 @@ class Driver(ABC, Generic[L]):
                     self._find_again()
                 case Run(call=call):
                     self._runs.append(call)
-        for link in written.values():
+        for link in sent.values():
             if not link.full:
                 link.write()
                 if link.full:
                     self._await_writable(link)
+        return [link for link in sent.values() if link.wrote]
 
     def _run_one(self) -> None:
         call = self._runs.popleft()
@@ -411,9 +382,17 @@ class Driver(ABC, Generic[L]):
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
         """Have a thread call ``report(seconds, stack)`` when the loop has not turned for ``limit`` seconds.
 
-        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch.
+        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch, which ends
+        with the client at the latest.
         """
-        return Watchdog(self._call_soon, limit, report).stop
+        watchdog = Watchdog(self._call_soon, limit, report)
+        forget = self.core.on_close(lambda error: watchdog.stop())
+
+        def stop() -> None:
+            forget()
+            watchdog.stop()
+
+        return stop
 
     def where(self, task: Any) -> str:
         """Where a task stands: the innermost lines of its own code, and how it got there."""

@@ -21,8 +21,9 @@ import trio
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Driver, Link, reason
-from ottla.sdk.events import Connect, Connected, Found, Key
+from ottla.sdk.drivers.driver import Driver, reason
+from ottla.sdk.drivers.sockets import SocketLink
+from ottla.sdk.events import Connect, Connected, Found, Key, Written
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -39,7 +40,7 @@ _ADDRESS_TIMEOUT = 2.0
 protected = trio.lowlevel.enable_ki_protection
 
 
-class TrioLink(Link):
+class TrioLink(SocketLink):
     """A connection, with the scope that ends its reader."""
 
     def __init__(self, key: Key) -> None:
@@ -96,7 +97,9 @@ class TrioDriver(Driver[TrioLink]):
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._nursery = await self._manager.__aenter__()
+        around = await self._manager.__aenter__()
+        with trio.CancelScope(shield=True):
+            self._nursery = await around.start(_until_left)
         self._nursery.start_soon(self._keep_time)
 
     async def stop(self, error: BaseException | None) -> None:
@@ -193,6 +196,8 @@ class TrioDriver(Driver[TrioLink]):
             except trio.ClosedResourceError:
                 return
             link.write()
+        if link.wrote and self._links.get(link.key) is link:
+            self.tell(Written(link.key))
 
     @protected
     async def _connect(self, link: TrioLink, wanted: Connect) -> None:
@@ -275,6 +280,18 @@ def _taken_from(stream: trio.SocketStream) -> socket.socket:
     taken = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
     taken.setblocking(False)
     return taken
+
+
+async def _until_left(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """The nursery of the client's own tasks, which a cancellation around the client does not reach.
+
+    What a producer or a consumer does when its block is cancelled (flush, commit, leave the group) needs connections:
+    the tasks end when the client's block has been left.
+    """
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:

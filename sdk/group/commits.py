@@ -25,9 +25,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.codec.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from ottla.errors import (
@@ -49,7 +46,9 @@ from ottla.errors import (
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
@@ -269,22 +268,12 @@ class Commits:
             return
         self._in_flight, self._wanted = self._wanted, {}
         sent = self._in_flight
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), wish in sent.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=wish.commit.offset,
-                    committed_leader_epoch=wish.commit.leader_epoch,
-                    committed_metadata=wish.commit.metadata,
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=self._group,
-            generation_id_or_member_epoch=identity.generation,
+        request = requests.commit_offsets(
+            self._group,
+            {each: (w.commit.offset, w.commit.leader_epoch, w.commit.metadata) for each, w in sent.items()},
+            generation=identity.generation,
             member_id=identity.member_id,
-            group_instance_id=identity.instance_id,
-            topics=tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
+            instance_id=identity.instance_id,
         )
 
         def ended(answer: OffsetCommitResponse | OttlaError, answered: float) -> None:
@@ -294,9 +283,8 @@ class Commits:
             self._settle()
             self.wake()
 
-        # Before 2 without the member, and for ever; from 10 on topics are named by id.
         deadline = now + self._core.options.request_timeout
-        self._core.submit(node, Exchange(request, ended, deadline, versions=(2, 9)), now)
+        self._core.submit(node, Exchange(request, ended, deadline, versions=COMMIT_BY_NAME), now)
 
     def _answered(
         self,

@@ -56,7 +56,8 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.group.assignors import (
@@ -189,7 +190,7 @@ class Membership:
         """How many partitions each of them had when they were assigned."""
         self._racks: Mapping[TopicPartition, frozenset[str]] = {}
         """Where these were then, if any member told its rack."""
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
         metrics = core.metrics
         self._joins = metrics.timing("join-time", group=group)
         self._beats = metrics.timing("heartbeat-response-time", group=group)
@@ -252,9 +253,9 @@ class Membership:
             return outcome
 
         def build(version: int) -> LeaveGroupRequest:
-            if version < 3:
+            if version < LEAVE_AS_MEMBERS:
                 return LeaveGroupRequest(group_id=self._group, member_id=member_id)
-            leaving = MemberIdentity(member_id=member_id, reason=why[:255] if version >= 5 else None)
+            leaving = MemberIdentity(member_id=member_id, reason=why[:255] if version >= LEAVE_WITH_REASON else None)
             return LeaveGroupRequest(group_id=self._group, members=(leaving,))
 
         def ended(answer: LeaveGroupResponse | OttlaError, now: float) -> None:
@@ -269,7 +270,7 @@ class Membership:
         if self.state is not State.OUT:
             self.leave("the consumer was closed", now)
         self._closed = True
-        self._core.observers.remove(self._metadata_changed)
+        self._core.metadata.observers.remove(self._metadata_changed)
         self._watch(())
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
@@ -436,12 +437,15 @@ class Membership:
 
         def ask(now: float) -> None:
             for name in topics:
-                self._core.topic(name, now).when_done(arrived)
+                self._core.metadata.topic(name, now).when_done(arrived)
 
         self._core.soon(ask)
 
     def _watch(self, topics: Sequence[str]) -> None:
-        held = {name: self._watched.pop(name) if name in self._watched else self._core.hold(name) for name in topics}
+        held = {
+            name: self._watched.pop(name) if name in self._watched else self._core.metadata.hold(name)
+            for name in topics
+        }
         for release in self._watched.values():
             release()
         self._watched = held

@@ -64,7 +64,7 @@ class Accumulator:
         if buffer is None:
             buffer = self.topics[topic.name] = TopicBuffer(len(topic.partitions))
             if topic.name not in self.holds:
-                self.holds[topic.name] = self._core.hold(topic.name)
+                self.holds[topic.name] = self._core.metadata.hold(topic.name)
         partition = self._placing.partition(record, topic, buffer)
         queue = self._sender.queue((topic.name, partition))
         if partition < len(buffer.partitions):  # metadata may leave partitions out

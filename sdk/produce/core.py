@@ -85,7 +85,7 @@ class ProducerCore:
         """Set once the producer can never send again."""
         self._turned_at = -math.inf
         """When other tasks last had a turn."""
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._forget = core.on_close(self._client_closes)
         self._gauges = (
@@ -295,7 +295,7 @@ class ProducerCore:
         self._closed = True
         self._forget()
         self._accumulator.close()
-        self._core.observers.remove(self._metadata_changed)
+        self._core.metadata.observers.remove(self._metadata_changed)
         self._core.parts.pop(self, None)
         for leave in self._gauges:
             leave()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 

@@ -56,7 +56,7 @@ class NodeQueue:
 
     def refresh(self, now: float) -> None:
         """Ask for new metadata, unless that was done just now."""
-        self._core.refresh(now, max(0.0, self._refresh_at - now))
+        self._core.metadata.refresh(now, max(0.0, self._refresh_at - now))
         if now >= self._refresh_at:
             self._refresh_at = now + self._core.options.retry_backoff
 

@@ -215,7 +215,7 @@ class Results:
         node = self._core.cluster.leader(topic, partition)
         words = [f"{batch.attempts} attempt(s) since {now - batch.opened:.1f} s"]
         if node is None:
-            words.append(f"no leader ({self._core.why_no_leader(topic, partition)})")
+            words.append(f"no leader ({self._core.metadata.why_no_leader(topic, partition)})")
         else:
             words.append(f"leader is node {node.id} at {node.host}:{node.port}")
         if batch.in_flight:

@@ -24,10 +24,12 @@ from ottla.codec.apis.produce import (
 )
 from ottla.errors import DuplicateSequenceNumber, EncodeError, OttlaError, RemoteProtocolError, broker_error
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.core import PRODUCE, ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
+from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.produce.batches import Batch, PartitionQueue
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
@@ -87,12 +89,12 @@ class Sender:
         """Metadata in turn that named no leader for some of what is to be sent."""
         self._drain_due: Timer | None = None
         self.stopped = False
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
 
     def close(self) -> None:
         self.stopped = True
         self.identity.failed()
-        self._core.observers.remove(self._metadata_changed)
+        self._core.metadata.observers.remove(self._metadata_changed)
 
     def queue(self, place: TopicPartition) -> PartitionQueue:
         found = self.queues.get(place)
@@ -199,7 +201,7 @@ class Sender:
         if self.stopped:
             return
         if self._leaderless:
-            self._core.refresh(now, self._core.backoff(self._leaderless_answers))
+            self._core.metadata.refresh(now, self._core.backoff(self._leaderless_answers))
         if not (self._turn or self._leaderless) or not self.identity.needed(now):
             return
         turn, self._turn = self._turn, {}
@@ -279,7 +281,7 @@ class Sender:
         one_way = self._options.acks == 0
         exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
         if self.identity.idempotent:
-            exchange.versions = (3, 99)  # 3: record batches, which alone carry producer ids
+            exchange.versions = PRODUCE_IDEMPOTENT
         self._core.submit(node, exchange, now, self.channel)
 
     def _request(
@@ -303,7 +305,7 @@ class Sender:
             topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
         return ProduceRequest(
             acks=self._options.acks,
-            timeout_ms=int(self._core.options.request_timeout * 1000),
+            timeout_ms=broker_timeout_ms(self._core.options.request_timeout),
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),
         )
 

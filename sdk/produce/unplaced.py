@@ -70,7 +70,7 @@ class UnplacedRecords:
                 self._fail(record, error)
 
     def _find(self, name: str, now: float) -> None:
-        found = self._core.topic(name, now, create=True)
+        found = self._core.metadata.topic(name, now, create=True)
         found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
 
     def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
@@ -135,7 +135,7 @@ class UnplacedRecords:
             return
         records = unplaced.records
         while records and records[0].deadline <= now:
-            why = self._core.why_no_topic(name)
+            why = self._core.metadata.why_no_topic(name)
             within = f"{self._delivery_timeout:g} s"
             error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
             self._fail(records.popleft(), error)

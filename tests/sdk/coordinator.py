@@ -19,7 +19,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send, Written
 from ottla.sdk.options import Options
 
 M = TypeVar("M")
@@ -75,8 +75,9 @@ class Coordinator:
                         self.core.handle(Connected(key), self.now)
                     case Connect(key=key):
                         self.core.handle(Lost(key, "connection refused"), self.now)
-                    case Send(key=key, data=data):
-                        self._receive(key, data)
+                    case Send(key=key, parts=parts):
+                        self.core.handle(Written(key), self.now)
+                        self._receive(key, b"".join(parts))
                     case Run(call=call):
                         call()
                     case Close(key=key):

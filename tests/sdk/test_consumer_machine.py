@@ -33,7 +33,7 @@ class Reader:
     def __init__(self, assignor: str = "range") -> None:
         self.world = Coordinator({"t": 3})
         self.assignor = assignor
-        self.world.core.topic("t", 0.0)
+        self.world.core.metadata.topic("t", 0.0)
         self.world.run()
         options = ConsumerOptions(
             start=Offset(0), topics=("t",), group="g", member=MemberOptions(assignors=(ASSIGNORS[assignor],))

@@ -52,7 +52,7 @@ def a_record(value: bytes = b"v", topic: str = "t", partition: int | None = 0, c
 
 
 def known(world: World) -> World:
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     return world
 
 
@@ -254,7 +254,7 @@ def test_a_cancelled_wait_for_room_leaves_nothing_behind() -> None:
     world = known(World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0)))
     producer = producer_in(world, buffer_memory=3000, linger=0.5)
     producer.append(a_record(bytes(900)), world.now)
-    timers = len(world.core._timers)
+    timers = len(world.core.timers)
     call = Call(world, producer.send_soon(a_record(bytes(900))))
     call.go_on()
     call.go_on(Cancelled())
@@ -264,7 +264,7 @@ def test_a_cancelled_wait_for_room_leaves_nothing_behind() -> None:
     assert not any(isinstance(each, PendingRecord) for each in gc.get_objects())
     sleep(world, 10.0)
     Call(world, producer.send(a_record(b"the client goes on"))).finish()
-    assert values(world) == [bytes(900), b"the client goes on"] and len(world.core._timers) <= timers
+    assert values(world) == [bytes(900), b"the client goes on"] and len(world.core.timers) <= timers
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_a_batch_takes_about_what_it_is_charged() -> None:
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world, batch_size=1)
     world.broker.leader["t", 0] = -1
-    world.core.refresh(world.now)
+    world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     tracemalloc.start()
     for _ in range(1000):
@@ -413,7 +413,7 @@ def test_records_to_a_recreated_topic_keep_their_order(
     world = known(World(broker := Recreating({"t": 1})))
     if recreated is by_id:
         broker.topic_id = uuid.UUID(int=1)
-        world.call(lambda now: world.core.topic("t", now, fresh=True))
+        world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
     producer = producer_in(world, batch_size=1)
     for number in range(3):
         producer.append(a_record(b"old%d" % number), world.now)
@@ -426,7 +426,7 @@ def test_records_to_a_recreated_topic_keep_their_order(
         sleep(world, 0.1)
 
     def refresh() -> None:
-        world.core.refresh(world.now)
+        world.core.metadata.refresh(world.now)
         sleep(world, 0.5)
 
     broker.logs["t", 0] = Partition()
@@ -451,7 +451,7 @@ def test_the_same_topic_that_was_not_known_for_a_moment_is_no_other(monkeypatch:
     before = world.core.cluster.incarnation("t")
 
     def refresh() -> None:
-        world.core.refresh(world.now)
+        world.core.metadata.refresh(world.now)
         sleep(world, 0.5)
 
     by_absence(broker, refresh)

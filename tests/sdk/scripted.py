@@ -1,0 +1,121 @@
+"""A transport by script: a broker that answers whole requests, and sends what it answers as badly as TCP may."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.codec import frames
+from tests.sim.world import ModelBroker
+
+Manner = Callable[[socket.socket, bytes], None]
+"""Sends the bytes of an answer."""
+
+
+def at_once(connection: socket.socket, data: bytes) -> None:
+    connection.sendall(data)
+
+
+def byte_by_byte(connection: socket.socket, data: bytes) -> None:
+    for start in range(0, len(data), 7 if len(data) > 500 else 1):
+        connection.sendall(data[start : start + (7 if len(data) > 500 else 1)])
+
+
+def late(connection: socket.socket, data: bytes) -> None:
+    time.sleep(0.02)
+    connection.sendall(data)
+
+
+@dataclass
+class Scripted:
+    """Serves a `ModelBroker` on real sockets, a thread for each connection.
+
+    Attributes:
+        manner: how answers are sent.
+        torn: connections are reset after so many bytes of answers, the first so many times.
+        reads: seconds between two reads of what the client sends; with it, the receive buffer is small.
+        seen: every request.
+    """
+
+    model: ModelBroker
+    manner: Manner = at_once
+    torn: list[int] = field(default_factory=list)
+    reads: float = 0.0
+    mute: bool = False
+    """Nothing is answered, or accepted into the model."""
+    seen: list[Any] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    """How each connection ended: ``end`` for an orderly end by the client, else the error."""
+
+    def serve(self, connection: socket.socket) -> None:
+        reader, budget = frames.FrameReader(), self.torn.pop(0) if self.torn else None
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection:
+            while True:
+                try:
+                    if self.reads:
+                        time.sleep(self.reads)
+                    data = connection.recv(65536)
+                    if not data:
+                        self.ended.append("end")
+                        return
+                    for frame in reader.feed(data):
+                        self.seen.append(frames.parse_request(bytes(frame)).message)
+                        if self.mute:
+                            continue
+                        answer = self.model.handle(1, bytes(frame))
+                        if answer is None:
+                            continue
+                        if budget is not None:
+                            if budget < len(answer):
+                                connection.sendall(answer[:budget])
+                                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                                return
+                            budget -= len(answer)
+                        self.manner(connection, answer)
+                except OSError as error:
+                    self.ended.append(type(error).__name__)
+                    return
+
+
+@contextmanager
+def scripted(topics: dict[str, int] | None = None, **script: Any) -> Iterator[tuple[str, Scripted]]:
+    """A broker that listens, and its address."""
+    broker = Scripted(ModelBroker(topics or {"t": 1}), **script)
+    threads: list[threading.Thread] = []
+    open_: list[socket.socket] = []
+    with socket.socket() as server:
+        if broker.reads:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        broker.model.host, broker.model.port = "127.0.0.1", port
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                open_.append(connection)
+                thread = threading.Thread(target=broker.serve, args=(connection,), daemon=True)
+                threads.append(thread)
+                thread.start()
+
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        try:
+            yield f"127.0.0.1:{port}", broker
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            for connection in open_:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            accepting.join(5)
+            for thread in threads:
+                thread.join(5)

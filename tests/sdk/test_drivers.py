@@ -1,0 +1,189 @@
+"""What every driver promises, over a transport that is as bad as TCP may be: the same tests for all of them."""
+
+import socket
+
+import pytest
+
+from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaError
+from ottla.sdk.client import Client
+from tests.sdk.loops import LOOPS, AsyncioLoop, Loop, TrioLoop
+from tests.sdk.scripted import Manner, at_once, byte_by_byte, late, scripted
+
+pytestmark = pytest.mark.parametrize("loop", LOOPS, ids=repr)
+
+
+@pytest.mark.parametrize("manner", [at_once, byte_by_byte, late], ids=lambda each: each.__name__)
+def test_answers_are_taken_as_they_come(loop: Loop, manner: Manner) -> None:
+    topics = {f"topic-{number}": 3 for number in range(40)}
+    with scripted(topics, manner=manner) as (address, _):
+
+        async def scenario() -> list[str]:
+            async with loop.connect(address) as client:
+                return await client.list_topics()
+
+        assert loop.run(scenario) == sorted(topics)
+
+
+def test_a_connection_that_breaks_in_the_middle_of_an_answer_is_made_again(loop: Loop) -> None:
+    with scripted(torn=[10, 60, 100]) as (address, _):
+
+        async def scenario() -> list[str]:
+            async with loop.connect(address) as client:
+                return await client.list_topics()
+
+        assert loop.run(scenario) == ["t"]
+
+
+def test_what_a_slow_broker_does_not_take_at_once_is_written_bit_by_bit_and_in_order(loop: Loop) -> None:
+    with scripted(reads=0.001) as (address, broker):
+        values = [bytes([number]) * 50_000 for number in range(20)]
+
+        async def scenario() -> None:
+            async with loop.connect(address) as client, client.producer(linger=0.0) as producer:
+                for value in values:
+                    await producer.send_soon("t", value)
+                await producer.flush()
+
+        loop.run(scenario)
+        assert [record.value for record in broker.model.logs["t", 0].records()] == values
+
+
+def test_who_cancels_a_call_that_is_not_answered_goes_on_at_once_and_the_client_is_whole(loop: Loop) -> None:
+    with scripted() as (address, broker):
+        # What was sent is never answered, so the next call waits on the same connection for `request_timeout`.
+        async def bounded() -> list[str]:
+            async with loop.connect(address, request_timeout=0.3) as client:
+                broker.mute = True
+                assert not await loop.within(0.05, client.list_topics())
+                broker.mute = False
+                return await client.list_topics()
+
+        assert loop.run(bounded) == ["t"]
+
+
+def test_nobody_listening_is_said_in_time(loop: Loop) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+
+        async def scenario() -> None:
+            async with loop.connect(address, connect_timeout=0.2):
+                pass
+
+        with pytest.raises(BrokerUnreachable, match="connection refused"):
+            loop.run(scenario)
+
+
+def test_a_bug_in_the_core_ends_the_users_block_and_is_raised_there(loop: Loop) -> None:
+    def broken(now: float) -> None:
+        raise ZeroDivisionError("a bug in a machine")
+
+    with scripted() as (address, _):
+
+        async def scenario() -> None:
+            async with loop.connect(address) as client:
+                client._driver.core.later(client._driver.now() + 0.01, broken)
+                client._driver.nudge()
+                await loop.sleep(60)
+
+        with pytest.raises(ZeroDivisionError, match="a bug in a machine"):
+            loop.run(scenario)
+
+
+def test_what_is_called_from_within_a_step_is_refused_and_the_client_goes_on(loop: Loop) -> None:
+    refused: list[OttlaError] = []
+
+    with scripted() as (address, _):
+
+        async def scenario() -> list[str]:
+            async with loop.connect(address) as client:
+
+                def within(now: float) -> None:
+                    try:
+                        client._driver.core.poll(now)
+                    except LocalProtocolError as error:
+                        refused.append(error)
+
+                client._driver.core.soon(within)
+                return await client.list_topics()
+
+        assert loop.run(scenario) == ["t"]
+    [error] = refused
+    assert "in the midst of something" in str(error)
+
+
+def test_code_of_the_user_that_calls_for_ever_starves_nobody(loop: Loop) -> None:
+    calls = 0
+
+    with scripted() as (address, _):
+
+        async def scenario() -> list[str]:
+            async with loop.connect(address) as client:
+                core = client._driver.core
+
+                def again() -> None:
+                    nonlocal calls
+                    calls += 1
+                    core.run(again)
+
+                client._driver.do(lambda: core.run(again))
+                return await client.list_topics()
+
+        assert loop.run(scenario) == ["t"] and calls > 2
+
+
+def test_a_client_is_opened_once_and_refuses_what_comes_after_its_end(loop: Loop) -> None:
+    with scripted() as (address, _):
+
+        async def scenario() -> Client:
+            async with loop.connect(address) as client:
+                with pytest.raises(LocalProtocolError, match="opened once"):
+                    await client.__aenter__()
+            with pytest.raises(Closed):
+                await client.list_topics()
+            return client
+
+        loop.run(scenario)
+
+
+def test_on_another_loop_the_client_says_what_to_do(loop: Loop) -> None:
+    other = TrioLoop() if isinstance(loop, AsyncioLoop) else AsyncioLoop()
+
+    async def scenario() -> None:
+        async with loop.connect("localhost:1"):
+            pass
+
+    advice = "a trio program uses ottla.connect" if isinstance(loop, AsyncioLoop) else "uses ottla.aio.connect"
+    with pytest.raises(LocalProtocolError, match=advice):
+        other.run(scenario)
+
+
+def test_a_cancellation_at_any_suspension_of_connect_leaves_nothing_behind(loop: Loop) -> None:
+    with scripted() as (address, _):
+
+        async def connect() -> None:
+            async with loop.connect(address):
+                pass
+
+        async def scenario() -> int:
+            _, count = await loop.cancelled_at(None, connect())
+            for at in range(1, count + 1):
+                await loop.cancelled_at(at, connect())
+            return count
+
+        assert loop.run(scenario) >= 1
+
+
+def test_a_cancellation_at_any_suspension_of_a_call_sends_it_wholly_or_not_at_all(loop: Loop) -> None:
+    with scripted() as (address, broker):
+
+        async def scenario() -> None:
+            async with loop.connect(address) as client:
+                _, count = await loop.cancelled_at(None, client.list_topics())
+                for at in range(1, count + 1):
+                    cancelled, _ = await loop.cancelled_at(at, client.list_topics())
+                    assert cancelled
+                    assert await client.list_topics() == ["t"]
+
+        loop.run(scenario)
+        assert broker.ended.count("end") == len(broker.ended)
