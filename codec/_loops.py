@@ -643,7 +643,7 @@ class Appender:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Letting records in; see `ottla.codec.intake`.
+# Accepting records; see `ottla.codec.append`.
 
 RECORD_OVERHEAD = 32
 """Bytes that a record takes beside its key, value and headers, at the most."""
@@ -656,20 +656,26 @@ class OpenBatch:
         builder: makes the batch's bytes of them.
         room: bytes that it may take.
         left: those of them that are not taken; negative where it takes no more.
-        told: whom to tell of each record; ends with the last that somebody asks about.
-        stamps: the timestamps of those.
+        callbacks: what is called back of each record, or ``None``; ends with the last that has a callback.
+        timestamps: of those records.
     """
 
-    __slots__ = ("builder", "left", "room", "stamps", "told")
+    __slots__ = ("builder", "callbacks", "left", "room", "timestamps")
 
     def __init__(self, builder: Appender, room: int) -> None:
         self.builder = builder
         self.room = self.left = room
-        self.told: list[Any] = []
-        self.stamps: list[int] = []
+        self.callbacks: list[Any] = []
+        self.timestamps: list[int] = []
 
     def add(
-        self, size: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = (), told: Any = None
+        self,
+        size: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        callback: Any = None,
     ) -> None:
         """Add a record that takes ``size`` bytes, whether there are so many or not.
 
@@ -678,14 +684,14 @@ class OpenBatch:
         """
         index = self.builder.append(timestamp, key, value, headers)
         self.left -= size
-        if told is not None:
-            gap = index - len(self.told)
-            self.told += [None] * gap
-            self.stamps += [0] * gap
-            self.told.append(told)
-            self.stamps.append(timestamp)
+        if callback is not None:
+            gap = index - len(self.callbacks)
+            self.callbacks += [None] * gap
+            self.timestamps += [0] * gap
+            self.callbacks.append(callback)
+            self.timestamps.append(timestamp)
 
-    def tell(
+    def call_back(
         self,
         make: type[tuple[Any, ...]],
         topic: str,
@@ -693,29 +699,32 @@ class OpenBatch:
         base_offset: int,
         append_time: int,
         failed: Callable[[Exception, Any], object],
+        check_result: Callable[[Any], object] | None = None,
     ) -> None:
-        """Call each of `told` with where its record is now.
+        """Call each of `callbacks` with where its record is now.
 
         Args:
             make: the named tuple that they are called with: of a topic, partition, offset and timestamp.
             base_offset: of the first record; -1: no offsets are known.
             append_time: of all records; -1: each has its own.
-            failed: called with what one of them raised, and what it had been told.
+            failed: called with what one of them raised, and what it was called with.
+            check_result: called with what one of them returned, unless that is ``None``; raises what is wrong with it.
         """
         known = base_offset >= 0
-        for index, (told, stamp) in enumerate(zip(self.told, self.stamps, strict=False)):
-            if told is None:
+        for index, (callback, stamp) in enumerate(zip(self.callbacks, self.timestamps, strict=False)):
+            if callback is None:
                 continue
             offset = base_offset + index if known else -1
             receipt = tuple.__new__(make, (topic, partition, offset, stamp if append_time < 0 else append_time))
             try:
-                told(receipt)
+                if (result := callback(receipt)) is not None and check_result is not None:
+                    check_result(result)
             except Exception as error:  # the user's own
                 failed(error, receipt)
 
 
-class Slot:
-    """A partition, as far as records go in: ``open`` takes them."""
+class PartitionBuffer:
+    """A partition, as far as records are accepted for it: into its ``open`` batch."""
 
     __slots__ = ("open",)
 
@@ -723,105 +732,112 @@ class Slot:
         self.open = open
 
 
-class Lane:
-    """A topic, as far as records go in.
+class TopicBuffer:
+    """A topic, as far as records are accepted for it.
 
     Attributes:
-        slots: of all partitions; ``None`` where nothing was sent to.
-        sticky: the slot for records without a key; ``None`` where they have to be looked at.
+        partitions: all of them; ``None`` where nothing was sent to.
+        sticky: the partition of records without a key; ``None`` where it has to be chosen.
     """
 
-    __slots__ = ("slots", "sticky")
+    __slots__ = ("partitions", "sticky")
 
     def __init__(self, partitions: int) -> None:
-        self.slots: list[Slot | None] = [None] * partitions
-        self.sticky: Slot | None = None
+        self.partitions: list[PartitionBuffer | None] = [None] * partitions
+        self.sticky: PartitionBuffer | None = None
 
 
-class Intake:
-    """Puts records into the open batches of their partitions; for the thread alone that it was made in.
+class AppendFastPath:
+    """Appends records to the open batches of their partitions; for the thread alone that it was made in.
 
     Args:
-        hash: says the partition of a key; ``None``: no record can be put.
+        hash: says the partition of a key; ``None``: no record can be appended.
         free: bytes that all batches together may take.
-        judge: raises why a function cannot be told of records.
+        check_callback: raises why a function cannot be called back.
+        entered: one byte; nothing is appended while it is not 0.
 
     Attributes:
-        lanes: by topic, those that may be used.
-        free: bytes that all batches together may take yet.
+        topics: by name, those that may be used.
+        free: bytes that all batches together may take yet; negative where they take more than they may.
     """
 
-    __slots__ = ("_hash", "_heard", "_judge", "_thread", "free", "lanes")
+    __slots__ = ("_check_callback", "_checked", "_entered", "_hash", "_thread", "free", "topics")
 
     def __init__(
-        self, hash: Callable[[bytes, int], int] | None, free: int, judge: Callable[[Any], object] = lambda told: None
+        self,
+        hash: Callable[[bytes, int], int] | None,
+        free: int,
+        check_callback: Callable[[Any], object] | None = None,
+        entered: bytearray | None = None,
     ) -> None:
-        self._hash, self._judge = hash, judge
+        self._hash, self._check_callback = hash, check_callback
+        self._entered = bytearray(1) if entered is None else entered
         self._thread = get_ident()
-        self._heard: object = None
-        """What the function is made of that was judged last."""
-        self.lanes: dict[str, Lane] = {}
+        self._checked: object = None
+        """The code of the function that was checked last."""
+        self.topics: dict[str, TopicBuffer] = {}
         self.free = free
 
-    def check(self, told: Any) -> None:
-        """Have ``told`` judged, if it is not made of the same code as the one before: each record may have its own."""
-        made_of = getattr(told, "__code__", None)
-        if made_of is None or made_of is not self._heard:
-            self._judge(told)
-            self._heard = made_of
+    def check(self, callback: Any) -> None:
+        """Check ``callback``, unless it has the code of the one before: each record may have its own."""
+        code = getattr(callback, "__code__", None)
+        if code is None or code is not self._checked:
+            if self._check_callback is not None:
+                self._check_callback(callback)
+            self._checked = code
 
-    def put(self, topic: str, value: object, key: object, timestamp: int, told: Any = None) -> bool:
-        """Put a record into its batch. ``False``: nothing was done, and somebody has to look at it.
+    def append(self, topic: str, value: object, key: object, timestamp: int, callback: Any = None) -> bool:
+        """Append a record to its batch. ``False``: nothing was done, and the caller has to look at it.
 
         Raises:
             EncodeError: the timestamp is none, or too far from those of its batch.
-            Exception: what was judged of ``told``.
+            Exception: what is wrong with ``callback``.
         """
-        if get_ident() != self._thread:
+        if self._entered[0] or get_ident() != self._thread:
             return False
-        if told is not None:
-            self.check(told)
+        if callback is not None:
+            self.check(callback)
         if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
             return False
         try:
-            lane = self.lanes[topic]
+            buffer = self.topics[topic]
             if key is None:
-                slot = lane.sticky
-            elif key and (partition := self._hash(key, len(lane.slots))) >= 0:  # type: ignore[misc] # found out by failing
-                slot = lane.slots[partition]
+                found = buffer.sticky
+            elif key and (partition := self._hash(key, len(buffer.partitions))) >= 0:  # type: ignore[misc] # found out by failing
+                found = buffer.partitions[partition]
             else:
                 return False
-            batch = slot.open  # type: ignore[union-attr] # as above
+            batch = found.open  # type: ignore[union-attr] # as above
         except Exception:  # a partition that nothing was sent to, a partitioner's mistake
             return False
         size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         if batch.left < size or self.free < size:
             return False
-        batch.add(size, timestamp, key, value, (), told)
+        batch.add(size, timestamp, key, value, (), callback)
         self.free -= size
         return True
 
-    def put_many(
+    def append_many(
         self,
         topic: str,
         pairs: Iterator[tuple[Any, Any]],
         timestamp: int,
-        told: Any = None,
+        callback: Any = None,
         most: int = _INT32_MAX,
     ) -> tuple[Any, Any] | tuple[()] | None:
-        """Put records of ``(value, key)``, as long as `put` can.
+        """Append records of ``(value, key)``, as long as `append` can.
 
         Returns:
-            The pair that could not be put; ``()`` once ``most`` are put, and ``None`` where there are no more.
+            The pair that could not be appended; ``()`` after ``most`` of them, and ``None`` where there are no more.
 
         Raises:
-            EncodeError: as `put`.
+            EncodeError: as `append`.
             Exception: what ``pairs`` raises.
         """
         if most <= 0:
             return ()
         for value, key in islice(pairs, most):
-            if not self.put(topic, value, key, timestamp, told):
+            if not self.append(topic, value, key, timestamp, callback):
                 return value, key
             most -= 1
         return () if most == 0 else None
@@ -866,22 +882,22 @@ class Accepted:
 NOT_AWAITED = "send_soon was never awaited: without `await` the producer gets no chance to send, nor to say what failed"
 
 
-class Door:
-    """An intake for who has one record at a time, and awaits that it is accepted.
+class SendFastPath:
+    """`AppendFastPath` for a caller that has one record at a time, and awaits that it is accepted.
 
-    The first record of each millisecond goes another way: whoever is asked then may let others run, or end the task.
+    The first record of each millisecond goes another way, by which other tasks get their turn.
 
     Args:
-        otherwise: is awaited for that one, and for what cannot be put, with all that was given.
+        otherwise: is awaited for that one, and for what cannot be appended, with all that was given.
         clock: tells the nanoseconds since 1970, which records get as their timestamps.
     """
 
-    __slots__ = ("_clock", "_intake", "_otherwise", "_stamp")
+    __slots__ = ("_appends", "_clock", "_otherwise", "_stamp")
 
     def __init__(
-        self, intake: Intake, otherwise: Callable[..., Coroutine[Any, Any, None]], clock: Callable[[], int]
+        self, appends: AppendFastPath, otherwise: Callable[..., Coroutine[Any, Any, None]], clock: Callable[[], int]
     ) -> None:
-        self._intake, self._otherwise, self._clock = intake, otherwise, clock
+        self._appends, self._otherwise, self._clock = appends, otherwise, clock
         self._stamp = 0
 
     def send_soon(
@@ -895,11 +911,11 @@ class Door:
         timestamp: Any = None,
         on_delivery: Any = None,
     ) -> Any:
-        """Accept a record, now if it can be put, and else when what is returned is awaited."""
+        """Accept a record, now if it can be appended, and else when what is returned is awaited."""
         stamp = self._clock() // 1_000_000
         first, self._stamp = stamp != self._stamp, stamp
         plain = partition is None and timestamp is None and type(headers) is tuple and not headers
-        if not first and plain and self._intake.put(topic, value, key, stamp, on_delivery):
+        if not first and plain and self._appends.append(topic, value, key, stamp, on_delivery):
             return Accepted()
         return self._otherwise(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery

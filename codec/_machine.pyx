@@ -555,6 +555,8 @@ cdef struct Writer:
     uint8_t* start
     uint8_t* at
     uint8_t* end
+    PyObject* apart  # list of (how much is written before, bytes that are left out); NULL: nothing is left out
+    Py_ssize_t least  # bytes that are left out have at least so many
 
 
 cdef int refuse() except -1:
@@ -681,6 +683,9 @@ cdef int build_bytes(Writer* w, Op* op, object value) except -1:
         return build_length(w, op, -1)
     if type(value) is bytes:
         build_length(w, op, len(<bytes>value))
+        if w.apart != NULL and len(<bytes>value) >= w.least:
+            (<list>w.apart).append((w.at - w.start, value))
+            return 0
         return build_raw(w, PyBytes_AS_STRING(value), len(<bytes>value))
     if not isinstance(value, (bytes, bytearray, memoryview)):
         refuse()
@@ -814,7 +819,10 @@ cdef int build_sized(Writer* w, Op* op, object value) except -1:
     cdef Py_ssize_t start = w.at - w.start
     cdef Py_ssize_t size
     cdef Py_ssize_t shift
+    cdef PyObject* apart = w.apart
+    w.apart = NULL  # it is moved
     build_value(w, op, value)
+    w.apart = apart
     size = w.at - w.start - start
     build_varint(w, size)
     shift = w.at - w.start - start - size
@@ -827,10 +835,29 @@ cdef int build_sized(Writer* w, Op* op, object value) except -1:
 
 def build(value, version):
     """The bytes of ``value`` at ``version``; see `ottla.codec.wire.build`."""
+    return written(value, version, None, 0)
+
+
+def build_parts(value, version, Py_ssize_t least):
+    """The bytes of ``value`` in parts; see `ottla.codec.machine.build_parts`."""
+    cdef list apart = []
+    cdef bytes whole = written(value, version, apart, least)
+    cdef list parts = []
+    cdef Py_ssize_t start = 0
+    for at, data in apart:
+        parts += [whole[start:at], data]
+        start = at
+    parts.append(whole[start:])
+    return parts
+
+
+cdef bytes written(object value, object version, list apart, Py_ssize_t least):
     cdef Struct struct = message(type(value), version)
     cdef Writer w
     cdef object out = PyBytes_FromStringAndSize(NULL, 256)
     w.start = w.at = <uint8_t*>PyBytes_AS_STRING(out)
+    w.apart = NULL if apart is None else <PyObject*>apart
+    w.least = least
     w.end = w.start + 256
     Py_INCREF(out)
     w.out = <PyObject*>out

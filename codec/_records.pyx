@@ -11,6 +11,7 @@ Rules:
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
@@ -1770,7 +1771,7 @@ def partition_column(partitioner, keys, partitions):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Letting records in; see `ottla.codec.intake`.
+# Accepting records; see `ottla.codec.append`.
 
 cdef Py_ssize_t overhead = RECORD_OVERHEAD
 
@@ -1833,14 +1834,14 @@ cdef class OpenBatch:
     """See `ottla.codec._loops.OpenBatch`."""
     cdef readonly Appender builder
     cdef public Py_ssize_t room, left
-    cdef public list told, stamps
+    cdef public list callbacks, timestamps
 
     def __init__(self, Appender builder not None, Py_ssize_t room):
         self.builder = builder
         self.room = self.left = room
-        self.told, self.stamps = [], []
+        self.callbacks, self.timestamps = [], []
 
-    def add(self, Py_ssize_t size, timestamp, key, value, headers=(), told=None):
+    def add(self, Py_ssize_t size, timestamp, key, value, headers=(), callback=None):
         """Add a record that takes ``size`` bytes, whether there are so many or not.
 
         See `ottla.codec._loops.OpenBatch.add`.
@@ -1849,118 +1850,127 @@ cdef class OpenBatch:
             raise TypeError("the batch was not initialized")
         self.builder.add(timestamp, key, value, headers)
         self.left -= size
-        if told is not None:
-            self.ask(timestamp, told)
+        if callback is not None:
+            self.ask(timestamp, callback)
 
-    def tell(self, make, topic, partition, int64_t base_offset, int64_t append_time, failed):
-        """Call each of `told` with where its record is now.
+    def call_back(
+        self, make, topic, partition, int64_t base_offset, int64_t append_time, failed, check_result=None
+    ):
+        """Call each of `callbacks` with where its record is now.
 
-        See `ottla.codec._loops.OpenBatch.tell`.
+        See `ottla.codec._loops.OpenBatch.call_back`.
         """
-        cdef list everybody = self.told, stamps = self.stamps
+        cdef list callbacks = self.callbacks, timestamps = self.timestamps
         cdef Py_ssize_t i = 0
-        cdef object one, stamp = append_time
+        cdef object callback, result, stamp = append_time
         check_named_tuple(make)
-        while i < len(everybody) and i < len(stamps):  # nobody knows what they do when they are told
-            one = everybody[i]
-            if one is not None:
+        while i < len(callbacks) and i < len(timestamps):  # a callback may do anything
+            callback = callbacks[i]
+            if callback is not None:
                 if append_time < 0:
-                    stamp = stamps[i]
+                    stamp = timestamps[i]
                 receipt = named_tuple(make, topic, partition, base_offset + i if base_offset >= 0 else -1, stamp)
                 try:
-                    one(receipt)
+                    result = callback(receipt)
+                    if result is not None and check_result is not None:
+                        check_result(result)
                 except Exception as error:  # the user's own
                     failed(error, receipt)
             i += 1
 
-    cdef int ask(self, object timestamp, object told) except -1:
-        cdef Py_ssize_t gap = self.builder.count - 1 - len(self.told)
+    cdef int ask(self, object timestamp, object callback) except -1:
+        cdef Py_ssize_t gap = self.builder.count - 1 - len(self.callbacks)
         if gap:
-            self.told.extend([None] * gap)
-            self.stamps.extend([0] * gap)
-        self.told.append(told)
-        self.stamps.append(timestamp)
+            self.callbacks.extend([None] * gap)
+            self.timestamps.extend([0] * gap)
+        self.callbacks.append(callback)
+        self.timestamps.append(timestamp)
         return 0
 
 
-cdef class Slot:
-    """See `ottla.codec._loops.Slot`."""
+cdef class PartitionBuffer:
+    """See `ottla.codec._loops.PartitionBuffer`."""
     cdef public OpenBatch open
 
     def __init__(self, OpenBatch open not None):
         self.open = open
 
 
-cdef class Lane:
-    """See `ottla.codec._loops.Lane`."""
-    cdef public list slots
-    cdef public Slot sticky
+cdef class TopicBuffer:
+    """See `ottla.codec._loops.TopicBuffer`."""
+    cdef public list partitions
+    cdef public PartitionBuffer sticky
 
     def __init__(self, Py_ssize_t partitions):
-        self.slots = [None] * partitions
+        self.partitions = [None] * partitions
 
 
 @cython.final
-cdef class Intake:
-    """See `ottla.codec._loops.Intake`."""
-    cdef object hash, judge, heard
+cdef class AppendFastPath:
+    """See `ottla.codec._loops.AppendFastPath`."""
+    cdef object hash, check_callback, checked
+    cdef bytearray entered
     cdef Hash place
     cdef unsigned long thread
-    cdef public dict lanes
+    cdef public dict topics
     cdef public Py_ssize_t free
 
-    def __init__(self, hash, Py_ssize_t free, judge=None):
+    def __init__(self, hash, Py_ssize_t free, check_callback=None, bytearray entered=None):
         self.hash, self.place = hash, in_c(hash)
-        self.judge = judge
+        self.check_callback = check_callback
+        self.entered = bytearray(1) if entered is None else entered
         self.thread = PyThread_get_thread_ident()
-        self.lanes = {}
+        self.topics = {}
         self.free = free
 
-    cpdef object check(self, object told):
-        """Have ``told`` judged, if it is not made of the same code as the one before.
+    cpdef object check(self, object callback):
+        """Check ``callback``, unless it has the code of the one before.
 
-        See `ottla.codec._loops.Intake.check`.
+        See `ottla.codec._loops.AppendFastPath.check`.
         """
-        cdef object made_of = <object>PyFunction_GET_CODE(told) if PyFunction_Check(told) else getattr(told, "__code__", None)
-        if made_of is None or made_of is not self.heard:
-            if self.judge is not None:
-                self.judge(told)
-            self.heard = made_of
+        cdef object code
+        code = <object>PyFunction_GET_CODE(callback) if PyFunction_Check(callback) else getattr(callback, "__code__", None)
+        if code is None or code is not self.checked:
+            if self.check_callback is not None:
+                self.check_callback(callback)
+            self.checked = code
 
-    def put(self, topic, value, key, timestamp, told=None):
-        """Put a record into its batch. ``False``: nothing was done, and somebody has to look at it.
+    def append(self, topic, value, key, timestamp, callback=None):
+        """Append a record to its batch. ``False``: nothing was done, and the caller has to look at it.
 
-        See `ottla.codec._loops.Intake.put`.
+        See `ottla.codec._loops.AppendFastPath.append`.
         """
-        return self.take_in(topic, value, key, timestamp, told)
+        return self.take(topic, value, key, timestamp, callback)
 
-    def put_many(self, topic, pairs, timestamp, told=None, Py_ssize_t most=INT32_MAX):
-        """Put records of ``(value, key)``, as long as `put` can.
+    def append_many(self, topic, pairs, timestamp, callback=None, Py_ssize_t most=INT32_MAX):
+        """Append records of ``(value, key)``, as long as `append` can.
 
-        See `ottla.codec._loops.Intake.put_many`.
+        See `ottla.codec._loops.AppendFastPath.append_many`.
         """
         if most <= 0:
             return ()
         for value, key in pairs:
-            if not self.take_in(topic, value, key, timestamp, told):
+            if not self.take(topic, value, key, timestamp, callback):
                 return value, key
             most -= 1
             if most == 0:
                 return ()
         return None
 
-    cdef bint take_in(self, object topic, object value, object key, object timestamp, object told) except -1:
-        cdef Slot slot
+    cdef bint take(self, object topic, object value, object key, object timestamp, object callback) except -1:
+        cdef PartitionBuffer partition_buffer
         cdef OpenBatch batch
         cdef Py_ssize_t size = overhead
         if PyThread_get_thread_ident() != self.thread:
             return False
-        if told is not None:
-            self.check(told)
-        slot = self.find(topic, key)
-        if slot is None:
+        if self.entered is None or PyByteArray_AS_STRING(self.entered)[0]:
             return False
-        batch = slot.open
+        if callback is not None:
+            self.check(callback)
+        partition_buffer = self.find(topic, key)
+        if partition_buffer is None:
+            return False
+        batch = partition_buffer.open
         if batch is None or batch.builder is None:
             return False
         if key is not None:
@@ -1974,29 +1984,29 @@ cdef class Intake:
         batch.builder.add(timestamp, key, value, ())
         batch.left -= size
         self.free -= size
-        if told is not None:
-            batch.ask(timestamp, told)
+        if callback is not None:
+            batch.ask(timestamp, callback)
         return True
 
-    cdef Slot find(self, object topic, object key):
+    cdef PartitionBuffer find(self, object topic, object key):
         """Where the record goes; ``None`` where that has to be found out."""
         cdef PyObject* found = NULL
-        cdef Lane lane
+        cdef TopicBuffer buffer
         cdef Py_ssize_t count, partition
-        if self.lanes is None:
+        if self.topics is None:
             return None
         try:
-            found = PyDict_GetItemWithError(self.lanes, topic)
+            found = PyDict_GetItemWithError(self.topics, topic)
         except Exception:  # a topic that cannot be hashed; who looks at the record finds out
             return None
-        if found == NULL or not isinstance(<object>found, Lane):
+        if found == NULL or not isinstance(<object>found, TopicBuffer):
             return None
-        lane = <Lane>found
+        buffer = <TopicBuffer>found
         if key is None:
-            return lane.sticky
-        if not PyBytes_Check(key) or PyBytes_GET_SIZE(key) == 0 or lane.slots is None:
+            return buffer.sticky
+        if not PyBytes_Check(key) or PyBytes_GET_SIZE(key) == 0 or buffer.partitions is None:
             return None
-        count = len(lane.slots)
+        count = len(buffer.partitions)
         if self.place != NULL:
             if count == 0:
                 return None
@@ -2006,10 +2016,10 @@ cdef class Intake:
                 partition = self.hash(key, count)
             except Exception:  # the user's own; who looks at the record finds out
                 return None
-            if not 0 <= partition < len(lane.slots):
+            if not 0 <= partition < len(buffer.partitions):
                 return None
-        slot = lane.slots[partition]
-        return <Slot>slot if isinstance(slot, Slot) else None
+        partition_buffer = buffer.partitions[partition]
+        return <PartitionBuffer>partition_buffer if isinstance(partition_buffer, PartitionBuffer) else None
 
 
 @cython.final
@@ -2042,28 +2052,28 @@ cdef class Accepted:
 
 
 @cython.final
-cdef class Door:
-    """See `ottla.codec._loops.Door`."""
-    cdef Intake intake
+cdef class SendFastPath:
+    """See `ottla.codec._loops.SendFastPath`."""
+    cdef AppendFastPath appends
     cdef object otherwise, clock, stamp
     cdef int64_t now
 
-    def __init__(self, Intake intake not None, otherwise, clock):
-        self.intake, self.otherwise, self.clock = intake, otherwise, clock
+    def __init__(self, AppendFastPath appends not None, otherwise, clock):
+        self.appends, self.otherwise, self.clock = appends, otherwise, clock
         self.stamp = 0
 
     def send_soon(
         self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
     ):
-        """See `ottla.codec._loops.Door.send_soon`."""
+        """See `ottla.codec._loops.SendFastPath.send_soon`."""
         cdef int64_t now
-        if self.intake is None:
-            raise TypeError("the door was not initialized")
+        if self.appends is None:
+            raise TypeError("it was not initialized")
         now = <int64_t>self.clock() // 1_000_000
         if now != self.now:
             self.now, self.stamp = now, now
         elif partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
-            if self.intake.take_in(topic, value, key, self.stamp, on_delivery):
+            if self.appends.take(topic, value, key, self.stamp, on_delivery):
                 return Accepted.__new__(Accepted)
         return self.otherwise(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery

@@ -21,6 +21,8 @@ from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 MAX_FRAME = 100 * 2**20
 """Bytes; Kafka's `socket.request.max.bytes`, and what librdkafka and Java take as a response."""
 API_VERSIONS = 18
+LARGE_FIELD = 64 * 2**10
+"""Bytes of a field from which on it is cheaper to write it by itself than to copy it."""
 
 LegacyString = WireType(lambda version, flexible, null: Text(INT16, null), "")
 """A string whose length stays two bytes in flexible versions too."""
@@ -103,12 +105,16 @@ def build_request(body: Any, version: int, correlation_id: int, client_id: str |
     return b"".join(build_request_parts(body, version, correlation_id, client_id))
 
 
-def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> tuple[bytes, bytes]:
-    """A request frame in two parts, length and header, and the message: who sends megabytes need not copy them."""
+def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
+    """A request frame in parts: length and header, and the message, whose large fields are parts of their own.
+
+    To send megabytes, such as the batches of Produce, they need not be copied.
+    """
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    head, message = messages.build(header, header_version(key, version)), messages.build(body, version)
-    return _length(len(head) + len(message)) + head, message
+    head = messages.build(header, header_version(key, version))
+    parts = messages.build_parts(body, version, LARGE_FIELD)
+    return [_length(len(head) + sum(map(len, parts))) + head, *parts]
 
 
 def response_header_version(api_key: int, api_version: int) -> int:

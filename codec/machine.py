@@ -59,6 +59,14 @@ def build(value: Declared, version: int) -> bytes:
         raise wire.misfit(value, version) from None
 
 
+def build_parts(value: Declared, version: int, least: int) -> list[bytes]:
+    """The bytes of ``value`` in parts, so that large fields need not be copied.
+
+    A field of bytes that has at least ``least`` of them may be a part of its own, the very object. In Python it is not.
+    """
+    return [build(value, version)]
+
+
 @functools.cache
 def parser(cls: Any, version: int) -> Callable[..., Any]:
     """``(data, offset, data as it was given) -> (message, end)``."""

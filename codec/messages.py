@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ottla.codec._engine import ENGINE
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec.machine import build, parse
+    from ottla.codec.machine import build, build_parts, parse
 else:
-    from ottla.codec._machine import build, parse
+    from ottla.codec._machine import build, build_parts, parse
 
-__all__ = ["build", "parse"]
+__all__ = ["build", "build_parts", "parse"]

@@ -45,7 +45,7 @@ from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, declared_by, parse_bootstrap, within_bounds
-from ottla.sdk.produce.core import ProducerOptions, compressors
+from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
 

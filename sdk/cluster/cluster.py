@@ -5,6 +5,8 @@ Rules:
   answer that is not about metadata, only with a newer one (KIP-951).
 - A zero topic id means that it is not known: an old broker of a mixed cluster, or old metadata. Only two ids that are
   known and differ are two topics of the same name, one made after the other.
+- A topic that was recreated has another `Topic.incarnation`: another id; or, from brokers before 2.8, which have no
+  ids, a leader epoch that falls, or a topic that was gone from the metadata.
 - A topic that is gone from an answer that asked for it, or answered with an error, is not known; its error is kept.
 """
 
@@ -39,6 +41,8 @@ class Topic:
     topic_id: "UUID"
     internal: bool
     partitions: dict[int, Partition]
+    incarnation: int = 0
+    """Another number for each topic of this name, one made after the other."""
 
 
 @dataclass(slots=True)
@@ -51,6 +55,9 @@ class Cluster:
     topics: dict[str, Topic] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     """Error codes of topics that were asked for and could not be had."""
+    _gone: dict[str, Topic] = field(default_factory=dict)
+    """Topics that are not known any more, as they were."""
+    _incarnations: int = 0
 
     def leader(self, topic: str, partition: int) -> Node | None:
         """The node that leads the partition, as far as it is known."""
@@ -68,6 +75,22 @@ class Cluster:
         """`NO_UUID` where it is not known."""
         known = self.topics.get(topic)
         return known.topic_id if known else NO_UUID
+
+    def incarnation(self, topic: str) -> int:
+        """-1 where the topic is not known."""
+        known = self.topics.get(topic)
+        return known.incarnation if known else -1
+
+    def drop(self, topic: str) -> None:
+        """The topic is gone, for now or for good."""
+        if known := self.topics.pop(topic, None):
+            self._gone[topic] = known
+
+    def forget(self, topic: str) -> None:
+        """Nobody needs to know the topic."""
+        self.topics.pop(topic, None)
+        self.errors.pop(topic, None)
+        self._gone.pop(topic, None)
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
         """Of each partition of these topics the racks of the nodes that have a replica, as far as theirs are known."""
@@ -101,24 +124,40 @@ class Cluster:
                 continue
             if each.error_code:
                 self.errors[each.name] = each.error_code
-                self.topics.pop(each.name, None)
+                self.drop(each.name)
             else:
                 self.errors.pop(each.name, None)
                 self.topics[each.name] = self._merged(each.name, each)
 
     def _merged(self, name: str, answer: MetadataResponseTopic) -> Topic:
-        known = self.topics.get(name)
+        known, before = self.topics.get(name), self._gone.pop(name, None)
         topic_id = answer.topic_id
+        last = known or before
         if known and topic_id == NO_UUID:
             topic_id = known.topic_id
         elif known and known.topic_id not in (NO_UUID, topic_id):
-            known = None  # deleted and made again: its epochs start over
+            known = None  # its epochs start over
+        if last is None or self._is_recreated(last, topic_id, answer, gone=before is not None):
+            self._incarnations += 1
+            incarnation = self._incarnations
+        else:
+            incarnation = last.incarnation
         partitions = {}
         for each in answer.partitions:
             new = _partition(each)
             old = known.partitions.get(new.partition) if known else None
             partitions[new.partition] = old if old and old.leader_epoch > new.leader_epoch >= 0 else new
-        return Topic(name, topic_id, answer.is_internal, partitions)
+        return Topic(name, topic_id, answer.is_internal, partitions, incarnation)
+
+    def _is_recreated(self, last: Topic, topic_id: "UUID", answer: MetadataResponseTopic, *, gone: bool) -> bool:
+        """Whether the topic is another one than the ``last`` of its name."""
+        if NO_UUID not in (last.topic_id, topic_id):
+            return last.topic_id != topic_id
+        return gone or any(
+            0 <= each.leader_epoch < last.partitions[each.partition_index].leader_epoch
+            for each in answer.partitions
+            if each.partition_index in last.partitions
+        )
 
 
 def _partition(answer: MetadataResponsePartition) -> Partition:

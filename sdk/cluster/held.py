@@ -41,8 +41,7 @@ class HeldTopics:
     def forget(self, name: str) -> None:
         """Nothing is known of the topic."""
         self.released.pop(name, None)
-        self._cluster.topics.pop(name, None)
-        self._cluster.errors.pop(name, None)
+        self._cluster.forget(name)
 
     def learned(self, names: Iterable[str], now: float) -> None:
         """There are new metadata of these; forget topics that were released long ago."""

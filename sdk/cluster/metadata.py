@@ -306,7 +306,7 @@ class Metadata:
         answered = {each.name for each in answer.topics}
         for name in asked:
             if name not in answered:
-                self.cluster.topics.pop(name, None)
+                self.cluster.drop(name)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
         self._topics.learned(asked, now)
         self._waits = [each for each in self._waits if not self._judge(each, asked, now)]

@@ -122,6 +122,11 @@ class Connection:
         exchange.timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
         self.requests.add(exchange, now)
 
+    def open(self, now: float) -> None:
+        """Connect though there is no request yet, unless that failed just now."""
+        if self.state is State.DOWN and self.peer.retry_at <= now:
+            self._dial(now)
+
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
         while call := self._timers.due(now):

@@ -4,7 +4,8 @@ Rules:
 - A connection is named by its node and its channel. A broker serves the requests of a connection one by one, so what
   may wait there has a channel of its own: fetches (`FETCH`), Produce, which waits for replicas (`PRODUCE`), and each
   group's JoinGroup. All else goes by `DATA`.
-- A connection is made when there is a request for it, at once, and closed when there has been none for long.
+- A connection is made when there is a request for it, or by `open` before there is one, at once; and closed when there
+  has been none for long.
 - A machine that stops closes no sockets, and requests to it would wait until their time is over. So if a node has not
   answered for five seconds the metadata are refreshed, which asks another node; if the cluster has given it up, its
   connections end, and what waits there goes to the new leaders. (Java waits.)
@@ -125,15 +126,25 @@ class Connections:
 
     def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
         """Send a request to ``node``, at the address given."""
+        connection = self._connection(node, now, channel)
+        connection.submit(exchange, now)
+        self._busy[connection.key] = None
+        if self._liveness_check is None:
+            self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT, self._check_liveness)
+
+    def open(self, node: Node, now: float, channel: str) -> None:
+        """Connect though there is no request yet."""
+        connection = self._connection(node, now, channel)
+        connection.open(now)
+        self._busy[connection.key] = None
+
+    def _connection(self, node: Node, now: float, channel: str) -> Connection:
         peer = self._peer(node, now)
         key = (node.id, channel)
         connection = self._connections.get(key)
         if connection is None:
             connection = self._connections[key] = Connection(key, peer, self._options.client_id)
-        connection.submit(exchange, now)
-        self._busy[key] = None
-        if self._liveness_check is None:
-            self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT, self._check_liveness)
+        return connection
 
     def connected(self, node_id: int) -> bool:
         """A request to the node would go out at once, on the ordinary channel."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.sdk.client import Client, connect
     from ottla.sdk.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
-    from ottla.sdk.produce.accumulator import Receipt
+    from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
 
 __version__ = "0.1.0"
@@ -52,7 +52,7 @@ _HOMES = {
     "ProducerInterceptor": "ottla.sdk.producer",
     "ProducerRecord": "ottla.sdk.producer",
     "RebalanceListener": "ottla.sdk.consumer",
-    "Receipt": "ottla.sdk.produce.accumulator",
+    "Receipt": "ottla.sdk.produce.records",
     "Record": "ottla.codec.records",
     "ResetPlan": "ottla.sdk.admin",
     "TimeoutExpired": "ottla.errors",

@@ -24,7 +24,7 @@ import ottla
 from ottla.errors import CommitFailed, OttlaError
 from ottla.sdk.client import Client
 from ottla.sdk.consumer import Consumer, RebalanceListener
-from ottla.sdk.produce.accumulator import Receipt
+from ottla.sdk.produce.records import Receipt
 from ottla.sdk.producer import Producer
 from tests.chaos.journal import Journal, checksum
 

@@ -17,6 +17,7 @@ from ottla.codec.apis.describe_topic_partitions import DescribeTopicPartitionsRe
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.wire import (
     Array,
     Boolean,
@@ -307,3 +308,18 @@ def test_a_struct_has_no_base() -> None:
         @struct
         class More(Inner):
             number: int = field(Int16)
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "construct"])
+def test_parts_are_the_message_and_large_batches_are_not_copied_into_it(name: str, version: int) -> None:
+    batches = [bytes(size) for size in (10, 1000, 70_000, 0, 65_536)]
+    partitions = tuple(PartitionProduceData(index=index, records=data) for index, data in enumerate(batches))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="t", partition_data=partitions),) * 2
+    )
+    engine: Any = ENGINES[name]
+    parts = engine.build_parts(request, version, 65_536)
+    assert b"".join(parts) == engine.build(request, version)
+    if name == "c":
+        assert sum(any(part is data for data in batches if len(data) >= 65_536) for part in parts) == 4

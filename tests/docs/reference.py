@@ -251,8 +251,8 @@ PAGES: dict[str, Page] = {
         (
             Part("sdk/producer.py"),
             Part("sdk/producer.py", ("Producer",)),
-            Part("sdk/produce/accumulator.py", ("Receipt",)),
-            Part("sdk/producer.py", ("ProducerInterceptor", "ProducerRecord", "Timestamp")),
+            Part("sdk/produce/records.py", ("Receipt",)),
+            Part("sdk/produce/records.py", ("ProducerInterceptor", "ProducerRecord", "Timestamp")),
         ),
     ),
     "consumer": Page(

@@ -54,10 +54,12 @@ from ottla.errors import (
 )
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
-from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.accumulator import Receipt
-from ottla.sdk.produce.core import PendingRecord, ProducerCore, ProducerOptions
+from ottla.sdk.outcome import Abandoned, Outcome
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
+from ottla.sdk.produce.records import PendingRecord, Receipt
+from ottla.sdk.produce.room import BATCH_OVERHEAD
 from tests.sim.world import ModelBroker, World
 
 Place = tuple[str, int]
@@ -69,7 +71,7 @@ def producer_in(world: World, **options: Any) -> ProducerCore:
 
 def ask(producer: ProducerCore, world: World, value: bytes | None, partition: int | None = 0) -> Outcome[Receipt]:
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(PendingRecord("t", value, None, partition, (), 1000, outcome), world.now)
+    producer.append(PendingRecord("t", value, None, partition, (), 1000, outcome.settle), world.now)
     return outcome
 
 
@@ -147,7 +149,7 @@ def play(seed: int, breaks: float, trouble: float) -> None:
         asked[value] = ask(producer, world, value, i % 2)
         if chance.random() < 0.2:
             sleep(world, chance.choice((0.001, 0.01, 0.3)))
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     # Of a batch that was sent and never answered, and is then out of step, nobody can know.
     unsure = {value for value, each in asked.items() if each.error and "may be in the log" in str(each.error)}
     for partition in (0, 1):
@@ -164,7 +166,7 @@ def play(seed: int, breaks: float, trouble: float) -> None:
     assert lost <= {TopicAuthorizationFailed}
     assert max(Counter(values(world, ("t", 0)) + values(world, ("t", 1))).values()) == 1
     assert all(asked[value].error for value in asked if b"never" in value)
-    assert producer.intake.free == producer._options.buffer_memory and not producer.pending
+    assert producer.appends.free == producer._options.buffer_memory and not producer.pending
 
 
 @pytest.mark.parametrize("trouble", [0.05, 0.3])
@@ -191,7 +193,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits_and_keeps_its_order_an
     world.broker.refuse = refuse
     producer = producer_in(world, batch_size=10_000)
     asked = [ask(producer, world, b"%d" % i) for i in range(7)]
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert [each.result().offset for each in asked] == list(range(7))
     assert values(world) == [b"%d" % i for i in range(7)]
     assert counts == [7, 3, 1, 2, 4, 2, 2]
@@ -207,7 +209,7 @@ def test_a_record_that_is_too_large_by_itself_fails_alone() -> None:
     )
     producer = producer_in(world, batch_size=10_000)
     asked = [ask(producer, world, value) for value in (b"1", b"2", b"bad", b"3", b"4")]
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert [type(each.error) for each in asked] == [type(None), type(None), MessageTooLarge, type(None), type(None)]
     assert values(world) == [b"1", b"2", b"3", b"4"]
 
@@ -221,7 +223,7 @@ def test_the_broker_names_the_guilty_record_and_the_others_hear_whose_fault_it_w
     )
     producer = producer_in(world)
     asked = [ask(producer, world, b"%d" % i) for i in range(3)]
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert "no key in a compacted topic" in str(asked[1].error)
     for each in (asked[0], asked[2]):
         assert "not this one, but others of its batch" in str(each.error)
@@ -235,7 +237,7 @@ def test_a_broker_that_forgot_the_producer_costs_an_epoch_and_nothing_else(error
     world.run(ask(producer, world, b"0"))
     world.broker.refuse = lambda place, batch: error.code if batch.producer_epoch == 0 else 0
     asked = [ask(producer, world, b"%d" % i) for i in range(1, 8)]
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert not any(each.error for each in asked)
     assert values(world) == [b"%d" % i for i in range(8)]
     assert sum(isinstance(message, InitProducerIdRequest) for _, message in world.broker.requests) == 1
@@ -247,7 +249,7 @@ def test_numbers_of_a_refused_batch_are_not_used_again_while_something_sent_behi
     world.run(ask(producer, world, b"0"))
     world.broker.refuse = lambda place, batch: TopicAuthorizationFailed.code if batch.records()[0].value == b"no" else 0
     refused, behind = ask(producer, world, b"no"), ask(producer, world, b"1")
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert isinstance(refused.error, TopicAuthorizationFailed) and behind.error is None
     last = parse_batch(world.broker.logs["t", 0].batches[-1])
     assert (last.producer_epoch, last.base_sequence) == (1, 0)
@@ -387,7 +389,7 @@ def test_a_request_without_an_answer_ends_at_the_delivery_deadline_and_so_does_a
     world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0, request_timeout=30.0))
     producer = producer_in(world)
     gone(world, 0)
-    asked, flush = ask(producer, world, b"1"), producer.flush(world.now)
+    asked, flush = ask(producer, world, b"1"), producer.start_flush(world.now)
     world.run(flush)
     assert world.now == pytest.approx(5.0, abs=0.1)
     assert asked.done and "t-0" in str(asked.error) and "may be stored or not" in str(asked.error)
@@ -411,11 +413,11 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
             assert isinstance(result, DeliveryTimeout)
             failed[sent] = world.now - sent
 
-        if not producer.intake.put("t", b"1", None, 1000, told):
-            producer.append(PendingRecord("t", b"1", None, 0, (), 1000, told=told), world.now)
+        if not producer.appends.append("t", b"1", None, 1000, told):
+            producer.append(PendingRecord("t", b"1", None, 0, (), 1000, callback=told), world.now)
         sleep(world, 0.25)
     batches = len(producer._sender.queues["t", 0].batches)
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert len(failed) == 80 and 20.0 - linger - 1.6 <= min(failed.values()) <= max(failed.values()) <= 20.1
     assert batches < 25  # and yet they go together as far as they may
 
@@ -456,23 +458,23 @@ def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
         each.when_done(partial(order.append, name))
     with pytest.raises(BufferFull, match="and 3 others wait for room"):
         producer.append(PendingRecord("t", b"", None, 0, (), 1000), world.now)
-    assert not producer.intake.put("t", b"", None, 1000)
+    assert not producer.appends.append("t", b"", None, 1000)
     world.run(waiting["tiny"])
     assert order == ["large", "small", "tiny"]
-    world.call(producer.flush)
-    assert producer.intake.free == 1000
+    world.call(producer.start_flush)
+    assert producer.appends.free == 1000
 
 
 def test_who_gives_up_waiting_lets_the_next_one_pass() -> None:
     world = World(ModelBroker({"t": 1}))
-    producer = producer_in(world, buffer_memory=1000, linger=60.0, batch_size=2000)
+    producer = producer_in(world, buffer_memory=3000, linger=60.0, batch_size=2000)
     assert offer(producer, world, 600).done
     large, small = offer(producer, world, 900), offer(producer, world, 10)
     world.core.poll(world.now)
     assert not small.done
-    producer.withdraw(large)
+    large.cancel()
     world.core.poll(world.now)
-    assert small.done and not small.error and not large.done
+    assert small.done and not small.error and isinstance(large.error, Abandoned)
     assert producer.pending == 2
 
 
@@ -488,7 +490,7 @@ def test_waiting_for_room_ends_at_the_delivery_deadline() -> None:
     assert late.error is None and world.now == pytest.approx(5.0, abs=0.1)  # the first one failed, and left its room
     world.run(later)
     assert world.now == pytest.approx(9.0, abs=0.1)
-    assert isinstance(later.error, DeliveryTimeout) and "932 of 1000 bytes of buffer_memory" in str(later.error)
+    assert isinstance(later.error, DeliveryTimeout) and "1188 of 1000 bytes of buffer_memory" in str(later.error)
 
 
 # -- what brokers say beside errors ------------------------------------------------------------------------------------
@@ -593,9 +595,9 @@ def test_what_message_sets_cannot_hold_fails_alone() -> None:
     world = World(broker := Old({"t": 1}))
     producer = producer_in(world, batch_size=1)
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(PendingRecord("t", b"", None, 0, (("name", b""),), 1000, outcome), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (("name", b""),), 1000, outcome.settle), world.now)
     fine = ask(producer, world, b"1")
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert isinstance(outcome.error, EncodeError) and "headers" in str(outcome.error)
     assert fine.error is None and len(broker.sets) == 1
 
@@ -613,7 +615,7 @@ def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
         ask(producer, world, bytes(10), None)
         sleep(world, 0.02)
     slow.clear()
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     counts = [len(values(world, ("t", index))) for index in (0, 1)]
     assert sum(counts) == 200 and counts[1] > 3 * counts[0]
 
@@ -625,7 +627,7 @@ def test_keyless_records_avoid_partitions_without_a_leader() -> None:
     producer = producer_in(world, batch_size=50)
     for _ in range(50):
         ask(producer, world, b"", None)
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert not values(world, ("t", 1)) and values(world, ("t", 0)) and values(world, ("t", 2))
 
 
@@ -640,8 +642,13 @@ def test_a_partitioner_of_ones_own_sees_the_record_the_partitions_and_what_waits
     world = World(ModelBroker({"t": 3}))
     world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, partitioner=Mine(), batch_size=10_000)
-    asked = [ask(producer, world, bytes(size), None) for size in (300, 10, 10, 10)]
-    world.call(producer.flush)
+    asked: list[Outcome[Receipt]] = []
+    for size in (300, 10, 10, 10):
+        record = PendingRecord("t", bytes(size), None, None, (), 1000, (outcome := Outcome[Receipt]()).settle)
+        producer.placing.choose(record)
+        producer.append(record, world.now)
+        asked.append(outcome)
+    world.call(producer.start_flush)
     assert [each.result().partition for each in asked] == [0, 1, 2, 1]
     assert (seen[0].topic, seen[0].value, list(seen[0].partitions), list(seen[0].led)) == (
         "t",
@@ -658,11 +665,13 @@ def test_a_partitioner_that_raises_refuses_the_record_and_harms_nobody() -> None
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, partitioner=broken)
     outcome: Outcome[Receipt] = Outcome()
-    producer.append(PendingRecord("t", b"", b"k", None, (), 1000, outcome), world.now)
+    producer.append(PendingRecord("t", b"", b"k", None, (), 1000, outcome.settle), world.now)
     world.run(outcome)  # the topic was not known yet, so it is found out later
     assert isinstance(outcome.error, EncodeError) and "ZeroDivisionError('mine')" in str(outcome.error)
+    record = PendingRecord("t", b"", b"k", None, (), 1000)
+    producer.placing.choose(record)
     with pytest.raises(EncodeError, match="the partitioner raised"):
-        producer.append(PendingRecord("t", b"", b"k", None, (), 1000), world.now)
+        producer.append(record, world.now)
     world.run(ask(producer, world, b"fine"))
 
 
@@ -671,14 +680,14 @@ def test_keys_are_placed_anew_when_the_topic_grows() -> None:
     producer = producer_in(world, partitioner=lambda key, partitions: partitions - 1)
     world.run(ask(producer, world, b"0"))
     ask(producer, world, b"1")
-    assert producer.intake.put("t", b"2", b"k", 1000)
-    world.call(producer.flush)
+    assert producer.appends.append("t", b"2", b"k", 1000)
+    world.call(producer.start_flush)
     log = type(world.broker.logs["t", 0])
     world.broker.logs["t", 1], world.broker.leader["t", 1] = log(), 1
     world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
-    assert not producer.intake.put("t", b"3", b"k", 1000)
+    assert not producer.appends.append("t", b"3", b"k", 1000)
     producer.append(PendingRecord("t", b"3", b"k", None, (), 1000), world.now)
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert (values(world), values(world, ("t", 1))) == ([b"0", b"1", b"2"], [b"3"])
 
 
@@ -716,7 +725,7 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
     told: list[Any] = []
 
     def one_for_u(value: bytes) -> None:
-        producer.append(PendingRecord("u", value, None, 0, (), 1000, told=told.append), world.now)
+        producer.append(PendingRecord("u", value, None, 0, (), 1000, callback=told.append), world.now)
 
     one_for_u(b"0")
     one_for_u(b"1")
@@ -727,13 +736,18 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
         world.core.metadata.refresh(world.now)
         if i == 28:
             assert ("u", 0) in producer._sender.queues
-    assert {place[0] for place in producer._sender.queues} == {"t"} == {*producer._holds} == {*producer._used}
+    assert (
+        {place[0] for place in producer._sender.queues}
+        == {"t"}
+        == {*producer._accumulator.holds}
+        == {*producer._accumulator._used}
+    )
     told_of = [message.topics for _, message in broker.requests if isinstance(message, MetadataRequest)]
     asked = [{each.name for each in topics or ()} for topics in told_of]
     assert {"t", "u"} in asked and asked[-1] == {"t"}
     one_for_u(b"2")  # with the span of sequences of the first, which the broker remembers
     one_for_u(b"3")
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert [each.offset for each in told] == [0, 1, 2, 3]
     assert values(world, ("u", 0)) == [b"0", b"1", b"2", b"3"]
     last = parse_batch(broker.logs["u", 0].batches[-1])
@@ -769,17 +783,17 @@ def test_the_short_way_and_the_long_way_store_the_same() -> None:
     short = 0
     for i in range(300):
         key = (b"k%d" % (i % 7), None)[i % 3 == 0]
-        if producer.intake.put("t", b"%d" % i, key, 1000 + i, told.append):
+        if producer.appends.append("t", b"%d" % i, key, 1000 + i, told.append):
             short += 1
         else:
-            producer.append(PendingRecord("t", b"%d" % i, key, None, (), 1000 + i, told=told.append), world.now)
-    world.call(producer.flush)
+            producer.append(PendingRecord("t", b"%d" % i, key, None, (), 1000 + i, callback=told.append), world.now)
+    world.call(producer.start_flush)
     assert short > 200
     assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(300))
     for receipt in told:
         record = world.broker.logs[receipt.topic, receipt.partition].records()[receipt.offset]
         assert int(record.value or b"") == receipt.timestamp - 1000 == record.timestamp - 1000
-    assert producer.intake.free == producer._options.buffer_memory
+    assert producer.appends.free == producer._options.buffer_memory
 
 
 @pytest.mark.parametrize(("value", "key"), [(b"v", b""), ("text", b"k"), (b"v", 5)])
@@ -789,10 +803,10 @@ def test_what_is_not_plain_takes_the_long_way(value: Any, key: Any) -> None:
     world.run(ask(producer, world, b"0"))
     ask(producer, world, b"1")  # opens a batch
     try:
-        assert not producer.intake.put("t", value, key, 1000)
+        assert not producer.appends.append("t", value, key, 1000)
     except EncodeError as error:
         assert "'text'.encode()" in str(error)
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert values(world) == [b"0", b"1"]
 
 
@@ -808,8 +822,8 @@ def test_a_callback_that_raises_is_logged_raised_by_the_next_call_and_harms_nobo
         raise KeyError("mine")
 
     for _ in range(3):
-        producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=callback), world.now)
-    world.call(producer.flush)
+        producer.append(PendingRecord("t", b"", None, 0, (), 1000, callback=callback), world.now)
+    world.call(producer.start_flush)
     assert [each.offset for each in told] == [0, 1, 2]
     with pytest.raises(KeyError, match="mine") as caught:
         producer.raise_failures()
@@ -828,12 +842,12 @@ def test_receipts_say_what_the_broker_said_and_nothing_more() -> None:
     told: list[Any] = []
     for timestamp in (1000, 1001, 1002):
         asks = None if timestamp == 1000 else told.append
-        producer.append(PendingRecord("t", b"", None, 0, (), timestamp, told=asks), world.now)
-    world.call(producer.flush)
+        producer.append(PendingRecord("t", b"", None, 0, (), timestamp, callback=asks), world.now)
+    world.call(producer.start_flush)
     assert told == [Receipt("t", 0, -1, 77)] * 2
     broker.alter = lambda result: result
-    producer.append(PendingRecord("t", b"", None, 0, (), 1003, told=told.append), world.now)
-    world.call(producer.flush)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1003, callback=told.append), world.now)
+    world.call(producer.start_flush)
     assert told[2] == Receipt("t", 0, 3, 1003)
 
 
@@ -842,9 +856,9 @@ def test_who_is_told_of_a_failure_is_not_told_twice() -> None:
     world.broker.refuse = lambda place, batch: TopicAuthorizationFailed.code
     producer = producer_in(world)
     told: list[Any] = []
-    producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=told.append), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1000, callback=told.append), world.now)
     producer.append(PendingRecord("t", b"", None, 0, (), 1000), world.now)
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     assert [type(each) for each in told] == [TopicAuthorizationFailed]
     with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
         producer.raise_failures()
@@ -858,9 +872,9 @@ def test_a_callback_may_send_the_next_record() -> None:
     def again(result: Any) -> None:
         left[0] -= 1
         if left[0]:
-            producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=again), world.now)
+            producer.append(PendingRecord("t", b"", None, 0, (), 1000, callback=again), world.now)
 
-    producer.append(PendingRecord("t", b"", None, 0, (), 1000, told=again), world.now)
+    producer.append(PendingRecord("t", b"", None, 0, (), 1000, callback=again), world.now)
     world.run(lambda: left[0] == 0)
     assert len(values(world)) == 5
 
@@ -873,7 +887,7 @@ def test_topics_are_compressed_each_in_its_own_way() -> None:
     producer = producer_in(world, compression=Compression.LZ4, topic_compression={"u": (Compression.GZIP, 9)})
     for topic in ("t", "u"):
         producer.append(PendingRecord(topic, bytes(200), None, 0, (), 1000), world.now)
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     kinds = {topic: parse_batch(world.broker.logs[topic, 0].batches[0]).compression for topic in ("t", "u")}
     assert kinds == {"t": Compression.LZ4, "u": Compression.GZIP}
     assert world.core.metrics.value("compression-rate-avg", world.now) < 0.6
@@ -889,7 +903,7 @@ def test_metrics_have_kafkas_names_and_count_what_happened() -> None:
     for value in (b"1", b"2", b"no"):
         producer.append(PendingRecord("t", value, None, 0, (), 1000), world.now)
     assert world.core.metrics.value("buffer-available-bytes", world.now) < 5000
-    world.call(producer.flush)
+    world.call(producer.start_flush)
     got = {
         name: world.core.metrics.value(name, world.now)
         for name in ("record-send-total", "record-error-total", "record-retry-total", "buffer-available-bytes")
@@ -905,20 +919,20 @@ def test_metrics_have_kafkas_names_and_count_what_happened() -> None:
 def test_producers_of_one_client_are_told_of_together_until_the_last_is_closed() -> None:
     world = World(ModelBroker({"t": 1}))
     world.call(lambda now: world.core.metadata.topic("t", now))
-    first, second = (producer_in(world, buffer_memory=memory) for memory in (1000, 10_000))
+    first, second = (producer_in(world, buffer_memory=memory) for memory in (5000, 50_000))
     names = ("buffer-total-bytes", "buffer-available-bytes", "waiting-threads")
 
     def told() -> list[float]:
         return [world.core.metrics.value(name, world.now) for name in names]
 
-    assert told() == [11_000, 11_000, 0]
+    assert told() == [55_000, 55_000, 0]
     assert offer(first, world, 868).done and offer(second, world, 68).done
     offer(first, world, 300)
-    assert told() == [11_000, 10_000, 1]
-    world.call(first.flush)
-    world.call(second.flush)
+    assert told() == [55_000, 55_000 - 900 - 100 - 2 * BATCH_OVERHEAD, 1]
+    world.call(first.start_flush)
+    world.call(second.start_flush)
     first.close(Closed("the producer is closed"))
-    assert told() == [10_000, 10_000, 0]
+    assert told() == [50_000, 50_000, 0]
     second.close(Closed("the producer is closed"))
     assert all(math.isnan(each) for each in told())
 

@@ -15,7 +15,7 @@ from ottla.codec.records import parse_batch
 from ottla.errors import DeliveryFailed, OttlaError
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.accumulator import Receipt
+from ottla.sdk.produce.records import Receipt
 from tests.sim.cluster import ModelCluster
 from tests.sim.data import Place
 from tests.sim.log import PartitionLog

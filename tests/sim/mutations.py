@@ -27,10 +27,10 @@ from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce import accumulator, sender
-from ottla.sdk.produce.accumulator import PartitionQueue
-from ottla.sdk.produce.core import ProducerCore
-from ottla.sdk.produce.sender import Sender
+from ottla.sdk.produce import batches, nodes, results
+from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.deliveries import Deliveries
+from ottla.sdk.produce.results import Results
 from ottla.sdk.steps import TURN
 
 Change = Callable[[Any], Any]
@@ -92,7 +92,7 @@ def _first_need_not_be_alone(sendable: Any) -> Any:
 def _silence_is_an_ack(judge: Any) -> Any:
     def broken(self: Any, queue: Any, batch: Any, error: OttlaError, result: Any, now: float) -> None:
         if isinstance(error, ConnectionLost):
-            self._stored(queue, batch, -1, -1, now)
+            self.stored(queue, batch, -1, -1, now)
         else:
             judge(self, queue, batch, error, result, now)
 
@@ -120,19 +120,19 @@ def _nothing(_: Any) -> Any:
 _mutation("the producer forgets to raise its epoch", (BatchBuilder, "build", _first_epoch_for_ever))
 _mutation("a batch gets another sequence with each attempt", (PartitionQueue, "send", _new_number_for_each_attempt))
 _mutation("two batches go first under a new id", (PartitionQueue, "sendable", _first_need_not_be_alone))
-_mutation("a lost connection passes for an acknowledgement", (Sender, "_judge", _silence_is_an_ack))
+_mutation("a lost connection passes for an acknowledgement", (Results, "refused", _silence_is_an_ack))
 _mutation(
     "more than five batches are in flight",
-    (accumulator, "MAX_IN_FLIGHT", lambda _: 50),
-    (sender, "MAX_IN_FLIGHT", lambda _: 50),
+    (batches, "MAX_IN_FLIGHT", lambda _: 50),
+    (nodes, "MAX_IN_FLIGHT", lambda _: 50),
 )
 _mutation(
     "a leader that steps down passes for one that never appended",
-    (sender, "_maybe_stored", _refused_unless_it_says_otherwise),
+    (results, "_maybe_stored", _refused_unless_it_says_otherwise),
 )
-_mutation("acknowledgements go to the oldest batch", (Sender, "_stored", _the_oldest_is_acknowledged))
-_mutation("failed records are dropped without a word", (ProducerCore, "_count_failure", _nothing))
-_mutation("delivery has no deadline", (Sender, "_expire", _nothing))
+_mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
+_mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
+_mutation("delivery has no deadline", (Results, "expire", _nothing))
 
 
 # -- the fetcher and what it knows of leaders --------------------------------------------------------------------------

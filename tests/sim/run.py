@@ -16,7 +16,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
-from ottla.sdk.produce.core import ProducerOptions
+from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.faults import FAULTS, Fault, drawn

@@ -13,8 +13,9 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, DeliveryFailed, DeliveryTimeout, OttlaError
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.accumulator import Receipt
-from ottla.sdk.produce.core import PendingRecord, ProducerCore, ProducerOptions
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.records import PendingRecord, Receipt
 from tests.sim.data import Place
 from tests.sim.ledger import Ledger, Sent, brief
 from tests.sim.users import Process, Script, Violation, Wait
@@ -66,8 +67,8 @@ class Producing:
         sent = Sent(value, process.name, number, topic, self.options.acks == -1, idempotent, awaited)
         self.ledger.sent[value] = sent
         told = awaited.settle if awaited else None
-        if partition is not None or not machine.intake.put(topic, value, key, 1000 + number, told):
-            record = PendingRecord(topic, value, key, partition, (), 1000 + number, awaited)
+        if partition is not None or not machine.appends.append(topic, value, key, 1000 + number, told):
+            record = PendingRecord(topic, value, key, partition, (), 1000 + number, awaited.settle if awaited else None)
             accepted = machine.offer(record, process.clock.now)
             if not accepted.done:
                 yield Wait(accepted, "room in the buffer", process.core.options.delivery_timeout)
@@ -90,7 +91,7 @@ class Producing:
         self.process.history.add("·", self.process.name, f"{brief(sent.value)} {told}")
 
     def _flush(self, machine: ProducerCore) -> Script:
-        flushed = machine.flush(self.process.clock.now)
+        flushed = machine.start_flush(self.process.clock.now)
         yield Wait(flushed, "flush", self.process.core.options.delivery_timeout)
         self._hear_failures(machine)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.errors import OttlaError
     from ottla.sdk.client import Client
     from ottla.sdk.consumer import Consumer
-    from ottla.sdk.produce.accumulator import Receipt
+    from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer
 
 app = typer.Typer(no_args_is_help=True, help="Measure throughput and latency.")

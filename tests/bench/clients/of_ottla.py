@@ -8,7 +8,7 @@ import trio
 
 from ottla.errors import OttlaError
 from ottla.sdk.client import connect
-from ottla.sdk.produce.accumulator import DeliveryCallback, Receipt
+from ottla.sdk.produce.records import DeliveryCallback, Receipt
 from ottla.sdk.producer import Producer
 from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
 

@@ -1,0 +1,324 @@
+"""Records on their way: batches of one partition, in order, with their sequences.
+
+    append ──► open ── full, linger, flush ──► due ── sent ──► in flight ── answer ──► settled
+                                                ▲                 │
+                                                └─── retriable ───┘
+
+Rules:
+- A partition's batches go out oldest first. With idempotence up to five are in flight, because the broker remembers
+  five; once one had to be retried, only the oldest is sent until it is settled. Without idempotence one is in flight,
+  so that a retry cannot change the order.
+- The first batch under a producer id goes alone: a broker that has no state for the id takes any sequence, so were the
+  first refused and the second stored, the first could never be.
+- A batch gets its sequence when it is first sent and keeps it in every retry, so the broker can tell a repeat.
+  Sequences wrap from 2**31 - 1 to 0.
+- A batch that certainly was not stored gives its numbers back if nothing was sent behind it. Otherwise what is behind
+  it is renumbered in a new epoch once all before it is settled and nothing is in flight: old requests that still creep
+  through the network then find a gap before them, and are refused (KIP-360).
+- A topic that was recreated has a log without state for the producer, which takes any first sequence, in any epoch. So
+  what was sent before is settled first, one batch at a time and each under the sequence that it has, because an attempt
+  that was not answered may yet reach the new log. What follows is sent in a new epoch, from sequence 0 on, the first
+  batch alone. If the topic turns out to be the same after all, that was safe too.
+- Apart from that, a partition adopts a new producer id or epoch only when of nothing that was sent under the old one
+  the outcome is unknown.
+- A batch that was too large is split in halves that keep its sequences, its place and its deadline.
+
+Source: RecordAccumulator.java, ProducerBatch.java (split), TransactionManager.java (canRetry, handleFailedBatch),
+TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
+"""
+
+from collections import deque
+from itertools import islice
+
+from ottla.codec.append import OpenBatch, PartitionBuffer
+from ottla.codec.compression import Compression
+from ottla.codec.message_sets import build_message_set
+from ottla.codec.records import BatchBuilder, Records, parse_batch
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
+from ottla.sdk.produce.identity import Identity
+from ottla.sdk.timers import Timer
+
+MAX_IN_FLIGHT = 5
+_SEQUENCES = 2**31
+
+
+class Batch(OpenBatch):
+    """Records of one partition that are sent together."""
+
+    __slots__ = (
+        "abandoned",
+        "again",
+        "attempts",
+        "charged",
+        "deadline",
+        "due",
+        "expiry",
+        "in_flight",
+        "node",
+        "number",
+        "opened",
+        "outcome_unknown",
+        "place",
+        "retry_at",
+        "sequence",
+        "trouble",
+    )
+
+    builder: BatchBuilder
+
+    def __init__(self, number: int, place: TopicPartition, opened: float, deadline: float, room: int) -> None:
+        super().__init__(BatchBuilder(), room)
+        self.number = number
+        """Counts up over all batches of a producer; the halves of a batch keep its number."""
+        self.place = place
+        self.opened = opened
+        self.deadline = deadline
+        """When delivery is given up."""
+        self.charged = 0
+        """Bytes of the producer's memory; without those of its records as long as it is open."""
+        self.due = False
+        """May be sent."""
+        self.expiry: Timer | None = None
+        self.in_flight = False
+        self.again = False
+        """In flight, or waiting, for another time with the sequence that it has."""
+        self.outcome_unknown = False
+        """An attempt under this sequence ended so that nobody knows whether it is stored."""
+        self.node = -1
+        """Where it was sent last."""
+        self.attempts = 0
+        self.retry_at = 0.0
+        self.trouble = ""
+        """Why the last attempt failed, for people."""
+        self.sequence: int | None = None
+        self.abandoned = False
+        """Its deadline passed while it was in flight: failed already, and dropped once its answer comes."""
+
+    @property
+    def count(self) -> int:
+        return self.builder.count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch before compression."""
+        return self.builder.size
+
+    def cancel_timers(self) -> None:
+        """It is settled: nothing may keep it."""
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """Two batches in its place; the sequences stay those of the records."""
+        records: Records = parse_batch(self.builder.build()).records()
+        middle = self.count // 2
+        first, second = self._part(records[:middle], 0), self._part(records[middle:], middle)
+        if self.sequence is not None:
+            second.sequence = (self.sequence + middle) % _SEQUENCES
+        first.charged = self.charged * middle // self.count
+        second.charged = self.charged - first.charged
+        return first, second
+
+    def _part(self, records: Records, start: int) -> "Batch":
+        part = Batch(self.number, self.place, self.opened, self.deadline, -1)
+        part.builder.extend(records)
+        stop = start + len(records)
+        part.callbacks, part.timestamps = self.callbacks[start:stop], self.timestamps[start:stop]
+        part.due = part.again = True
+        part.attempts, part.trouble, part.sequence = self.attempts, self.trouble, self.sequence
+        return part
+
+
+NOT_OPEN = Batch(0, ("", -1), 0.0, 0.0, -1)
+"""Stands where no batch is open: there is never room in it."""
+
+
+class PartitionQueue(PartitionBuffer):
+    """The batches of one partition, oldest first; the last one may be open."""
+
+    __slots__ = (
+        "_taken",
+        "acknowledged",
+        "batches",
+        "gap",
+        "idempotent",
+        "identity",
+        "incarnation",
+        "linger",
+        "next_sequence",
+        "place",
+        "renumber_from",
+        "sticky_until",
+    )
+
+    open: Batch
+
+    def __init__(self, place: TopicPartition, idempotent: bool) -> None:
+        super().__init__(NOT_OPEN)
+        self.place = place
+        self.idempotent = idempotent
+        self.batches: deque[Batch] = deque()
+        self._taken = 0
+        self.sticky_until = 0
+        """Keyless records move on when it was given so many bytes."""
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self.acknowledged = False
+        """The broker has stored something under `identity`."""
+        self.gap = False
+        """A batch of unknown outcome was given up, so the broker may miss its sequence."""
+        self.renumber_from: int | None = None
+        """Batches from this number on must be sent in a new epoch: the broker misses a sequence before them."""
+        self.incarnation = -1
+        """Of the topic (`Topic.incarnation`) that `identity` was adopted for."""
+        self.linger: Timer | None = None
+        """Of the open batch."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes that it was ever given."""
+        return self._taken + self.open.room - self.open.left
+
+    @property
+    def outcome_unknown(self) -> bool:
+        """Something was sent and may or may not be stored."""
+        return any(each.in_flight or each.outcome_unknown for each in self._sent())
+
+    def sendable(self, now: float) -> Batch | None:
+        """The batch that may be sent now, if any."""
+        in_flight = 0
+        for batch in self.batches:
+            if batch.in_flight:
+                in_flight += 1
+                continue
+            if not batch.due or batch.retry_at > now:
+                return None
+            if self.renumber_from is not None and batch.number >= self.renumber_from and not self._alone(batch):
+                return None
+            most = MAX_IN_FLIGHT if self.acknowledged and not self._retrying() else 1
+            return batch if in_flight < most else None
+        return None
+
+    def adopt(self, identity: Identity) -> bool:
+        """Number batches under ``identity`` from now on if that is safe; whether it can go on under the one in use.
+
+        Asked when a batch is `sendable`, so that everything before one that is renumbered is settled.
+        """
+        renumbered = self.renumber_from is not None and self.batches[0].number >= self.renumber_from
+        if self.identity != identity and (renumbered or (self.renumber_from is None and not self.outcome_unknown)):
+            self.identity, self.next_sequence = identity, 0
+            self.acknowledged = self.gap = False
+            self.renumber_from = None
+            for batch in self._sent():
+                batch.sequence = None
+                batch.again = batch.outcome_unknown = False
+            return True
+        return self.identity is not None and not renumbered
+
+    def renumber(self, batch: Batch) -> None:
+        """The broker misses what came before ``batch``, the oldest."""
+        self.renumber_from = batch.number
+
+    def recreate(self, incarnation: int) -> None:
+        """The topic was recreated: its log knows nothing of this producer."""
+        self.incarnation = incarnation
+        if self.identity is None:
+            return
+        self.acknowledged = False
+        unsent = next((each.number for each in self.batches if each.sequence is None), 0)
+        after = unsent or (self.batches[-1].number + 1 if self.batches else 0)
+        self.renumber_from = after if self.renumber_from is None else min(after, self.renumber_from)
+
+    def close(self) -> Batch | None:
+        """The open batch takes no more records; it, if there was one."""
+        if (batch := self.open) is NOT_OPEN:
+            return None
+        self.open = NOT_OPEN
+        self.cancel_linger()
+        batch.charged += batch.room - batch.left
+        self._taken += batch.room - batch.left
+        batch.left = -1
+        return batch
+
+    def cancel_linger(self) -> None:
+        """The open batch lingers no more; its timer would keep it."""
+        if self.linger is not None:
+            self.linger.cancel()
+            self.linger = None
+
+    def send(self, batch: Batch, node: int) -> None:
+        """``batch`` is given to the connection to ``node``; the first time it gets its sequence."""
+        if batch is self.open:
+            self.close()
+        batch.in_flight, batch.node = True, node
+        batch.attempts += 1
+        if not self.idempotent:
+            return
+        if batch.sequence is not None:
+            batch.again = True
+            return
+        batch.sequence = self.next_sequence
+        self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
+
+    def encode(self, batch: Batch, version: int, compression: Compression, level: int | None) -> bytes:
+        """The bytes of ``batch`` for a ``version`` of Produce.
+
+        Raises:
+            EncodeError: the format of that version cannot hold it.
+        """
+        if version < PRODUCE_RECORD_BATCHES:
+            records = parse_batch(batch.builder.build()).records()
+            return build_message_set(records, magic=1, compression=compression, level=level)
+        if self.identity is None or batch.sequence is None:
+            return batch.builder.build(compression=compression, level=level)
+        return batch.builder.build(
+            compression=compression,
+            level=level,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            base_sequence=batch.sequence,
+        )
+
+    def split(self, batch: Batch) -> tuple[Batch, Batch]:
+        """Put the halves of ``batch``, which certainly was not stored, in its place."""
+        index = self.batches.index(batch)
+        halves = batch.halves()
+        del self.batches[index]
+        self.batches.insert(index, halves[1])
+        self.batches.insert(index, halves[0])
+        return halves
+
+    def drop(self, batch: Batch, *, stored: bool | None) -> None:
+        """Take a settled batch out; ``stored`` is ``None`` where nobody knows."""
+        index = self.batches.index(batch)
+        del self.batches[index]
+        if batch is self.open:
+            self.close()
+        if batch.sequence is None:
+            return
+        if stored:
+            self.acknowledged, self.gap = True, False
+        elif stored is None:
+            self.gap = True
+        elif any(each.sequence is not None for each in islice(self.batches, index, None)):
+            self.renumber_from = batch.number if self.renumber_from is None else min(self.renumber_from, batch.number)
+        else:
+            self.next_sequence = batch.sequence
+
+    def _alone(self, batch: Batch) -> bool:
+        """Everything before ``batch`` is settled, and nothing is in flight."""
+        return batch is self.batches[0] and not any(each.in_flight for each in self._sent())
+
+    def _retrying(self) -> bool:
+        return any(each.again or not each.in_flight for each in self._sent())
+
+    def _sent(self) -> list[Batch]:
+        """The batches that have a sequence: they are the first."""
+        sent = []
+        for batch in self.batches:
+            if batch.sequence is None:
+                break
+            sent.append(batch)
+        return sent

@@ -1,0 +1,186 @@
+"""What becomes of records: callbacks, failures that nobody has seen, flushes.
+
+Rules:
+- Callbacks and interceptors' acknowledgements are code of the user's: they are handed out (`ClientCore.run`), one `Run`
+  for a batch. What waits for a batch, such as `flush`, is settled by a `Run` behind it, so that it ends after them.
+- Failures that no caller or callback was given are counted and raised by the next call; a caller that was cancelled
+  counts as none. A callback that raises does no harm: its error is logged, and the first is raised by the next call.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+
+from ottla.errors import ConfigurationError, DeliveryFailed, OttlaError
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.batches import Batch
+from ottla.sdk.produce.records import DeliveryCallback, PendingRecord, Receipt, awaited_by, unseen
+from ottla.sdk.produce.room import Room
+
+log = logger("ottla.sdk.producer")
+
+
+class Deliveries:
+    """Keeps account of a producer's batches; ``changed`` is called when there is something to raise, or no more."""
+
+    def __init__(self, core: ClientCore, room: Room, changed: Callable[[], None]) -> None:
+        self._core, self._room, self._changed = core, room, changed
+        self._unsettled: OrderedDict[int, int] = OrderedDict()
+        """Numbers of batches, and of unplaced topics' records, oldest first; and how many parts each has."""
+        self._numbers = 0
+        self._flushes: list[tuple[int, Outcome[None]]] = []
+        """With the number of the youngest that each waits for."""
+        self._failed: dict[TopicPartition, int] = {}
+        self._first_failure: OttlaError | None = None
+        self._callback_error: Exception | None = None
+
+    # -- numbers and flushes -----------------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        """The number of something new that is to be settled."""
+        self._numbers += 1
+        self._unsettled[self._numbers] = 1
+        return self._numbers
+
+    def flush(self) -> Outcome[None]:
+        """Settled once everything that has a number is, and its callbacks were called."""
+        outcome: Outcome[None] = Outcome()
+        flush = (self._numbers, outcome)
+        self._flushes.append(flush)
+        outcome.when_done(lambda: self._flushes.remove(flush) if flush in self._flushes else None)
+        self._settle_flushes()
+        return outcome
+
+    def extend_flushes(self) -> bool:
+        """Have those that flush wait for the newest too; whether there are any."""
+        self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
+        return bool(self._flushes)
+
+    def split(self, batch: Batch) -> None:
+        """There are two batches of its number now."""
+        self._unsettled[batch.number] += 1
+
+    def settled(self, number: int) -> None:
+        parts = self._unsettled.get(number, 1)
+        if parts > 1:
+            self._unsettled[number] = parts - 1
+        else:
+            self._unsettled.pop(number, None)
+        self._settle_flushes()
+
+    def settle_all(self) -> None:
+        """Nothing will ever be settled any more."""
+        self._unsettled.clear()
+        self._settle_flushes()
+
+    def _settle_flushes(self) -> None:
+        if not self._flushes:
+            return
+        oldest = next(iter(self._unsettled), self._numbers + 1)
+        done = [outcome for number, outcome in self._flushes if number < oldest]
+        self._flushes = [each for each in self._flushes if each[0] >= oldest]
+        for outcome in done:
+            if self._core.closed:  # which calls nobody back any more
+                outcome.succeed(None)
+            else:
+                self._core.run(lambda outcome=outcome: outcome.succeed(None))  # type: ignore[misc] # bound now
+
+    # -- what becomes of batches -------------------------------------------------------------------------------------
+
+    def stored(self, batch: Batch, base_offset: int, append_time: int) -> None:
+        self.release(batch)
+        if batch.callbacks:
+            place = batch.place
+            self._core.run(
+                lambda: batch.call_back(
+                    Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable
+                )
+            )
+        self.settled(batch.number)
+
+    def failed(self, batch: Batch, error_of: Callable[[int], OttlaError]) -> None:
+        """``error_of`` says the error of each record, by its index."""
+        callbacks, place = batch.callbacks, batch.place
+        unheard = batch.count - sum(each is not None for each in callbacks)
+        if unheard:
+            self.count(place, unheard, error_of(0))
+
+        def call_back() -> None:
+            for index, callback in enumerate(callbacks):
+                if callback is not None:
+                    self._call_back(callback, error_of(index), place)
+
+        if callbacks:
+            if self._core.closed:
+                for index, callback in enumerate(callbacks):
+                    if callback is not None and (awaited := awaited_by(callback)):
+                        awaited.fail(error_of(index))
+            self._core.run(call_back)
+        self.settled(batch.number)
+
+    def refused(self, record: PendingRecord, error: OttlaError) -> None:
+        """A record that was accepted fails before it is in a batch."""
+        callback = record.callback
+        if callback is None:
+            self.count(record.aim, 1, error)
+            return
+        if self._core.closed and (awaited := awaited_by(callback)):
+            awaited.fail(error)
+        self._core.run(lambda: self._call_back(callback, error, record.aim))
+
+    def release(self, batch: Batch) -> None:
+        """The batch needs no memory any more, nor is it waited for."""
+        batch.cancel_timers()
+        self._room.give_back(batch.charged)
+
+    def count(self, place: TopicPartition, count: int, error: OttlaError) -> None:
+        """Records have failed, and nobody has seen it."""
+        self._failed[place] = self._failed.get(place, 0) + count
+        self._first_failure = self._first_failure or error
+        self._changed()
+
+    @property
+    def to_raise(self) -> bool:
+        return self._first_failure is not None or self._callback_error is not None
+
+    def raise_failures(self) -> None:
+        """Raise `DeliveryFailed` for records that failed since the last time without anybody seeing it.
+
+        And what a callback raised, as it is; after those.
+        """
+        if self._first_failure is not None:
+            failed, cause = self._failed, self._first_failure
+            self._failed, self._first_failure = {}, None
+            self._changed()
+            raise DeliveryFailed(sum(failed.values()), failed, cause)
+        if self._callback_error is not None:
+            error, self._callback_error = self._callback_error, None
+            self._changed()
+            raise error
+
+    # -- outside of the gate -----------------------------------------------------------------------------------------
+
+    def _call_back(self, callback: DeliveryCallback, error: OttlaError, place: TopicPartition) -> None:
+        if unseen(callback):
+            self.count(place, 1, error)
+        try:
+            refuse_awaitable(callback(error))
+        except Exception as raised:  # as in `stored`
+            self._callback_failed(raised, error)
+
+    def _callback_failed(self, error: Exception, result: Receipt | OttlaError) -> None:
+        log.error("on_delivery raised; the next call to the producer raises it too", exc_info=error)
+        if self._callback_error is None:
+            error.add_note(f"raised by on_delivery, which was called with: {result}")
+            self._callback_error = error
+            self._changed()
+
+
+def refuse_awaitable(result: object) -> None:
+    """Raise `ConfigurationError` for a callback that returned a coroutine, which nobody would await."""
+    if isinstance(result, Coroutine):
+        result.close()
+        what = f"on_delivery returned a coroutine ({getattr(result, '__qualname__', result)}), which nobody awaits"
+        raise ConfigurationError(f"{what}: give it a function, which may start a task of yours")

@@ -1,0 +1,65 @@
+"""What the sender keeps per node; what it keeps per partition is a `PartitionQueue`.
+
+Rules:
+- Partitions that a node refused with the same error are retried together, after one pause, in one request.
+- A node is asked for by new metadata at most once in each `retry_backoff`, however many batches it refuses.
+- A node that throttles is left alone for as long as it says (KIP-219).
+
+Source: sink.go of franz-go; Sender.java.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.errors import OttlaError
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.core import ClientCore
+from ottla.sdk.produce.batches import MAX_IN_FLIGHT, Batch, PartitionQueue
+
+
+@dataclass(slots=True, eq=False)
+class Pause:
+    """Partitions that wait ``until`` the node is tried again."""
+
+    until: float
+    queues: dict[TopicPartition, PartitionQueue] = field(default_factory=dict)
+
+
+class NodeQueue:
+    """One node, and what is to be sent there; ``wake`` is called with each partition when its pause is over."""
+
+    def __init__(self, core: ClientCore, wake: Callable[[PartitionQueue], None]) -> None:
+        self._core, self._wake = core, wake
+        self.ready: OrderedDict[TopicPartition, PartitionQueue] = OrderedDict()
+        """Partitions that may have a batch to send, in turn."""
+        self.in_flight = 0
+        """Requests."""
+        self.throttled = 0.0
+        """Until when nothing may be sent there."""
+        self._pauses: dict[type[OttlaError], Pause] = {}
+        self._refresh_at = 0.0
+        """When new metadata may be asked for again."""
+
+    def may_send(self, now: float) -> bool:
+        return bool(self.ready) and self.in_flight < MAX_IN_FLIGHT and self.throttled <= now
+
+    def pause(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
+        """Retry ``batch`` when the pause for this error is over; the first batch of those says how long it is."""
+        kind = type(error)
+        pause = self._pauses.get(kind)
+        if pause is None:
+            pause = self._pauses[kind] = Pause(now + self._core.backoff(batch.attempts - 1))
+            self._core.later(pause.until, lambda now: self._go_on(kind))
+        batch.retry_at = pause.until
+        pause.queues[queue.place] = queue
+
+    def refresh(self, now: float) -> None:
+        """Ask for new metadata, unless that was done just now."""
+        self._core.metadata.refresh(now, max(0.0, self._refresh_at - now))
+        if now >= self._refresh_at:
+            self._refresh_at = now + self._core.options.retry_backoff
+
+    def _go_on(self, kind: type[OttlaError]) -> None:
+        for queue in self._pauses.pop(kind).queues.values():
+            self._wake(queue)

@@ -1,0 +1,59 @@
+"""What a producer is told to be like."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.codec.compression import Compression, checked_level
+from ottla.errors import ConfigurationError, EncodeError
+from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
+
+CompressionLevel = tuple[Compression, int | None]
+"""A compression and its level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """See `ottla.sdk.client.Client.producer`."""
+
+    acks: int = -1
+    idempotent: bool | None = None
+    """``None``: where the brokers can."""
+    compression: Compression = Compression.NONE
+    compression_level: int | None = None
+    topic_compression: dict[str, CompressionLevel] = field(default_factory=dict)
+    """Topics that are not compressed as the rest is."""
+    delivery_timeout: float | None = None
+    """Seconds; ``None``: the client's."""
+    linger: float = 0.005
+    batch_size: int = 256 * 2**10
+    partitioner: str | Hash | Keyed | Chooser = "murmur2"
+    buffer_memory: int = 32 * 2**20
+
+
+def compressors(
+    compression: str | Mapping[str, str | tuple[str, int]], level: int | None = None
+) -> tuple[CompressionLevel, dict[str, CompressionLevel]]:
+    """The compression of all topics but some, and of those; as `ottla.sdk.client.Client.producer` takes them.
+
+    Raises:
+        ConfigurationError: there is no such compression, or it has no such level.
+    """
+
+    def compressor(given: str | tuple[str, int]) -> CompressionLevel:
+        name, own_level = (given, level) if isinstance(given, str) else given
+        try:
+            known = Compression.named(name)
+            # A level that goes with several compressions goes with none where there is nothing to compress.
+            checked = own_level if known or own_level is None else None
+            checked_level(known, checked)
+        except (ValueError, EncodeError) as error:
+            raise ConfigurationError(str(error)) from None
+        return known, checked
+
+    if isinstance(compression, str):
+        default = compressor(compression)
+        if level is not None and not default[0]:
+            raise ConfigurationError("a compression_level needs a compression to go with, as in compression='zstd'")
+        return default, {}
+    by_topic = {topic: compressor(given) for topic, given in compression.items()}
+    return by_topic.pop("*", (Compression.NONE, None)), by_topic

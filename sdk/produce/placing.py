@@ -1,0 +1,124 @@
+"""Which partition a record goes to.
+
+Rules:
+- A key's partition is its hash over the partitions known when it is appended; keyless records stay with one partition
+  for about 16 KiB, then move on, away from partitions that are slow (KIP-794).
+- A partitioner that was given by its name is ours, and is asked when the record is appended. A partitioner of the
+  user's own is code that may call anything: `choose` asks it outside of the core's gate, before the record is appended.
+
+Source: BuiltInPartitioner.java.
+"""
+
+import operator
+from typing import TYPE_CHECKING, cast
+
+from ottla.codec.append import TopicBuffer
+from ottla.errors import EncodeError, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.cluster.cluster import Topic
+from ottla.sdk.core import ClientCore
+from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.partitioners import Choice, Chooser, Keyed
+from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.sender import Sender
+
+if TYPE_CHECKING:
+    from random import Random  # a machine is given chance, it does not take any
+
+_STICKY_BYTES = 16 * 2**10
+"""Bytes after which keyless records move on with their next batch. Source: ProducerConfig.java, batch.size."""
+
+
+class Placing:
+    """Chooses partitions, by ``partitioner``; ``rng`` chooses those of keyless records."""
+
+    def __init__(
+        self, core: ClientCore, options: ProducerOptions, partitioner: Keyed | Chooser, rng: "Random", sender: Sender
+    ) -> None:
+        self._core, self._rng, self._sender = core, rng, sender
+        self._sticky_bytes = min(options.batch_size, _STICKY_BYTES)
+        self._partitioner = partitioner
+        self._users_own = not isinstance(options.partitioner, str)
+
+    def asks_user(self, record: PendingRecord) -> bool:
+        """Whether the partition is for the user's own code to choose."""
+        if not self._users_own or record.partition is not None or record.refused is not None:
+            return False
+        return not isinstance(self._partitioner, Keyed) or self._is_hashed(self._partitioner, record.key)
+
+    def choose(self, record: PendingRecord) -> None:
+        """Ask the user's partitioner, if the topic is known; outside of the gate. Sets `partition`, or `refused`."""
+        topic = self._core.cluster.topics.get(record.topic) if isinstance(record.topic, str) else None
+        if topic is None:
+            return
+        try:
+            record.partition = self._ask(record, topic)
+        except OttlaError as error:
+            record.refused = error
+
+    def partition(self, record: PendingRecord, topic: Topic, buffer: TopicBuffer) -> int:
+        """The partition of a record that is being appended.
+
+        Raises:
+            UnknownTopicOrPartition: it names one that the topic has not.
+            EncodeError: the partitioner cannot make anything of its key, or is at fault.
+        """
+        if record.refused is not None:
+            raise record.refused
+        if record.partition is not None:
+            if record.partition not in topic.partitions:
+                raise UnknownTopicOrPartition(f"{_range(topic)}, not {record.partition}")
+            return record.partition
+        if isinstance(self._partitioner, Keyed) and not self._is_hashed(self._partitioner, record.key):
+            return self._stick(topic, buffer, record.size)
+        return self._ask(record, topic)
+
+    def _is_hashed(self, partitioner: Keyed, key: bytes | None) -> bool:
+        return bool(key) or (partitioner.hash_null if key is None else partitioner.hash_empty)
+
+    def _ask(self, record: PendingRecord, topic: Topic) -> int:
+        partitioner = self._partitioner
+        try:
+            if isinstance(partitioner, Keyed):
+                partition = operator.index(partitioner.hash(record.key or b"", len(topic.partitions)))
+            else:
+                partition = operator.index(partitioner.choose(self._choice(record, topic)))
+            known = partition in topic.partitions
+        except OttlaError:
+            raise
+        except Exception as error:  # the user's own code
+            raise EncodeError(f"the partitioner raised {error!r}") from error
+        if not known:
+            raise EncodeError(f"the partitioner chose {partition!r}, but {_range(topic)}")
+        return partition
+
+    def _choice(self, record: PendingRecord, topic: Topic) -> Choice:
+        led = [each.partition for each in topic.partitions.values() if each.leader >= 0]
+
+        def queued(partition: int) -> int:
+            queue = self._sender.queues.get((topic.name, partition))
+            return sum(batch.size for batch in queue.batches) if queue else 0
+
+        return Choice(topic.name, record.key, record.value, sorted(topic.partitions), sorted(led), queued)
+
+    def _stick(self, topic: Topic, buffer: TopicBuffer, size: int) -> int:
+        """The partition of keyless records; after a batch another one, rather one with a short queue."""
+        sticky = cast("PartitionQueue | None", buffer.sticky)
+        if sticky and sticky.taken + size <= sticky.sticky_until and sticky.place[1] in topic.partitions:
+            return sticky.place[1]
+        nodes = self._core.cluster.nodes
+        well = {each.id for each in nodes.values() if not self._core.trouble(each)}
+        led = [each.partition for each in topic.partitions.values() if each.leader in nodes]
+        able = [each for each in led if topic.partitions[each].leader in well]
+        among = able or led or list(topic.partitions)
+        queues = [self._sender.queues.get((topic.name, each)) for each in among]
+        waiting = [len(queue.batches) if queue else 0 for queue in queues]
+        most = max(waiting)
+        partition = self._rng.choices(among, [most + 1 - each for each in waiting])[0]
+        buffer.sticky = sticky = self._sender.queue((topic.name, partition))
+        sticky.sticky_until = sticky.taken + self._sticky_bytes
+        return partition
+
+
+def _range(topic: Topic) -> str:
+    return f"{topic.name!r} has partitions 0 to {len(topic.partitions) - 1}"

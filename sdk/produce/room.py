@@ -1,0 +1,120 @@
+"""The memory of a producer, and the records that wait for some of it.
+
+Rules:
+- Memory is counted by what records take at the most, uncompressed, and by what a batch takes beside its records.
+- Room is given in the order of asking; nobody overtakes, and a caller that gives up lets the next one pass.
+- While a record waits for room no batch lingers: nothing could join it (RecordAccumulator.java, `exhausted`).
+
+Source: BufferPool.java.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.codec.append import AppendFastPath
+from ottla.errors import BufferFull, DeliveryTimeout, OttlaError
+from ottla.sdk.core import ClientCore
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.records import PendingRecord
+
+BATCH_OVERHEAD = 2048
+"""Bytes that a batch takes beside its records; `test_a_batch_takes_about_what_it_is_charged` measures them."""
+UNPLACED_OVERHEAD = 256
+"""Bytes that a record takes beside its size while its topic is not known."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A record that waits for room."""
+
+    record: PendingRecord
+    accepted: Outcome[None]
+
+
+class Room:
+    """``memory`` bytes, of which ``appends.free`` are left.
+
+    Args:
+        accept: accepts a record; raises why not.
+        full: called when the first record begins to wait.
+        changed: called when records begin to wait, or no more do.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        appends: AppendFastPath,
+        memory: int,
+        delivery_timeout: float,
+        *,
+        accept: Callable[[PendingRecord, float], None],
+        full: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._core, self._appends, self.memory, self._delivery_timeout = core, appends, memory, delivery_timeout
+        self._accept, self._full, self._changed = accept, full, changed
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+
+    @property
+    def used(self) -> int:
+        return self.memory - self._appends.free
+
+    def fits(self, record: PendingRecord) -> bool:
+        """Whether there is room, for a batch of its own too; a record always fits where there is nothing else."""
+        return not self.used or record.size + BATCH_OVERHEAD <= self._appends.free
+
+    def take(self, size: int) -> None:
+        self._appends.free -= size
+
+    def give_back(self, size: int) -> None:
+        self._appends.free += size
+        if self.waiters:
+            self._core.soon(self._let_in)
+
+    def refuse(self) -> BufferFull:
+        """Why a record cannot be accepted now; what there is is sent at once."""
+        self._full()
+        others = f", and {len(self.waiters)} others wait for room" if self.waiters else ""
+        return BufferFull(f"{self.used} of {self.memory} bytes wait for the brokers{others}")
+
+    def wait(self, record: PendingRecord) -> Outcome[None]:
+        """Settled once the record is accepted; cancelled, it never is."""
+        record.freeze()
+        waiter = Waiter(record, Outcome())
+        self.waiters[waiter] = None
+        late = self._core.later(record.deadline, lambda now: self._late(waiter))
+
+        def ended() -> None:
+            late.cancel()
+            if self.waiters.pop(waiter, waiter) is None:
+                self._core.soon(self._let_in)
+
+        waiter.accepted.when_done(ended)
+        if len(self.waiters) == 1:
+            self._full()
+            self._changed()
+        return waiter.accepted
+
+    def turn_away(self, error: OttlaError) -> None:
+        for waiter in list(self.waiters):
+            waiter.accepted.fail(error)
+        self._changed()
+
+    def _let_in(self, now: float) -> None:
+        """Accept records in the order of asking, as long as there is room."""
+        while self.waiters and self.fits((waiter := next(iter(self.waiters))).record):
+            del self.waiters[waiter]
+            try:
+                self._accept(waiter.record, now)
+            except OttlaError as error:
+                waiter.accepted.fail(error)
+            else:
+                waiter.accepted.succeed(None)
+        self._changed()
+
+    def _late(self, waiter: Waiter) -> None:
+        why = f"{self.used} of {self.memory} bytes of buffer_memory wait for the brokers"
+        waited = f"there was no room within {self._delivery_timeout:g} s"
+        what = f"a record for {waiter.record.topic!r} was not accepted"
+        waiter.accepted.fail(DeliveryTimeout(f"{what}: {waited}, {why}"))

@@ -1,0 +1,146 @@
+"""Records that have no partition yet: their topic is not known, or the user's partitioner has to be asked.
+
+    add ──► the topic is looked for ──► found ──► the user's partitioner, outside of the gate ──► appended, in order
+                     │                                                    (`Placing.choose`)
+                     └── refused, or the record's deadline ──► failed
+
+Source: KafkaProducer.java (waitOnMetadata), which lets its caller wait.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ottla.errors import DeliveryTimeout, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.cluster.cluster import Topic
+from ottla.sdk.core import ClientCore
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.accumulator import Accumulator
+from ottla.sdk.produce.deliveries import Deliveries
+from ottla.sdk.produce.placing import Placing
+from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.room import UNPLACED_OVERHEAD, Room
+
+
+@dataclass(slots=True, eq=False)
+class UnplacedTopic:
+    """``number`` is among the unsettled until the records are appended."""
+
+    number: int
+    records: deque[PendingRecord]
+
+
+class UnplacedRecords:
+    def __init__(
+        self,
+        core: ClientCore,
+        placing: Placing,
+        accumulator: Accumulator,
+        room: Room,
+        deliveries: Deliveries,
+        delivery_timeout: float,
+    ) -> None:
+        self._core, self._placing, self._accumulator = core, placing, accumulator
+        self._room, self._deliveries, self._delivery_timeout = room, deliveries, delivery_timeout
+        self.topics: dict[str, UnplacedTopic] = {}
+
+    def __len__(self) -> int:
+        return sum(len(each.records) for each in self.topics.values())
+
+    def add(self, record: PendingRecord, now: float) -> None:
+        record.freeze()
+        self._room.take(record.size + UNPLACED_OVERHEAD)
+        topic = record.topic
+        if (waiting := self.topics.get(topic)) is not None:
+            waiting.records.append(record)
+            return
+        self.topics[topic] = UnplacedTopic(self._deliveries.number(), deque([record]))
+        self._find(topic, now)
+        # The timer is not to keep the record.
+        self._core.later(record.deadline, lambda now: self._expire(topic, now))
+
+    def explain(self) -> Iterator[str]:
+        for name, each in self.topics.items():
+            yield f"producer: {len(each.records)} record(s) wait until topic {name!r} is known"
+
+    def give_up(self, error: OttlaError) -> None:
+        topics, self.topics = self.topics, {}
+        for each in topics.values():
+            for record in each.records:
+                self._fail(record, error)
+
+    def _find(self, name: str, now: float) -> None:
+        found = self._core.metadata.topic(name, now, create=True)
+        found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
+
+    def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
+        """Some broker said where the topic is, or that it does not exist; or none could be asked."""
+        if name not in self.topics:
+            return
+        if found.error is None:
+            self._place(name, now)
+        elif found.error.retriable and not isinstance(found.error, UnknownTopicOrPartition):
+            self._find(name, now)
+        else:
+            self._end(name, lambda record: self._fail(record, found.error or UnknownTopicOrPartition(name)))
+
+    def _place(self, name: str, now: float) -> None:
+        """Append the records, as far as the user's partitioner need not be asked."""
+        if (unplaced := self.topics.get(name)) is None:
+            return
+        topic = self._core.cluster.topics.get(name)
+        if topic is None:
+            self._find(name, now)
+            return
+        while unplaced.records:
+            if self._placing.asks_user(unplaced.records[0]):
+                self._hand_out(name, list(unplaced.records))
+                return
+            self._append(unplaced.records.popleft(), topic, now)
+        self._end(name, lambda record: None)
+
+    def _hand_out(self, name: str, records: list[PendingRecord]) -> None:
+        """Ask the user's partitioner, outside of the gate."""
+
+        def choose() -> None:
+            for record in records:
+                if self._placing.asks_user(record):
+                    self._placing.choose(record)
+            self._core.soon(lambda now: self._place(name, now))
+
+        self._core.run(choose)
+
+    def _append(self, record: PendingRecord, topic: Topic, now: float) -> None:
+        self._room.give_back(record.size + UNPLACED_OVERHEAD)
+        try:
+            self._accumulator.append(record, topic, now)
+        except OttlaError as error:
+            self._deliveries.refused(record, error)
+
+    def _fail(self, record: PendingRecord, error: OttlaError) -> None:
+        self._room.give_back(record.size + UNPLACED_OVERHEAD)
+        self._deliveries.refused(record, error)
+
+    def _end(self, name: str, end: Callable[[PendingRecord], None]) -> None:
+        unplaced = self.topics.pop(name)
+        for record in unplaced.records:
+            end(record)
+        # A flush waits for the batches that these records went into.
+        if self._deliveries.extend_flushes():
+            self._accumulator.all_due()
+        self._deliveries.settled(unplaced.number)
+
+    def _expire(self, name: str, now: float) -> None:
+        if (unplaced := self.topics.get(name)) is None:
+            return
+        records = unplaced.records
+        while records and records[0].deadline <= now:
+            why = self._core.metadata.why_no_topic(name)
+            within = f"{self._delivery_timeout:g} s"
+            error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
+            self._fail(records.popleft(), error)
+        if records:
+            self._core.later(records[0].deadline, lambda now: self._expire(name, now))
+        else:
+            del self.topics[name]
+            self._deliveries.settled(unplaced.number)

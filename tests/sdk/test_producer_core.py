@@ -1,0 +1,510 @@
+"""The producer's calls, resumed by hand: what is accepted, called back, kept and let go of, and in which order."""
+
+import gc
+import itertools
+import random
+import tracemalloc
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.records import parse_batch
+from ottla.errors import (
+    BufferFull,
+    ConfigurationError,
+    DeliveryFailed,
+    LocalProtocolError,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OttlaError,
+)
+from ottla.sdk.events import Run
+from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.batches import Batch
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.identity import TRANSITIONS, Input, ProducerIdentity, State
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.partitioners import Choice
+from ottla.sdk.produce.records import PendingRecord, Receipt
+from ottla.sdk.produce.room import BATCH_OVERHEAD
+from ottla.sdk.steps import TURN, Shielded, Steps
+from tests.sim import world as simulated
+from tests.sim.world import ModelBroker, Partition, World
+
+
+class Cancelled(BaseException):
+    """As a loop cancels with."""
+
+
+def producer_in(world: World, **options: Any) -> ProducerCore:
+    return ProducerCore(world.core, ProducerOptions(**{"linger": 0.0} | options), random.Random(5))
+
+
+def a_record(value: bytes = b"v", topic: str = "t", partition: int | None = 0, callback: Any = None) -> PendingRecord:
+    return PendingRecord(topic, value, None, partition, (), 1000, callback)
+
+
+def known(world: World) -> World:
+    world.call(lambda now: world.core.metadata.topic("t", now))
+    return world
+
+
+def values(world: World, topic: str = "t") -> list[bytes | None]:
+    return [record.value for record in world.broker.logs[topic, 0].records()]
+
+
+def sleep(world: World, seconds: float) -> None:
+    end = world.now + seconds
+    world.core.later(end, lambda now: None)
+    world.run(lambda: world.now >= end)
+
+
+class Call:
+    """A call of a user that a driver would run."""
+
+    def __init__(self, world: World, steps: Steps[Any]) -> None:
+        self._world, self._steps = world, steps
+        self.waits_for: object = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+        self.go_on()
+
+    def go_on(self, raised: BaseException | None = None) -> None:
+        try:
+            self.waits_for = self._world.core.resume(self._steps, self._world.now, raised=raised)
+        except StopIteration as end:
+            self.done, self.result = True, end.value
+        except BaseException as error:
+            self.done, self.error = True, error
+
+    def finish(self) -> Any:
+        while not self.done:
+            wait = self.waits_for
+            outcome = wait.outcome if isinstance(wait, Shielded) else wait
+            if isinstance(outcome, Outcome):
+                self._world.run(outcome)
+            self.go_on()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+# -- code of the user's ------------------------------------------------------------------------------------------------
+
+
+def test_callbacks_run_outside_of_the_core_one_run_for_a_batch_and_may_call_anything() -> None:
+    world = known(World(ModelBroker({"t": 1, "u": 1})))
+    producer = producer_in(world, linger=0.005)
+    seen: list[Any] = []
+
+    def callback(result: Any) -> None:
+        assert not world.core.gate.entered[0]
+        seen.append(result.offset)
+        world.core.poll(world.now)
+        producer.append(a_record(topic="u"), world.now)
+
+    runs: list[Run] = []
+    poll = world.core.poll
+
+    def counting(now: float) -> Any:
+        actions = poll(now)
+        runs.extend(each for each in actions if isinstance(each, Run))
+        return actions
+
+    world.core.poll = counting  # type: ignore[method-assign] # to count
+    for _ in range(100):
+        producer.append(a_record(callback=callback), world.now)
+    world.run(lambda: len(seen) == 100)
+    assert seen == list(range(100)) and len(runs) == 1
+    Call(world, producer.flush()).finish()
+    assert len(values(world, "u")) == 100 and len(values(world)) == 100
+
+
+def test_what_is_called_from_within_the_core_is_refused() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=1.0)
+    producer.append(a_record(), world.now)
+    assert producer.appends.append("t", b"v", b"k", 1000)
+    with world.core.gate:
+        assert not producer.appends.append("t", b"v", b"k", 1000)
+        with pytest.raises(LocalProtocolError, match="in the midst"):
+            world.core.resume(producer.send_soon(a_record()), world.now)
+
+
+def test_flush_and_the_end_of_the_block_return_after_the_callbacks() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=1.0)
+    called: list[Any] = []
+    for end in (producer.flush, producer.aclose):
+        called.clear()
+        producer.append(a_record(callback=called.append), world.now)
+        Call(world, end()).finish()
+        assert len(called) == 1
+
+
+def test_a_coroutine_that_a_callback_returns_is_an_error_that_says_what_to_do() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    world.broker.refuse = lambda place, batch: MessageTooLarge.code if batch.records()[0].value == b"no" else 0
+    producer = producer_in(world, batch_size=1)
+
+    async def asynchronous(result: object) -> None: ...
+
+    for value in (b"yes", b"no"):
+        producer.append(a_record(value, callback=lambda result: asynchronous(result)), world.now)
+        with pytest.raises(ConfigurationError, match=r"returned a coroutine .*asynchronous.*nobody awaits"):
+            Call(world, producer.flush()).finish()
+
+
+@pytest.mark.parametrize("topic_is_known", [True, False])
+@pytest.mark.parametrize("sees", ["key", "all"])
+def test_a_partitioner_of_the_users_own_runs_outside_of_the_core_and_may_send(topic_is_known: bool, sees: str) -> None:
+    world = World(ModelBroker({"t": 3, "u": 1}))
+    if topic_is_known:
+        known(world)
+    asked: list[bytes | None] = []
+
+    def place(key: bytes | None) -> int:
+        assert not world.core.gate.entered[0]
+        asked.append(key)
+        producer.append(a_record(topic="u"), world.now)
+        return 2
+
+    class Mine:
+        def choose(self, choice: Choice) -> int:
+            return place(choice.key)
+
+    producer = producer_in(world, partitioner=Mine() if sees == "all" else lambda key, partitions: place(key))
+    receipts: list[Any] = []
+    for number in range(5):
+        record = PendingRecord("t", b"%d" % number, b"k", None, (), 1000, receipts.append)
+        if producer.placing.asks_user(record):
+            producer.placing.choose(record)
+        Call(world, producer.send_soon(record)).finish()
+    Call(world, producer.flush()).finish()
+    assert [(each.partition, each.offset) for each in receipts] == [(2, number) for number in range(5)]
+    assert asked == [b"k"] * 5 and len(values(world, "u")) == 5
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def test_cancelled_before_it_is_accepted_a_record_is_not_sent() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world)
+    for start in (producer.send, producer.send_soon):
+        call = Call(world, start(a_record(b"not")))
+        assert call.waits_for is TURN
+        call.go_on(Cancelled())
+        assert isinstance(call.error, Cancelled)
+    Call(world, producer.aclose()).finish()
+    assert not values(world)
+
+
+def test_cancelled_after_that_delivery_goes_on_and_a_failure_is_raised_by_the_next_call() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=0.1)
+    call = Call(world, producer.send(a_record(b"stored")))
+    call.go_on()
+    call.go_on(Cancelled())
+    Call(world, producer.flush()).finish()
+    assert values(world) == [b"stored"]
+    world.broker.refuse = lambda place, batch: MessageTooLarge.code
+    for cancelled_after in (0.0, 1.0):  # before it fails, and between its failure and the caller's next step
+        call = Call(world, producer.send(a_record(b"refused")))
+        call.go_on()
+        sleep(world, cancelled_after)
+        call.go_on(Cancelled())
+        with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
+            Call(world, producer.flush()).finish()
+
+
+def test_a_caller_lets_others_run_every_two_milliseconds() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=1.0)
+    first, second = (Call(world, producer.send_soon(a_record())) for _ in range(2))
+    assert first.waits_for is TURN
+    first.go_on()
+    assert first.done and Call(world, producer.send_soon(a_record())).done
+    world.now += 0.003
+    assert Call(world, producer.send_soon(a_record())).waits_for is TURN and second.waits_for is TURN
+
+
+def test_leaving_by_an_error_is_bounded_by_the_cores_time_and_says_what_was_not_delivered() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world)
+    world.broker.handle = lambda node, frame: None  # type: ignore[method-assign] # a broker that hangs
+    producer.append(a_record(), world.now)
+    error, before = KeyError("the user's"), world.now
+    call = Call(world, producer.leave(error))
+    assert isinstance(call.waits_for, Shielded)
+    call.finish()
+    assert world.now - before == pytest.approx(1.5, abs=0.01)
+    assert "1 record(s) of the producer that was left may not have been stored" in error.__notes__
+
+
+def test_a_cancelled_wait_for_room_leaves_nothing_behind() -> None:
+    world = known(World(ModelBroker({"t": 1}), options=Options(delivery_timeout=5.0)))
+    producer = producer_in(world, buffer_memory=3000, linger=0.5)
+    producer.append(a_record(bytes(900)), world.now)
+    timers = len(world.core.timers)
+    call = Call(world, producer.send_soon(a_record(bytes(900))))
+    call.go_on()
+    call.go_on(Cancelled())
+    assert isinstance(call.error, Cancelled) and not producer._room.waiters
+    del call  # with the traceback
+    gc.collect()
+    assert not any(isinstance(each, PendingRecord) for each in gc.get_objects())
+    sleep(world, 10.0)
+    Call(world, producer.send(a_record(b"the client goes on"))).finish()
+    assert values(world) == [bytes(900), b"the client goes on"] and len(world.core.timers) <= timers
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait_for", ["topic", "room"])
+def test_what_is_kept_is_copied_when_it_is_accepted(wait_for: str) -> None:
+    world = World(ModelBroker({"t": 1}))
+    if wait_for == "room":
+        known(world)
+    producer = producer_in(world, buffer_memory=2**20 if wait_for == "topic" else 3000)
+    if wait_for == "room":
+        producer.append(a_record(bytes(900)), world.now)
+    value, headers = bytearray(b"-"), [("number", memoryview(bytearray(b"-")))]
+    for number in range(5):
+        value[:] = b"%d" % number
+        headers[0] = ("number", memoryview(bytearray(b"%d" % number)))
+        producer.offer(PendingRecord("t", value, value, 0, headers, 1000), world.now)  # type: ignore[arg-type] # as users may
+    headers[0][1][:] = b"x"
+    sleep(world, 1.0)
+    Call(world, producer.flush()).finish()
+    found = [(each.value, each.key, each.headers) for each in world.broker.logs["t", 0].records()]
+    digits = [b"%d" % number for number in range(5)]
+    assert found[wait_for == "room" :][:4] == [(each, each, (("number", each),)) for each in digits[:4]]
+
+
+def batches_alive() -> int:
+    gc.collect()
+    return sum(isinstance(each, Batch) for each in gc.get_objects())
+
+
+def test_no_timer_keeps_a_batch_that_was_acknowledged() -> None:
+    world = known(World(ModelBroker({"t": 4})))
+    producer = producer_in(world, linger=30.0, batch_size=100)
+    before = batches_alive()
+    for number in range(200):
+        producer.append(a_record(partition=number % 4), world.now)
+    Call(world, producer.flush()).finish()
+    assert batches_alive() <= before
+
+
+def test_a_batch_takes_about_what_it_is_charged() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, batch_size=1)
+    world.broker.leader["t", 0] = -1
+    world.core.metadata.refresh(world.now)
+    sleep(world, 0.1)
+    tracemalloc.start()
+    for _ in range(1000):
+        producer.append(a_record(b"-", callback=print), world.now)
+    taken = tracemalloc.get_traced_memory()[0] / 1000
+    tracemalloc.stop()
+    assert 0.5 * BATCH_OVERHEAD < taken < 1.2 * BATCH_OVERHEAD
+    assert producer._room.used == 1000 * (BATCH_OVERHEAD + 33)
+    assert producer.pending == 1000
+
+
+def test_a_full_buffer_is_sent_at_once_and_does_not_linger() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=60.0, buffer_memory=50_000)
+    before = world.now
+    for _ in range(100):
+        call = Call(world, producer.send_soon(a_record(bytes(1000))))
+        call.finish()
+    assert world.now - before < 1.0 and len(values(world)) > 40
+    with pytest.raises(BufferFull):
+        for _ in range(100):
+            producer.append(a_record(bytes(1000)), world.now)
+    stored = len(values(world))
+    sleep(world, 0.1)
+    assert len(values(world)) > stored
+
+
+# -- the cluster changes -----------------------------------------------------------------------------------------------
+
+
+def test_partitions_that_are_refused_together_are_retried_together() -> None:
+    world = known(World(broker := ModelBroker({"t": 1000})))
+    producer = producer_in(world)
+    broker.refuse = lambda place, batch: NotLeaderOrFollower.code
+    broker.requests.clear()
+    for partition in range(1000):
+        producer.append(a_record(partition=partition), world.now)
+    sleep(world, 10.0)
+    asked = Counter(type(message).__name__ for _, message in broker.requests)
+    assert asked["ProduceRequest"] < 10 * 10 + 10 and asked["MetadataRequest"] <= 10 * 10
+    last = [message for _, message in broker.requests if isinstance(message, ProduceRequest)][-1]
+    assert sum(len(each.partition_data) for each in last.topic_data) == 1000
+    broker.refuse = lambda place, batch: 0
+    Call(world, producer.flush()).finish()
+    assert all(log.end == 1 for log in broker.logs.values())
+
+
+class Recreating(ModelBroker):
+    """Metadata with ids, or of an old broker: with epochs alone."""
+
+    topic_id = uuid.UUID(int=0)
+    epoch = 5
+    gone = False
+
+    def _metadata(self, message: Any) -> MetadataResponse:
+        answer = super()._metadata(message)
+        topics = tuple(self._topic(each) for each in answer.topics if not self.gone)
+        return MetadataResponse(brokers=answer.brokers, controller_id=1, topics=topics)
+
+    def _topic(self, topic: MetadataResponseTopic) -> MetadataResponseTopic:
+        partitions = tuple(
+            MetadataResponsePartition(
+                error_code=0,
+                partition_index=each.partition_index,
+                leader_id=each.leader_id,
+                leader_epoch=self.epoch,
+                replica_nodes=(),
+                isr_nodes=(),
+            )
+            for each in topic.partitions
+        )
+        return MetadataResponseTopic(
+            error_code=topic.error_code, name=topic.name, topic_id=self.topic_id, partitions=partitions
+        )
+
+
+def by_id(broker: Recreating, refresh: Callable[[], None]) -> None:
+    broker.topic_id = uuid.UUID(int=2)
+    refresh()
+
+
+def by_epoch(broker: Recreating, refresh: Callable[[], None]) -> None:
+    broker.epoch = 0
+    refresh()
+
+
+def by_absence(broker: Recreating, refresh: Callable[[], None]) -> None:
+    broker.gone = True
+    refresh()
+    broker.gone = False
+    refresh()
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+@pytest.mark.parametrize("recreated", [by_id, by_epoch, by_absence])
+def test_records_to_a_recreated_topic_keep_their_order(
+    recreated: Callable[[Recreating, Callable[[], None]], None], in_flight: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(simulated.SERVED, 3, (1, 12))
+    world = known(World(broker := Recreating({"t": 1})))
+    if recreated is by_id:
+        broker.topic_id = uuid.UUID(int=1)
+        world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
+    producer = producer_in(world, batch_size=1)
+    for number in range(3):
+        producer.append(a_record(b"old%d" % number), world.now)
+    Call(world, producer.flush()).finish()
+    handle = broker.handle
+    if in_flight:  # and never answered
+        broker.handle = lambda node, frame: None if frame[:2] == b"\0\0" else handle(node, frame)  # type: ignore[method-assign]
+        for number in range(2):
+            producer.append(a_record(b"unanswered%d" % number), world.now)
+        sleep(world, 0.1)
+
+    def refresh() -> None:
+        world.core.metadata.refresh(world.now)
+        sleep(world, 0.5)
+
+    broker.logs["t", 0] = Partition()
+    recreated(broker, refresh)
+    broker.handle = handle  # type: ignore[method-assign]
+    codes = iter([NotEnoughReplicas.code])
+    broker.refuse = lambda place, batch: next(codes, 0)
+    for number in range(3):
+        producer.append(a_record(b"new%d" % number), world.now)
+    Call(world, producer.flush()).finish()
+    expected = [b"unanswered0", b"unanswered1"] * in_flight + [b"new0", b"new1", b"new2"]
+    assert values(world) == expected
+    batches = [parse_batch(each) for each in broker.logs["t", 0].batches]
+    assert [(each.producer_epoch, each.base_sequence) for each in batches[-3:]] == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_the_same_topic_that_was_not_known_for_a_moment_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(simulated.SERVED, 3, (1, 12))
+    world = World(broker := Recreating({"t": 1}))
+    broker.topic_id = uuid.UUID(int=1)
+    known(world)
+    before = world.core.cluster.incarnation("t")
+
+    def refresh() -> None:
+        world.core.metadata.refresh(world.now)
+        sleep(world, 0.5)
+
+    by_absence(broker, refresh)
+    known(world)
+    assert world.core.cluster.incarnation("t") == before
+
+
+def test_produce_has_a_connection_of_its_own_which_is_made_before_the_first_batch_is_due() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=5.0)
+    producer.append(a_record(), world.now)
+    sleep(world, 1.0)
+    assert (1, "produce") in world._links
+    kinds = {type(message) for key, message in world.broker.requests if key == 1}
+    assert ProduceRequest not in kinds
+    other = producer_in(world, acks=0)
+    assert (other._sender.channel, producer._sender.channel) == ("produce-1", "produce")
+
+
+# -- the identity ------------------------------------------------------------------------------------------------------
+
+REACHED: dict[State, tuple[Input, ...]] = {
+    State.NONE: (),
+    State.ASKING: (Input.NEEDED,),
+    State.PAUSED: (Input.NEEDED, Input.FAILED),
+    State.READY: (Input.NEEDED, Input.GIVEN),
+    State.WITHOUT: (Input.NEEDED, Input.UNSUPPORTED),
+    State.FAILED: (Input.FATAL,),
+}
+
+
+@pytest.mark.parametrize(("state", "what"), [*itertools.product(State, Input)])
+def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(state: State, what: Input) -> None:
+    def nothing(*_: object) -> None: ...
+
+    world = World(ModelBroker({"t": 1}))
+    identity = ProducerIdentity(world.core, idempotent=True, required=False, changed=nothing, fail=nothing)
+    for each in REACHED[state]:
+        identity._change(each)
+    assert identity.state is state
+    if (state, what) in TRANSITIONS:
+        identity._change(what)
+        assert identity.state is TRANSITIONS[state, what]
+    else:
+        with pytest.raises(KeyError):
+            identity._change(what)
+        assert identity.state is state
+    if state is State.FAILED and (state, what) in TRANSITIONS:
+        assert identity.state is State.FAILED  # for good
+
+
+def test_a_record_whose_caller_awaits_it_is_told_in_a_receipt() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    assert Call(world, producer_in(world).send(a_record())).finish() == Receipt("t", 0, 0, 1000)
+    with pytest.raises(OttlaError):
+        Call(world, producer_in(world).send(a_record(partition=7))).finish()
