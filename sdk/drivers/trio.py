@@ -5,7 +5,7 @@ calls `step`, which polls the core and carries out its actions; the timekeeper s
 passes. A task that waits for an `Outcome` waits for a trio event that the outcome sets.
 
 A turn of the loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
-always all of it, and the writer has the rest; who begins to wait sees to what is due; the timekeeper sleeps in a scope
+always all of it, tells the core that it is written, and polls again; the writer has the rest, and tells it later; who begins to wait sees to what is due; the timekeeper sleeps in a scope
 whose deadline is moved, and is not woken to be told of another; and of a large answer the reader takes what is there as
 soon as it begins, and is woken when there is much more.
 
