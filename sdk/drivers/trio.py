@@ -5,9 +5,10 @@ calls `step`, which polls the core and carries out its actions; the timekeeper s
 passes. A task that waits for an `Outcome` waits for a trio event that the outcome sets.
 
 A turn of the loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
-always all of it, tells the core that it is written, and polls again; the writer has the rest, and tells it later; who begins to wait sees to what is due; the timekeeper sleeps in a scope
-whose deadline is moved, and is not woken to be told of another; and of a large answer the reader takes what is there as
-soon as it begins, and is woken when there is much more.
+always all of it, tells the core that it is written, and polls again; the writer has the rest, and tells it later. A
+task that begins to wait sees to what is due; the timekeeper sleeps in a scope whose deadline is moved, and is not woken
+to learn of another; and of a large answer the reader takes what is there as soon as it begins, and is woken when there
+is much more.
 
 No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client
 was opened.
