@@ -281,7 +281,14 @@ class Connection:
     def _agree(self, frame: Buffer, now: float) -> None:
         """An answer to the handshake arrived."""
         self.requests.answered(frame, now)
-        if step := self._handshake.answered(frame):
+        try:
+            step = self._handshake.answered(frame)
+        except RemoteProtocolError:
+            raise
+        except OttlaError as error:  # both keep to the protocol, and do not agree
+            self._give_up(now, error)
+            return
+        if step:
             self._ask(step, now)
             return
         self._enter(Input.AGREED, now)

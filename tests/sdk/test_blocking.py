@@ -1,5 +1,6 @@
 """The blocking driver: the same core without trio, as Spark's workers use it."""
 
+import selectors
 import socket
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import ottla
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import BrokerUnreachable, OffsetOutOfRange, TimeoutExpired, UnknownTopicOrPartition
 from ottla.sdk import mdns
-from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.sdk.drivers.blocking import BlockingClient, Link
+from ottla.sdk.events import Event, Send, Written
 from ottla.testing import Broker
 
 
@@ -118,3 +120,23 @@ def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:
 def test_it_brings_no_trio_along() -> None:
     code = "import sys, ottla.sdk.drivers.blocking; print('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30).stdout == "False\n"
+
+
+def test_what_the_socket_does_not_take_at_once_follows_in_order_and_is_reported_when_written(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    with BlockingClient(ottla_broker.bootstrap) as client, ours, theirs:
+        ours.setblocking(False)
+        link = client._links[7, "data"] = Link((7, "data"), ours, connecting=False)
+        client._selector.register(ours, selectors.EVENT_READ, link)
+        told: list[Event] = []
+        monkeypatch.setattr(client._core, "handle", lambda event, now: told.append(event))
+        parts = (b"a", bytes(range(256)) * 10_000, b"b")
+        client._do(Send((7, "data"), parts))
+        assert link.outbox and not told, "more than a socket takes"
+        got = bytearray()
+        while len(got) < sum(map(len, parts)):
+            got += theirs.recv(100_000)
+            client._writable(link)
+        assert got == b"".join(parts) and told == [Written((7, "data"))]

@@ -13,7 +13,14 @@ from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.wire import Buffer
-from ottla.errors import ConnectionLost, EncodeError, RemoteProtocolError, TimeoutExpired, UnsupportedVersion
+from ottla.errors import (
+    ConnectionLost,
+    EncodeError,
+    RemoteProtocolError,
+    SaslAuthenticationFailed,
+    TimeoutExpired,
+    UnsupportedVersion,
+)
 from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.handshake import Handshake, Step
@@ -504,6 +511,30 @@ def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request
     assert "connected, but TwoRounds is not answered for 2.0 s" in next(one.explain(2.0))
     request = sent(one.received(answer_to(again), 0))
     assert one.state is State.READY and request.header.api_version == 8, "what waited"
+
+
+class Refused(TwoRounds):
+    def answered(self, frame: Buffer) -> Step | None:
+        raise SaslAuthenticationFailed("wrong password")
+
+
+def test_a_stage_in_which_the_two_sides_do_not_agree_ends_the_connection_with_its_error() -> None:
+    one, ends = connection(), Ends()
+    one.submit(metadata(ends), 0)
+    one.poll(0)
+    one.connected(0)
+    one._handshake = Handshake(Refused())
+    first = sent(one.received(versions(SERVED), 0))
+    assert one.received(answer_to(first), 0) == [Close(KEY)]
+    assert one.state is State.DOWN and isinstance(ends.all[0], SaslAuthenticationFailed)
+    one, ends = connection(), Ends()
+    one.submit(metadata(ends), 0)
+    one.poll(0)
+    one.connected(0)
+    one._handshake = Handshake(TwoRounds())
+    one.received(versions(SERVED), 0)
+    one.lost("closed by the broker", 0)
+    assert str(ends.all[0]).endswith("closed by the broker in the second stage")
 
 
 @pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n", b"\x15\x03\x03\x00\x02\x02\x46", bytes(50)])
