@@ -360,9 +360,7 @@ class Leaders:
             data, more = b"", 0
             if near < 0:
                 data, more = log.read(each.fetch_offset, visible, most, first=not size, cut=self.cuts)
-            self.features["a batch comes cut"] += 0 < len(data) < 12 or len(data) < 12 + int.from_bytes(
-                data[8:12], "big"
-            )
+            self.features["a batch comes cut"] += 0 < len(data) < 12 + int.from_bytes(data[8:12], "big")
             size += more
             failed = failed or near >= 0
             self.features["a leader sends a reader to a replica"] += near >= 0

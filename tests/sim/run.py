@@ -71,7 +71,7 @@ class Simulation:
         )
         self.network.cluster = self.cluster
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
-        self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.3
+        self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
         self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
         self.readings: list[Reading] = []
