@@ -3,8 +3,8 @@
 Rules:
 - What is wrong at `fetch_offset` counts once the user has taken what lies before it: until then the position is stuck.
 - Bad news are acted upon only if new metadata still name the leader that told them, and the topic that was read.
-- Where nobody sought and reading goes on elsewhere all the same, by ``reset``, `on_reset` is called: offsets lower than
-  before are meant from then on.
+- `on_reset` is called where reading goes on elsewhere without a seek, by ``reset``: offsets lower than before are meant
+  from then on.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """

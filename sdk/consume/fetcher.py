@@ -135,7 +135,7 @@ class Fetcher:
 
     @property
     def on_reset(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition that goes on elsewhere though nobody sought: it fell out of the log, the log was
+        """Called with each partition that goes on elsewhere without a seek: it fell out of the log, the log was
         truncated, the topic was recreated. Offsets lower than before are meant from then on.
         """
         return self._positions.on_reset

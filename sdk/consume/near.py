@@ -5,15 +5,16 @@
                                                                    └─── it does not ──────┘
 
 Rules:
-- A leader goes on to recommend who has died until the cluster notices, and for ever whom only we do not reach. While it
-  may do so, it is asked in a version that has no word for it. To hide our rack would not do: brokers may choose by the
-  client's address or id as well.
-- To probe is to ask for nothing at all, while leaders are read from. So it keeps nobody from reading, not even where
-  the replica is silent and its answer never comes.
-- Who answers that may still bring no records: pauses are short again only once a Fetch for some was answered.
-- Who refuses one partition may serve the others: only that partition keeps to its leader for a while. Not the first
-  time, for partitions move, and leaders then name somebody else; and it is the first again once a replica brought
-  records of it.
+- A leader goes on to recommend a replica that has died until the cluster notices, and for ever one that only we do not
+  reach. While it may do so, it is asked in a version that has no word for it. To hide our rack would not do: brokers
+  may choose by the client's address or id as well.
+- To probe is to ask for nothing at all, while leaders are read from. So it delays no reading, not even where the
+  replica is silent and its answer never comes.
+- A replica that answers that may still bring no records: pauses are short again only once a Fetch for some was
+  answered.
+- A replica that refuses one partition may serve the others: only that partition keeps to its leader for a while. Not
+  the first time, for partitions move, and leaders then name another replica; and it is the first again once a replica
+  brought records of it.
 
 Source: AbstractFetch.java, selectReadReplica; ReplicaManager.scala, findPreferredReadReplica, KafkaApis.scala.
 """
@@ -46,11 +47,11 @@ class NearReplicas:
     def __init__(self, core: "ClientCore", channel: str) -> None:
         self._core, self._channel = core, channel
         self._failures: dict[int, int] = {}
-        """Who was ever recommended, and how often in a row it has failed."""
+        """The replicas that were ever recommended, and how often in a row each has failed."""
         self._avoided: dict[int, Timer] = {}
         """Those that failed, until they answer, each with when it is probed."""
         self._by_leader: dict[int, set[int]] = {}
-        """Whom each leader has recommended."""
+        """The replicas that each leader has recommended."""
         self._unknown: set[int] = set()
         """Those that the metadata did not know when they were recommended."""
         self._refused: dict[TopicPartition, tuple[int, float]] = {}
@@ -75,13 +76,13 @@ class NearReplicas:
             self.failed(replica, "the metadata do not know it", now)
 
     def learned(self) -> None:
-        """There are new metadata: who was only unknown is avoided no more."""
+        """There are new metadata: what was only unknown is avoided no more."""
         for replica in self._unknown & self._core.cluster.nodes.keys():
             self._unknown.remove(replica)
             self._allow(replica)
 
     def may_redirect(self, leader: int, now: float) -> bool:
-        """This leader might send us to somebody who is avoided, or has just refused a partition."""
+        """This leader might send us to a replica that is avoided, or has just refused a partition."""
         if not self._by_leader.get(leader, set()).isdisjoint(self._avoided):
             return True
         cluster = self._core.cluster
@@ -114,7 +115,7 @@ class NearReplicas:
             log.warning("a near replica refuses a partition again: for a while its leader is read", extra=extra)
 
     def accepted(self, place: TopicPartition) -> None:
-        """A replica brought records of the partition, which are sound; or nobody reads it any more."""
+        """A replica brought records of the partition, which are sound; or it is not read any more."""
         self._refused.pop(place, None)
 
     def _pause(self, failures: int) -> float:

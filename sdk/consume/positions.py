@@ -265,7 +265,7 @@ _DOING = {
     State.VALIDATING: "asking the leader whether it has what was read",
     State.FETCHING: "fetching",
 }
-_CONFIRMING = "asking who leads it by now, because the leader does not have the position"
+_CONFIRMING = "asking which node leads it by now, because the leader does not have the position"
 _NAMED = 3
 """Partitions that a line names; of the others it gives the number."""
 

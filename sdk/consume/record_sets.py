@@ -55,7 +55,7 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
 
 
 def _overlap(before: AnyBatch, batch: AnyBatch) -> DecodeError:
-    """Which of the two is wrong, nobody can tell: CRCs do not cover offsets."""
+    """It cannot be told which of the two is wrong: CRCs do not cover offsets."""
     first, second = (f"{each.base_offset} to {each.last_offset}" for each in (before, batch))
     reason = f"a batch has offsets {first}, the next has {second}: one of them is damaged"
     return DecodeError(reason, "RecordBatch.base_offset")
@@ -100,7 +100,7 @@ def too_large(size: int, limit: int) -> RecordTooLarge:
 
 
 def corrupt(place: TopicPartition, offset: int) -> CorruptMessage:
-    """What to say where the broker itself finds damage. To ask again is in vain, though the code says otherwise."""
+    """What to say where the broker itself finds damage. Asking again does not help, though the code says so."""
     what = f"{place[0]}-{place[1]} from offset {offset}: the broker cannot read its log there"
     error = CorruptMessage(f"{what}; to go on behind the damage, seek")
     error.retriable = False

@@ -186,7 +186,7 @@ class FetchScheduler:
         self._core.soon(partial(self._close_sessions, sessions.values()))
 
     def _close_sessions(self, sessions: Any, now: float) -> None:
-        """Give the brokers' memory back, where that costs nothing and delays nobody: they keep sessions for long.
+        """Give the brokers' memory back, where that costs nothing and delays nothing: they keep sessions for long.
 
         On the ordinary channel, for on the fetcher's own a Fetch may wait.
         """

@@ -7,7 +7,7 @@
 Rules:
 - One request at a time. `known` is what the broker was asked for last, partition by partition; an answer is about that.
 - A request is made when the version is known: from 13 on topics go by id, below 7 there are no sessions.
-- A full request that replaces a session names it, so that the broker can drop it. One that nobody will use any more is
+- A full request that replaces a session names it, so that the broker can drop it. One that will not be used any more is
   closed, by the last of all requests.
 - The broker serves partitions in the order of the request, within a session in its own turns: a partition that got
   something goes to the end.

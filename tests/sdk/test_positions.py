@@ -396,7 +396,7 @@ def test_a_leader_just_deposed_does_not_decide_that_a_position_is_lost(diverging
     leaders.run(lambda: bool(told))
     fill(leaders, "d")
     assert read(leaders, fetcher, 1) == {P: [b"d"]}
-    assert any(line.startswith("t-0: asking who leads it by now") for line in told)
+    assert any(line.startswith("t-0: asking which node leads it by now") for line in told)
 
 
 def test_what_was_only_fetched_ahead_and_is_gone_is_fetched_again_silently() -> None:

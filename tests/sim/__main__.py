@@ -8,6 +8,7 @@ import argparse
 import logging
 import sys
 import time
+from collections import Counter
 from itertools import islice
 
 from tests.sim.mutations import MUTATIONS
@@ -39,10 +40,14 @@ def main(arguments: list[str]) -> int:
 
 def many(first: int, last: int) -> int:
     start, broken = time.monotonic(), 0
+    features: Counter[str] = Counter()
     for result in play_many(range(first, last)):
+        features += result.features
         if result.violation:
             broken += 1
             print(f"seed {result.seed}: {result.cause}", flush=True)
+    for feature, times in sorted(features.items()):
+        print(f"{times} times: {feature}")
     print(f"{last - first} seeds in {time.monotonic() - start:.1f} s, {broken} of them broken")
     return int(bool(broken))
 

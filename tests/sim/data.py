@@ -128,6 +128,8 @@ class Leaders:
         """Of a batch: the topics' `max.message.bytes`."""
         self.replicated_to: dict[tuple[int, Place], int] = {}
         """The high watermark that a follower has heard of."""
+        self.cuts = False
+        """A batch for which an answer has no room is sent in part."""
         self.features: Counter[str] = Counter()
         """How often what happened, of what a world may have."""
         self.refusals: dict[Place, tuple[int, bool, float]] = {}
@@ -355,7 +357,10 @@ class Leaders:
             visible = end if follower else self._visible(node, place)
             most = min(each.partition_max_bytes, max(message.max_bytes - size, 0))
             near = -1 if follower else self._preferred(node, version, message.rack_id)
-            data, more = (b"", 0) if near >= 0 else log.read(each.fetch_offset, visible, most, first=not size)
+            data, more = b"", 0
+            if near < 0:
+                data, more = log.read(each.fetch_offset, visible, most, first=not size, cut=self.cuts)
+            self.features["a batch comes cut"] += 0 < len(data) < 12 + int.from_bytes(data[8:12], "big")
             size += more
             failed = failed or near >= 0
             self.features["a leader sends a reader to a replica"] += near >= 0

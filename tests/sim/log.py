@@ -118,11 +118,12 @@ class PartitionLog:
         for each in kept:
             self._add(each)
 
-    def read(self, offset: int, limit: int, most: int, *, first: bool) -> tuple[bytes, int]:
+    def read(self, offset: int, limit: int, most: int, *, first: bool, cut: bool = False) -> tuple[bytes, int]:
         """The bytes of batches from the one that holds ``offset`` up to ``limit``, and how many.
 
         Args:
-            most: bytes; a later batch that does not fit is torn, the first is left out.
+            most: bytes; a later batch that does not fit is torn, the first is left out, or torn too if it is to be
+                ``cut``, as other brokers do it.
             first: of the whole answer, and so given whole however large it is.
         """
         out: list[bytes] = []
@@ -135,7 +136,7 @@ class PartitionLog:
             out.append(batch.data)
             size += len(batch.data)
         if not out or (len(out[0]) > most and not first):
-            return b"", 0
+            return (out[0][:most], most) if out and cut else (b"", 0)
         return b"".join(out)[: max(most, len(out[0]))], size
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

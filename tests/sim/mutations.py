@@ -21,6 +21,7 @@ from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Commits
@@ -146,6 +147,13 @@ def _from_the_next_batch_on(buffer: Any) -> Any:
     return broken
 
 
+def _what_is_cut_is_damaged(torn: Any) -> Any:
+    def broken(self: Any, position: Any, session: Any, records: Any, now: float) -> None:
+        self._positions.damaged(position, cut(records), now)
+
+    return broken
+
+
 def _from_the_beginning(retry: Any) -> Any:
     def broken(self: Any, positions: Any, error: OttlaError, now: float) -> None:
         retry(self, positions, error, now)
@@ -171,6 +179,7 @@ def _whatever_comes(merged: Any) -> Any:
 
 
 _mutation("the batch that holds the offset is skipped", (FetchAnswers, "_buffer", _from_the_next_batch_on))
+_mutation("a batch that comes cut is taken for damage", (FetchAnswers, "_torn", _what_is_cut_is_damaged))
 _mutation("an answer that a seek has overtaken is delivered", (Asked, "matters", lambda _: property(lambda self: True)))
 _mutation("any error resets to the beginning", (Positions, "retry", _from_the_beginning))
 _mutation(

@@ -71,6 +71,7 @@ class Simulation:
         )
         self.network.cluster = self.cluster
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
+        self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
         self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
         self.readings: list[Reading] = []
@@ -189,7 +190,10 @@ class Simulation:
             self.processes[name].run(producing.script(), self._produced)
         if chance.random() < 0.5:
             name = "r0"
-            reading = Reading(self.process(name), self.ledger, Random(f"{self.seed} {name}"), self.group.places)
+            pattern = Random(f"{self.seed} pattern").random() < 0.4
+            reading = Reading(
+                self.process(name), self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern
+            )
             self.readings.append(reading)
             self.processes[name].run(reading.script())
         for _ in range(chance.choice((1, 2, 2, 3))):

@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, DeliveryFailed, DeliveryTimeout, OttlaError
+from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions, TopicFilter
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
@@ -105,12 +106,14 @@ class Producing:
 
 @dataclass(slots=True)
 class Reading:
-    """Somebody who reads partitions by hand, all of them from their beginning, and now and then goes back."""
+    """Somebody who reads partitions without a group, all of them from their beginning, and now and then goes back."""
 
     process: Process
     ledger: Ledger
     chance: Random
     places: list[Place]
+    pattern: bool
+    """The topics are found by a pattern; else the partitions are assigned by hand."""
     expected: dict[Place, int] = field(default_factory=dict)
 
     def script(self) -> Script:
@@ -122,7 +125,12 @@ class Reading:
             place: Offset(0) if chance.random() < 0.5 else Time(EARLIEST) for place in self.places
         }
         self.expected = dict.fromkeys(self.places, 0)
-        fetcher.assign(starts, process.clock.now)
+        if self.pattern:
+            self.ledger.cluster.data.features["topics are found by a pattern"] += 1
+            options = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]"))
+            ConsumerCore(process.core, options, fetcher).begin(process.clock.now)
+        else:
+            fetcher.assign(starts, process.clock.now)
         while True:
             try:
                 fetched = fetcher.take()
@@ -145,7 +153,7 @@ class Reading:
                 yield chance.uniform(0.0, 0.1)
             if chance.random() < 0.04:
                 back = {each: max(0, at - chance.randrange(30)) for each, at in self.expected.items()}
-                place = chance.choice(self.places)
+                place = chance.choice(fetcher.assignment)
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
                 fetcher.assign({place: Offset(back[place])}, process.clock.now)
                 self.expected[place] = back[place]

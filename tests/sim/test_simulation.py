@@ -12,6 +12,13 @@ from tests.sim.run import Result, catches, play, play_many
 
 QUICK = 12
 SLOW = 2000
+FEATURES = {
+    "a batch comes cut",
+    "a follower is read from",
+    "a leader sends a reader to a replica",
+    "topics are found by a pattern",
+}
+"""What occurs at least a hundred times in all of them."""
 WITHIN = 150
 """Seeds, within which each mutation is caught."""
 
@@ -24,14 +31,15 @@ def test_every_promise_is_kept() -> None:
     results = [play(seed) for seed in range(QUICK)]
     assert not broken(results)
     assert min(each.records for each in results) >= 200
-    features = sum((each.features for each in results), Counter())
-    assert features["a leader sends a reader to a replica"] and features["a follower is read from"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_every_promise_is_kept_in_two_thousand_worlds() -> None:
-    assert not broken(list(play_many(range(QUICK, SLOW))))
+    results = list(play_many(range(SLOW)))
+    assert not broken(results)
+    often = sum((each.features for each in results), Counter())
+    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 100, often
 
 
 def test_a_seed_replays_exactly_wherever_it_is_played() -> None:
