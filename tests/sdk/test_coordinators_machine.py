@@ -15,9 +15,21 @@ def test_those_who_look_at_the_same_time_share_one_request_and_the_answer_is_kep
     client = Client()
     coordinators = Coordinators(client)
     first, second = coordinators.find("g", 0.0), coordinators.find("g", 0.0)
-    assert first is second and len(client.asked) == 1
+    assert len(client.asked) == 1
     client.answer(found())
-    assert first.result() == Node(7, "n", 1) == coordinators.find("g", 1.0).result() and not client.asked
+    assert (
+        first.result() == second.result() == Node(7, "n", 1) == coordinators.find("g", 1.0).result()
+        and not client.asked
+    )
+
+
+def test_a_look_that_is_given_up_takes_the_answer_from_nobody_else() -> None:
+    client = Client()
+    coordinators = Coordinators(client)
+    first, second = coordinators.find("g", 0.0), coordinators.find("g", 0.0)
+    first.cancel()
+    client.answer(found())
+    assert first.error is not None and second.result() == Node(7, "n", 1)
 
 
 def test_another_node_is_asked_where_the_first_does_not_answer() -> None:

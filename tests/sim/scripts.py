@@ -11,15 +11,16 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, DeliveryFailed, DeliveryTimeout, OttlaError
-from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions, TopicFilter
+from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from tests.sim.data import Place
 from tests.sim.ledger import Ledger, Sent, brief
-from tests.sim.users import Process, Script, Violation, Wait
+from tests.sim.users import Process, Script, Tasks, Violation, Wait
 
 
 @dataclass(slots=True)
@@ -125,20 +126,20 @@ class Reading:
             place: Offset(0) if chance.random() < 0.5 else Time(EARLIEST) for place in self.places
         }
         self.expected = dict.fromkeys(self.places, 0)
+        options = ConsumerOptions(start=Time(EARLIEST))
         if self.pattern:
             self.ledger.cluster.data.features["topics are found by a pattern"] += 1
-            options = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]"))
-            ConsumerCore(process.core, options, fetcher).begin(process.clock.now)
-        else:
-            fetcher.assign(starts, process.clock.now)
+            options, starts = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]")), {}
+        machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks()))
+        try:
+            yield from process.perform(machine.enter(dict(starts), process.name), "opening a consumer")
+        except OttlaError as error:
+            raise Violation("a reader cannot begin", f"{process.name}: {error!r}") from error
         while True:
             try:
-                fetched = fetcher.take()
+                fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
             except OttlaError as error:
                 raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
-            if fetched is None:
-                yield Wait(fetcher.wait(), "records")
-                continue
             place = (fetched.topic, fetched.partition)
             records = [
                 (record.offset, record.value or b"")
@@ -155,8 +156,8 @@ class Reading:
                 back = {each: max(0, at - chance.randrange(30)) for each, at in self.expected.items()}
                 place = chance.choice(fetcher.assignment)
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
-                fetcher.assign({place: Offset(back[place])}, process.clock.now)
                 self.expected[place] = back[place]
+                yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")
 
     def behind(self) -> str:
         """What is left to be read, for people; empty once all is."""
