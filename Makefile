@@ -67,14 +67,9 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "2*popen//python=$(BIN)/python -X dev"
 
-# Those that wait for real peers, and those that compute: at the same time, on a core each. Among real peers up to three
-# tests that fail run once more, alone, because a machine may stall: they fail then, or are named at the end. Nothing
-# else is forgiven, such as a process that dies (1 is pytest's code for tests that failed).
-AMONG_PEERS := $(BIN)/python -X dev -m pytest -m slow -o cache_dir=.pytest_cache/peers $(addprefix --ignore=,$(COMPUTING))
-
+# Those that wait for real peers, and those that compute: at the same time, on a core each.
 slow:
-	@rm -rf .pytest_cache/peers
-	$(AMONG_PEERS) || { test $$? = 1 && $(AMONG_PEERS) --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -X dev -m pytest -m slow $(addprefix --ignore=,$(COMPUTING))
 
 proofs:
 	$(BIN)/python -X dev -m pytest -m slow $(COMPUTING)

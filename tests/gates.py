@@ -9,7 +9,7 @@ A gate ``python3.12`` is the quick tests of all that stands on the codec on anot
 its own (``.venv-3.12``): `make other`. A Python that is not on the machine is said to be missing, and fails nothing.
 
 A lane stops at its first gate that fails, and the exit code is that of the first failure. The table is printed either
-way, and then which tests failed, be it only once: the end of the output says it all.
+way, and then which tests failed: the end of the output says it all.
 """
 
 import contextlib
