@@ -27,14 +27,10 @@ from ottla.errors import (
 )
 from ottla.sdk.options import parse_bootstrap
 from ottla.testing import Broker
+from tests.kafka import free_ports
 from tests.sdk.loops import Loop
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -126,7 +122,7 @@ async def test_topics_are_made_described_listed_and_removed(loop: Loop, ottla_br
 
 
 async def test_nobody_there_is_an_error_in_time_that_names_the_addresses(loop: Loop) -> None:
-    one, other = free_port(), free_port()
+    one, other = free_ports(2)
     with loop.fail_after(5), pytest.raises(BrokerUnreachable) as caught:
         async with loop.connect(f"127.0.0.1:{one},127.0.0.1:{other}", connect_timeout=0.5):
             pass
@@ -144,7 +140,7 @@ async def test_somebody_who_never_answers_is_an_error_in_time(loop: Loop) -> Non
 
 
 async def test_one_address_that_works_is_enough(loop: Loop, ottla_broker: Broker) -> None:
-    async with loop.connect([f"127.0.0.1:{free_port()}", ottla_broker.bootstrap]) as client:
+    async with loop.connect([f"127.0.0.1:{free_ports(1)[0]}", ottla_broker.bootstrap]) as client:
         assert await client.list_topics() == []
 
 
