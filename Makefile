@@ -6,12 +6,14 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick slow proofs pure other fuzz sim reference
+.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim reference
 
 # What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
 ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
-# Whose slow tests need a processor, and hardly a peer.
+# Slow tests run in three lanes at once: those that compute, those of clients and the proxy with their peers, and those
+# of whole programs and installations, which are all the others. Two lanes wait most of the time, so two cores do.
 COMPUTING := $(addprefix tests/,codec sim fuzz)
+CLIENTS   := $(addprefix tests/,chaos interop proxy sdk)
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +24,8 @@ check: extension ## the quick gates, for every edit (under three minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## every gate and every test, with real peers, both engines, every Python here (under thirty minutes)
-	@$(BIN)/python tests/gates.py lint types arrows quick -- slow -- proofs fuzz pure python3.11 python3.12 python3.13
+	@$(BIN)/python tests/gates.py lint types arrows quick \
+	    -- clients python3.11 python3.12 python3.13 -- programs pure -- proofs fuzz
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -67,14 +70,11 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "2*popen//python=$(BIN)/python -X dev"
 
-# Those that wait for real peers, and those that compute: at the same time, on a core each. Among real peers up to three
-# tests that fail run once more, alone, because a machine may stall: they fail then, or are named at the end. Nothing
-# else is forgiven, such as a process that dies (1 is pytest's code for tests that failed).
-AMONG_PEERS := $(BIN)/python -X dev -m pytest -m slow -o cache_dir=.pytest_cache/peers $(addprefix --ignore=,$(COMPUTING))
+clients:
+	$(BIN)/python -X dev -m pytest -m slow $(CLIENTS)
 
-slow:
-	@rm -rf .pytest_cache/peers
-	$(AMONG_PEERS) || { test $$? = 1 && $(AMONG_PEERS) --last-failed --last-failed-no-failures none; }
+programs:
+	$(BIN)/python -X dev -m pytest -m slow $(addprefix --ignore=,$(CLIENTS) $(COMPUTING))
 
 proofs:
 	$(BIN)/python -X dev -m pytest -m slow $(COMPUTING)

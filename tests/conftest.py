@@ -27,20 +27,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-FORGIVEN = 3
-"""Tests, at most, that may run again."""
 RUNNING = platform.python_version()
-_again = False
-"""What failed a moment ago is run again (Makefile, `slow`)."""
 _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 """Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    global _again
-    _again = bool(config.getoption("lf", False)) and FAILURES in os.environ
-    if _again and config.cache and (failed := len(config.cache.get("cache/lastfailed", {}))) > FORGIVEN:
-        pytest.exit(f"{failed} tests failed: that is no accident, so they do not run again", 1)
 
 
 def pytest_report_header() -> str:
@@ -61,16 +50,14 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     part = Path(report.nodeid.partition("::")[0]).parent.name
     _seconds[part]["slow" in report.keywords] += report.duration
-    if "PYTEST_XDIST_WORKER" in os.environ or not (path := os.environ.get(FAILURES)):
+    path = os.environ.get(FAILURES)
+    if not report.failed or path is None or "PYTEST_XDIST_WORKER" in os.environ:
         return
     what = f"{report.nodeid} (Python {RUNNING}, codec in {engine})"
+    why = report.longreprtext.rstrip().splitlines() or ["nobody knows why"]
+    found = next((line for line in why if line.startswith("E  ")), why[-1]).removeprefix("E").strip()
     with open(path, "a") as file:  # at once: a suite that is killed has a summary here, too
-        if report.failed:
-            why = report.longreprtext.rstrip().splitlines() or ["nobody knows why"]
-            found = next((line for line in why if line.startswith("E  ")), why[-1]).removeprefix("E").strip()
-            print(f"FAILED {what}: {found[:300]}", file=file)
-        elif report.passed and report.when == "call" and _again:
-            print(f"passed when it ran again: {what}", file=file)
+        print(f"FAILED {what}: {found[:300]}", file=file)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

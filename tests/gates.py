@@ -1,15 +1,15 @@
 """Run the gates of the Makefile named as arguments, and print what each took.
 
-    gates.py lint types quick -- slow -- pure python3.12
+    gates.py lint types quick -- clients -- pure python3.12
 
-First ``lint types quick``, one after the other; if all is well, at once ``slow`` and ``pure python3.12``, as two cores
-allow. The output of all but the first of these lanes is printed when the lane has ended.
+First ``lint types quick``, one after the other; if all is well, at once ``clients`` and ``pure python3.12``. The output
+of all but the first of these lanes is printed when they have ended.
 
 A gate ``python3.12`` is the quick tests of all that stands on the codec on another Python, in a virtual environment of
 its own (``.venv-3.12``): `make other`. A Python that is not on the machine is said to be missing, and fails nothing.
 
 A lane stops at its first gate that fails, and the exit code is that of the first failure. The table is printed either
-way, and then which tests failed, be it only once: the end of the output says it all.
+way, and then which tests failed: the end of the output says it all.
 """
 
 import contextlib

@@ -11,7 +11,10 @@ in pytest's temporary folder, and ends with the test; an error in its thread fai
 Rule: importing this module costs nothing: trio and the broker are imported when the fixture is first used.
 """
 
+import socket
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +50,21 @@ class Broker:
         self._token: trio.lowlevel.TrioToken | None = None
         self._running: Running | None = None
         self._error: BaseException | None = None
+        if config.port == 0 and config.host == "127.0.0.1" and sys.platform == "linux":
+            self.config = replace(config, port=self._reserve_port(config.host))
         self.start()
+
+    def _reserve_port(self, host: str) -> int:
+        """A free port, bound until this object is gone: while the broker is down, the system gives it to nobody else.
+
+        It could be given to any program's outgoing connection, and even to one that a client makes to the broker: that
+        would then be connected to itself, and the broker could not start again.
+        """
+        reserved = socket.socket()
+        weakref.finalize(self, reserved.close)
+        reserved.bind((host, 0))
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # or the broker could not listen there
+        return int(reserved.getsockname()[1])
 
     def start(self) -> None:
         """Start, on the port and the folder it had; needed only after `stop` or `kill`."""

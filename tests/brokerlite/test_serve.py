@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -333,6 +334,19 @@ def test_the_fixture_keeps_topics_over_a_restart_and_a_kill(ottla_broker: Broker
     with Peer(ottla_broker.port) as peer:
         answer = peer.ask(fetching(partitions=(0, 1)))
         assert [values_of(p.records) for p in answer.responses[0].partitions] == [[], [b"a", b"a"]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not reserved by binding it")
+def test_the_port_of_the_fixture_is_given_to_nobody_while_the_broker_is_down(ottla_broker: Broker) -> None:
+    address = ottla_broker.host, ottla_broker.port
+    ottla_broker.kill()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(address)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    ottla_broker.start()
+    assert (ottla_broker.host, ottla_broker.port) == address
+    socket.create_connection(address).close()
 
 
 def test_a_retry_after_a_kill_is_stored_once(ottla_broker: Broker) -> None:

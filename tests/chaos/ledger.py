@@ -8,7 +8,7 @@ the group has read every record        and each time as it is stored
 a member skips and repeats nothing     between getting a partition and giving it up
 a repeat has a reason                  whoever read it first was killed, lost the partition, or could not commit
 commits never go backwards             neither in the coordinator's log nor in what it answered
-nobody falls silent                    records that are there are read within `Bounds.silence`
+nobody falls silent                    records that are there are read within `Bounds.silence`, slow handlers aside
 no client has died
 """
 
@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from tests.chaos.journal import Event, checksum
 
@@ -30,6 +30,8 @@ class Bounds:
 
     delivery: float
     silence: float
+    handler: float
+    """How long a handler may take before its member must leave the group."""
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Evidence:
         answers: time, and what the coordinator said is committed.
     """
 
-    journals: Mapping[str, list[Event]]
+    journals: dict[str, list[Event]]
     killed: dict[str, float]
     died: dict[str, str]
     log: Mapping[int, list[tuple[int, bytes, bytes]]]
@@ -96,6 +98,8 @@ class Assignment:
 @dataclass(frozen=True)
 class Silence:
     seconds: float
+    """Without those that slow handlers took."""
+    since: float
     time: float
     """When it ended."""
     who: str
@@ -134,7 +138,7 @@ def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
     _judge_tenures(verdict)
     _judge_repeats(verdict)
     _judge_commits(verdict, evidence)
-    _judge_silence(verdict, bounds)
+    _judge_silence(verdict, evidence, bounds)
     return verdict
 
 
@@ -321,9 +325,13 @@ def _judge_commits(verdict: Verdict, evidence: Evidence) -> None:
     verdict.add("the coordinator answers with lower offsets, and goes on so", stayed)
 
 
-def _judge_silence(verdict: Verdict, bounds: Bounds) -> None:
-    """How long a record that was there, and was next in its partition, waited to be read by anybody."""
+def _judge_silence(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None:
+    """How long a record that was there, and was next in its partition, waited to be read by anybody.
+
+    What a slow handler of the partition's owner took is not counted: the run has asked for it.
+    """
     there = {(each.partition, each.offset): each.time + each.latency for each in verdict.sends if each.offset >= 0}
+    slow = _slow_handlers(verdict, evidence, bounds)
     at: dict[int, int] = defaultdict(int)
     before: dict[int, float] = {}
     for read in verdict.reads:
@@ -332,13 +340,41 @@ def _judge_silence(verdict: Verdict, bounds: Bounds) -> None:
             continue
         since = there.get((partition, max(read.first, at[partition])))
         if since is not None:
-            seconds = read.time - max(since, before.get(partition, 0.0))
+            since = max(since, before.get(partition, 0.0))
+            seconds = (
+                read.time
+                - since
+                - sum(max(min(end, read.time) - max(start, since), 0.0) for start, end in slow[partition])
+            )
             known = verdict.silences.get(read.who)
             if known is None or seconds > known.seconds:
-                verdict.silences[read.who] = Silence(seconds, read.time, read.who, partition)
+                verdict.silences[read.who] = Silence(seconds, since, read.time, read.who, partition)
         at[partition], before[partition] = read.next, read.time
     verdict.add(
         "a partition was silent for too long",
         [f"{s.partition}, {s.seconds:.1f} s, then read by {s.who}" for s in verdict.silences.values()
          if s.seconds > bounds.silence],
     )  # fmt: skip
+
+
+def _slow_handlers(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> Mapping[int, list[tuple[float, float]]]:
+    """Partition -> when its owner was in a handler that the run had made slow; the times do not overlap.
+
+    From `Bounds.handler` on it is the client's duty to leave the group, so all after that counts as silence again.
+    """
+    handlers = {
+        name: [(time, time + min(what[0], bounds.handler)) for kind, time, *what in events if kind == "slow"]
+        for name, events in evidence.journals.items()
+    }
+    slow: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    owners: dict[int, list[Assignment]] = defaultdict(list)
+    for each in sorted(verdict.tenures, key=lambda each: each.start):
+        owners[each.partition].append(each)
+    for partition, assignments in owners.items():
+        # A member that was too slow learns only later that it has lost the partition: the next owner ends its time.
+        for one, after in zip_longest(assignments, assignments[1:]):
+            ended = min(one.ended, after.start) if after else one.ended
+            for start, end in handlers[one.who]:
+                if max(start, one.start) < min(end, ended):
+                    slow[partition].append((max(start, one.start), min(end, ended)))
+    return slow

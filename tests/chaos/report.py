@@ -65,8 +65,8 @@ def summary(result: Result) -> list[tuple[str, str]]:
 
 def _told(result: Result, silence: Silence) -> str:
     """A silence, and what was done meanwhile."""
-    start = silence.time - silence.seconds
-    done = dict.fromkeys(each.kind for each in result.injections if each.start < silence.time and each.end > start)
+    meanwhile = [each for each in result.injections if each.start < silence.time and each.end > silence.since]
+    done = dict.fromkeys(each.kind for each in meanwhile)
     during = f" during {' and '.join(done)}" if done else ""
     return f"{silence.seconds:.1f} s until {silence.time - result.begin:.0f} s by {silence.who}{during}"
 

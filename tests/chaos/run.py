@@ -182,7 +182,7 @@ def run(seconds: float, seed: int, folder: Path, rate: float = 100.0, say: Calla
     setup = Setup("producer", "", kafka.bootstrap, TOPIC, "", seed * 1000, rate=rate, group=GROUP, assignors=assignors)
     # A member that dies just before its rebalance ends, while its coordinator is stopped.
     silence = setup.session_timeout + 2 * setup.max_poll_interval + injections.PAUSES[1] + 20.0
-    bounds = Bounds(delivery=setup.delivery_timeout + 5.0, silence=silence)
+    bounds = Bounds(setup.delivery_timeout + 5.0, silence, handler=setup.max_poll_interval)
     workers = Workers(folder, setup)
     try:
         witness = Witness(kafka.bootstrap, TOPIC, PARTITIONS, GROUP)

@@ -8,7 +8,7 @@ import pytest
 from tests.chaos.journal import Event, checksum
 from tests.chaos.ledger import Bounds, Evidence, Verdict, judge
 
-BOUNDS = Bounds(delivery=90.0, silence=60.0)
+BOUNDS = Bounds(delivery=90.0, silence=60.0, handler=15.0)
 LOG = {0: [(offset, b"p-0", b"%d ..." % offset) for offset in range(6)]}
 
 
@@ -100,3 +100,55 @@ def test_reading_again_is_explained_by(name: str) -> None:
 def test_a_stale_answer_of_the_coordinator_is_counted_and_forgiven() -> None:
     found = verdict(lambda e: e.answers.extend([(9.0, {0: 4}), (10.0, {0: 6})]))
     assert found.broken == [] and found.stale_answers == 1
+
+
+def slow_from(start: float, seconds: float) -> Callable[[Evidence], object]:
+    """The second consumer has a slow handler, and reads the rest at 70 s: 65.5 s after it was there."""
+
+    def change(given: Evidence) -> None:
+        given.journals["consumer-2"][1:] = [["slow", start, seconds], batch(70.0, 4, 6)]
+
+    return change
+
+
+def silence_of(found: Verdict) -> float:
+    return found.silences["consumer-2"].seconds
+
+
+def test_a_slow_handler_of_the_owner_is_no_silence() -> None:
+    found = verdict(slow_from(10.0, 12.0))
+    assert found.broken == [] and silence_of(found) == 65.5 - 12.0
+
+
+def test_a_handler_is_slow_at_most_until_its_member_must_have_left() -> None:
+    assert silence_of(verdict(slow_from(10.0, 40.0))) == 65.5 - 15.0
+
+
+def test_a_slow_handler_counts_from_when_its_member_has_the_partition_and_a_record_is_there() -> None:
+    assert silence_of(verdict(slow_from(0.0, 12.0))) == 65.5 - 6.0
+
+
+def test_a_slow_handler_ends_when_its_member_is_killed() -> None:
+    def change(given: Evidence) -> None:
+        given.journals["consumer-2"][1:] = [["slow", 10.0, 12.0]]
+        given.journals["consumer-3"] = [["assigned", 60.0, {"0": 4}], batch(70.0, 4, 6)]
+        given.killed["consumer-2"] = 14.0
+
+    assert verdict(change).silences["consumer-3"].seconds == 65.5 - 4.0
+
+
+def test_a_slow_handler_ends_when_another_member_has_the_partition() -> None:
+    def change(given: Evidence) -> None:
+        given.journals["consumer-2"][1:] = [["slow", 10.0, 12.0], ["lost", 22.0, [0]]]
+        given.journals["consumer-3"] = [["assigned", 17.0, {"0": 4}], batch(70.0, 4, 6)]
+
+    assert verdict(change).silences["consumer-3"].seconds == 65.5 - 7.0
+
+
+def test_a_slow_handler_of_another_member_excuses_nobody() -> None:
+    def change(given: Evidence) -> None:
+        given.journals["consumer-1"].append(["slow", 10.0, 12.0])
+        given.journals["consumer-2"][1:] = [batch(70.0, 4, 6)]
+
+    found = verdict(change)
+    assert any("silent" in each for each in found.broken) and silence_of(found) == 65.5

@@ -1,14 +1,18 @@
 """Zeroconf on the loopback interface: real announcements, no other machine.
 
-Names have the process's id in them, because another run of the tests may announce its own at the same time.
+Names have the process's id in them, because another run of the tests may announce its own at the same time. These here
+wait for each other: some look for all that is announced.
 """
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import trio
@@ -24,6 +28,8 @@ A, B, C = (f"ottla-test-{letter}-{os.getpid()}" for letter in "abc")
 def two() -> Iterator[None]:
     """Two nodes of one cluster."""
     with ExitStack() as stack:
+        lock = stack.enter_context(Path(tempfile.gettempdir(), "ottla-test-discovery.lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
         for name, port in ((A, 19092), (B, 19093)):
             stack.enter_context(
                 mdns.announced(name, port, properties={"cluster": "t"}, interfaces=LOOPBACK),

@@ -8,7 +8,6 @@ Python that begins with a file's name in a comment is saved under that name.
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from tests.kafka import free_ports
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
@@ -88,11 +89,8 @@ def snippets(path: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    addresses = {}
-    for written in ("localhost:19092", "localhost:9092"):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            addresses[written] = f"127.0.0.1:{free.getsockname()[1]}"
-    made = Bench(tmp_path, addresses)
+    written = ("localhost:19092", "localhost:9092")
+    made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, free_ports(2), strict=True)})
     yield made
     for server in reversed(made.servers):
         server.send_signal(signal.SIGTERM)

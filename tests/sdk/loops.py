@@ -1,175 +1,213 @@
-"""The loops that the client has a driver for, as tests see them: run a scenario, sleep, cancel at a suspension."""
+"""What a scenario needs of the loop that it runs in, so that it is written once and runs under trio and asyncio.
+
+    async def test_what_is_sent_comes_back(loop: Loop, ottla_broker: Broker) -> None:
+        with loop.fail_after(5):
+            async with loop.connect(ottla_broker.bootstrap) as client:
+                ...
+
+Rules:
+- A test with the fixture `loop` (tests/sdk/conftest.py) runs once under each loop of `LOOPS`; all others are trio's.
+- The names are trio's. Under asyncio they stand on what its users have (`asyncio.timeout`, `TaskGroup`, `to_thread`):
+  there a cancellation comes once, and can be lost. Nothing here repeats it, as anyio would.
+- What only one loop has (`trio.testing.MockClock`, instruments) belongs into a test of that driver.
+"""
 
 import asyncio
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, TypeVar
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 import trio
+import trio.testing
 
 import ottla
-import ottla.aio
-from ottla.sdk.client import Client
+from ottla import Client
 
 T = TypeVar("T")
 
 
-class Suspended:
-    """Awaits a coroutine and counts how often it is suspended; at the suspension numbered ``at`` it is cancelled."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T], at: int | None, cancel: Callable[[], object]) -> None:
-        self._coroutine, self._at, self._cancel = coroutine, at, cancel
-        self.count = 0
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        inner = self._coroutine.__await__()
-        sent: Any = None
-        raised: BaseException | None = None
-        while True:
-            try:
-                trap = inner.send(sent) if raised is None else inner.throw(raised)
-            except StopIteration as end:
-                return end.value
-            self.count += 1
-            if self.count == self._at:
-                self._cancel()
-            sent = raised = None
-            try:
-                sent = yield trap
-            except BaseException as error:
-                raised = error
+class Event(Protocol):
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+    async def wait(self) -> Any: ...
 
 
-class Loop(ABC):
-    """One way to run the client."""
+class CancelScope(Protocol):
+    @property
+    def cancelled_caught(self) -> bool: ...
+    def cancel(self) -> None: ...
 
-    name: str
 
-    connect: Callable[..., Client]
+class Nursery(Protocol):
+    @property
+    def cancel_scope(self) -> CancelScope: ...
+    def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any) -> Any: ...
 
-    @abstractmethod
-    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]], seconds: float = 10.0) -> T:
-        """The result of a scenario that ends within so many seconds."""
 
-    @abstractmethod
+class Loop(Protocol):
+    """One way to run a scenario."""
+
+    cancelled: type[BaseException]
+    """What a cancelled task sees."""
+    too_slow: type[Exception]
+    """What `fail_after` raises."""
+
+    def connect(self, bootstrap: Any, **options: Any) -> Client:
+        """`ottla.connect`, or `ottla.aio.connect`."""
+
+    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
+    def current_time(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...
+    async def checkpoint(self) -> None: ...
+    def fail_after(self, seconds: float) -> AbstractContextManager[CancelScope]: ...
+    def move_on_after(self, seconds: float) -> AbstractContextManager[CancelScope]: ...
+    def cancel_scope(self) -> AbstractContextManager[CancelScope]: ...
+    def open_nursery(self) -> AbstractAsyncContextManager[Nursery]: ...
+    def event(self) -> Event: ...
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T: ...
 
-    @abstractmethod
-    async def within(self, seconds: float, call: Awaitable[Any]) -> bool:
-        """Await something for so long at most; whether it came to its end."""
-
-    @abstractmethod
-    async def cancelled_at(self, at: int | None, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, int]:
-        """Await a coroutine, cancelled at its suspension numbered ``at``; whether it was, and how many there were."""
-
-    @abstractmethod
-    async def beside(self, one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, T]) -> T:
-        """The result of ``other``, while ``one`` runs in a task of its own, which is cancelled then."""
-
-    def __repr__(self) -> str:
-        return self.name
+    async def wait_all_tasks_blocked(self, cushion: float = 0.0) -> None:
+        """Wait until every other task has waited for ``cushion`` seconds."""
 
 
-class TrioLoop(Loop):
-    name = "trio"
-    connect = staticmethod(ottla.connect)
+class Trio:
+    cancelled: type[BaseException] = trio.Cancelled
+    too_slow: type[Exception] = trio.TooSlowError
+    run = staticmethod(trio.run)
+    current_time = staticmethod(trio.current_time)
+    sleep = staticmethod(trio.sleep)
+    checkpoint = staticmethod(trio.lowlevel.checkpoint)
+    fail_after = staticmethod(trio.fail_after)
+    move_on_after = staticmethod(trio.move_on_after)
+    cancel_scope = staticmethod(trio.CancelScope)
+    open_nursery = staticmethod(trio.open_nursery)
+    event = staticmethod(trio.Event)
+    in_thread = staticmethod(trio.to_thread.run_sync)
+    wait_all_tasks_blocked = staticmethod(trio.testing.wait_all_tasks_blocked)
 
-    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]], seconds: float = 10.0) -> T:
+    def connect(self, bootstrap: Any, **options: Any) -> Client:
+        return ottla.connect(bootstrap, **options)
+
+
+class Timeout:
+    """An `asyncio.timeout`, in a plain ``with``: it never waits on its ways in and out."""
+
+    def __init__(self, seconds: float | None, fails: bool) -> None:
+        self._timeout, self._fails = asyncio.timeout(seconds), fails
+        self.cancelled_caught = False
+
+    def cancel(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    def __enter__(self) -> "Timeout":
+        _at_once(self._timeout.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> bool:
+        try:
+            _at_once(self._timeout.__aexit__(*error))
+        except TimeoutError:
+            if self._fails:
+                raise
+            self.cancelled_caught = True
+            return True
+        return False
+
+
+def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine that does not wait."""
+    with contextlib.suppress(StopIteration):
+        coroutine.send(None)
+        raise AssertionError(f"{coroutine} waits")
+
+
+class Tasks:
+    """A nursery of asyncio's tasks; errors come in a group, as trio's do."""
+
+    def __init__(self, group: asyncio.TaskGroup, scope: CancelScope) -> None:
+        self._group, self.cancel_scope = group, scope
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
+        async def task() -> None:
+            await function(*args)
+
+        self._group.create_task(task(), name=getattr(function, "__name__", None))
+
+
+class Asyncio:
+    """The loop of the standard library, or another by its factory."""
+
+    cancelled: type[BaseException] = asyncio.CancelledError
+    too_slow: type[Exception] = TimeoutError
+    sleep = staticmethod(asyncio.sleep)
+    event = staticmethod(asyncio.Event)
+
+    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._factory = factory
+
+    def connect(self, bootstrap: Any, **options: Any) -> Client:
+        client: Client = importlib.import_module("ottla.aio").connect(bootstrap, **options)
+        return client
+
+    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
-            with trio.fail_after(seconds):
-                return await scenario()
-
-        return trio.run(main)
-
-    async def sleep(self, seconds: float) -> None:
-        await trio.sleep(seconds)
-
-    async def within(self, seconds: float, call: Awaitable[Any]) -> bool:
-        with trio.move_on_after(seconds) as scope:
-            await call
-        return not scope.cancelled_caught
-
-    async def cancelled_at(self, at: int | None, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, int]:
-        with trio.CancelScope() as scope:
-            suspended = Suspended(coroutine, at, scope.cancel)
-            await suspended
-        return scope.cancelled_caught, suspended.count
-
-    async def beside(self, one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, T]) -> T:
-        async def started() -> None:
-            await one
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(started)
-            result = await other
-            nursery.cancel_scope.cancel()
-        return result
-
-
-class AsyncioLoop(Loop):
-    name = "asyncio"
-    connect = staticmethod(ottla.aio.connect)
-
-    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]], seconds: float = 10.0) -> T:
-        async def main() -> T:
-            before = asyncio.all_tasks()
-            async with asyncio.timeout(seconds):
-                result = await scenario()
-            assert asyncio.all_tasks() == before, "a task is left behind"
+            result = await scenario()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left, f"tasks were left behind: {left}"
             return result
 
-        with asyncio.Runner(loop_factory=self.factory) as runner:
-            complaints: list[dict[str, Any]] = []
+        complaints: list[dict[str, Any]] = []
+        with asyncio.Runner(loop_factory=self._factory, debug=True) as runner:
             runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
             result = runner.run(main())
-            assert not complaints, complaints
-            return result
+        assert not complaints, complaints
+        return result
 
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    def current_time(self) -> float:
+        return asyncio.get_running_loop().time()
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def checkpoint(self) -> None:
+        await asyncio.sleep(0)
 
-    async def within(self, seconds: float, call: Awaitable[Any]) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await call
-        except TimeoutError:
-            return False
-        return True
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.to_thread(function, *args)
 
-    async def cancelled_at(self, at: int | None, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, int]:
-        async def call() -> None:
-            await suspended
+    def fail_after(self, seconds: float) -> Timeout:
+        return Timeout(seconds, fails=True)
 
-        suspended = Suspended(coroutine, at, lambda: task.cancel())
-        task = asyncio.create_task(call())
-        try:
-            await task
-        except asyncio.CancelledError:
-            return True, suspended.count
-        return False, suspended.count
+    def move_on_after(self, seconds: float) -> Timeout:
+        return Timeout(seconds, fails=False)
 
-    async def beside(self, one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.create_task(one)
-        try:
-            return await other
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))
+    def cancel_scope(self) -> Timeout:
+        return Timeout(None, fails=False)
 
+    @contextlib.asynccontextmanager
+    async def open_nursery(self) -> AsyncIterator[Tasks]:
+        with Timeout(None, fails=False) as scope:
+            async with asyncio.TaskGroup() as group:
+                yield Tasks(group, scope)
 
-class UvLoop(AsyncioLoop):
-    name = "uvloop"
-
-    @staticmethod
-    def factory() -> asyncio.AbstractEventLoop:
-        import uvloop
-
-        return uvloop.new_event_loop()
+    async def wait_all_tasks_blocked(self, cushion: float = 0.0) -> None:
+        """Asyncio does not tell when its tasks only wait for the outside, so it is looked at again and again."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        since = self.current_time()
+        while True:
+            await asyncio.sleep(cushion / 10)
+            if any(not task.done() and getattr(task, "_fut_waiter", None) is None for task in others):
+                since = self.current_time()
+            elif self.current_time() - since >= cushion:
+                return
 
 
-LOOPS: list[Loop] = [TrioLoop(), AsyncioLoop()]
-if sys.platform != "win32":
-    LOOPS.append(UvLoop())
+def _is_there(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+ALL: dict[str, Loop] = {"trio": Trio(), "asyncio": Asyncio(asyncio.SelectorEventLoop)}
+if _is_there("uvloop"):
+    ALL["uvloop"] = Asyncio(importlib.import_module("uvloop").new_event_loop)
+LOOPS: dict[str, Loop] = ALL if _is_there("ottla.aio") else {"trio": ALL["trio"]}
+"""Those that the client runs in."""

@@ -1,4 +1,4 @@
-"""The trio face of the client, over real sockets against brokerlite."""
+"""The client over real sockets against brokerlite, under each loop that it runs in."""
 
 import math
 import socket
@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import trio
-import trio.testing
 
 import ottla
 from ottla.errors import (
@@ -30,47 +28,44 @@ from ottla.errors import (
 )
 from ottla.sdk.options import parse_bootstrap
 from ottla.testing import Broker
+from tests.kafka import free_ports
+from tests.sdk.loops import Loop
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-async def test_what_is_sent_comes_back_whole(ottla_broker: Broker, compression: str) -> None:
+async def test_what_is_sent_comes_back_whole(loop: Loop, ottla_broker: Broker, compression: str) -> None:
     headers = (("trace", b"1"), ("trace", None), ("größe", b""))
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer(compression=compression) as producer:
             full = await producer.send("t", b"value", key=b"key", headers=headers, timestamp=1_700_000_000_000)
             null = await producer.send("t", None, key=None)
             empty = await producer.send("t", b"", key=b"")
         async with client.consumer("t") as consumer:
-            records = await _take(consumer, 3)
+            records = await _take(loop, consumer, 3)
     assert (full.topic, full.partition, full.offset, full.timestamp) == ("t", 0, 0, 1_700_000_000_000)
     assert [r.offset for r in records] == [full.offset, null.offset, empty.offset] == [0, 1, 2]
     assert [(r.key, r.value) for r in records] == [(b"key", b"value"), (None, None), (b"", b"")]
     assert records[0].headers == headers and records[0].timestamp == 1_700_000_000_000
 
 
-async def test_ten_thousand_records_keep_their_order_per_key(ottla_broker: Broker) -> None:
+async def test_ten_thousand_records_keep_their_order_per_key(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=4)
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer(batch_size=2000, compression="lz4") as producer:
             for i in range(10_000):
                 await producer.send_soon("t", b"%d" % i, key=b"k%d" % (i % 50))
         async with client.consumer("t") as consumer:
-            records = await _take(consumer, 10_000)
+            records = await _take(loop, consumer, 10_000)
     by_key: dict[bytes | None, list[int]] = {}
     for record in records:
         by_key.setdefault(record.key, []).append(int(record.value or b""))
     assert by_key == {b"k%d" % k: list(range(k, 10_000, 50)) for k in range(50)}
 
 
-async def test_a_time_an_end_and_an_offset_are_places_to_start(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+async def test_a_time_an_end_and_an_offset_are_places_to_start(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         for second in range(10):
             await producer.send("t", b"%d" % second, timestamp=1_700_000_000_000 + 1000 * second)
         at = datetime.fromtimestamp(1_700_000_004, UTC)
@@ -82,33 +77,33 @@ async def test_a_time_an_end_and_an_offset_are_places_to_start(ottla_broker: Bro
                 assert consumer.assignment == [("t", 0)]
         assert await client.offsets({("t", 0): datetime.fromtimestamp(1_800_000_000, UTC)}) == {("t", 0): -1}
         async with client.consumer("t", start=at) as consumer:
-            assert [r.value for r in await _take(consumer, 6)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
+            assert [r.value for r in await _take(loop, consumer, 6)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
             await consumer.seek({("t", 0): 2})
-            assert (await _take(consumer, 1))[0].value == b"2"
+            assert (await _take(loop, consumer, 1))[0].value == b"2"
 
 
-async def test_a_consumer_waits_for_what_is_sent_later(ottla_broker: Broker) -> None:
+async def test_a_consumer_waits_for_what_is_sent_later(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     got: list[ottla.Record] = []
     async with (
-        ottla.connect(ottla_broker.bootstrap) as client,
+        loop.connect(ottla_broker.bootstrap) as client,
         client.producer() as producer,
         client.consumer("t", start="end") as consumer,
-        trio.open_nursery() as nursery,
+        loop.open_nursery() as nursery,
     ):
 
         async def read() -> None:
-            got.extend(await _take(consumer, 1))
+            got.extend(await _take(loop, consumer, 1))
 
         nursery.start_soon(read)
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await loop.wait_all_tasks_blocked(0.01)
         assert not got
         await producer.send("t", b"late")
     assert [r.value for r in got] == [b"late"]
 
 
-async def test_topics_are_made_described_listed_and_removed(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_topics_are_made_described_listed_and_removed(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         made = await client.create_topic("orders", partitions=3, configs={"max.message.bytes": "2000000"})
         assert [p.partition for p in made.partitions] == [0, 1, 2]
         described = await client.describe_topic("orders")
@@ -127,31 +122,31 @@ async def test_topics_are_made_described_listed_and_removed(ottla_broker: Broker
             await client.describe_topic("orders")
 
 
-async def test_nobody_there_is_an_error_in_time_that_names_the_addresses() -> None:
-    one, other = free_port(), free_port()
-    with trio.fail_after(5), pytest.raises(BrokerUnreachable) as caught:
-        async with ottla.connect(f"127.0.0.1:{one},127.0.0.1:{other}", connect_timeout=0.5):
+async def test_nobody_there_is_an_error_in_time_that_names_the_addresses(loop: Loop) -> None:
+    one, other = free_ports(2)
+    with loop.fail_after(5), pytest.raises(BrokerUnreachable) as caught:
+        async with loop.connect(f"127.0.0.1:{one},127.0.0.1:{other}", connect_timeout=0.5):
             pass
     assert f"127.0.0.1:{one}: connection refused" in str(caught.value)
     assert f"127.0.0.1:{other}: connection refused" in str(caught.value)
     assert "within 0.5 s" in str(caught.value)
 
 
-async def test_somebody_who_never_answers_is_an_error_in_time() -> None:
+async def test_somebody_who_never_answers_is_an_error_in_time(loop: Loop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with trio.fail_after(5), pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
-            async with ottla.connect(f"127.0.0.1:{port}", connect_timeout=0.5):
+        with loop.fail_after(5), pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
+            async with loop.connect(f"127.0.0.1:{port}", connect_timeout=0.5):
                 pass
 
 
-async def test_one_address_that_works_is_enough(ottla_broker: Broker) -> None:
-    async with ottla.connect([f"127.0.0.1:{free_port()}", ottla_broker.bootstrap]) as client:
+async def test_one_address_that_works_is_enough(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect([f"127.0.0.1:{free_ports(1)[0]}", ottla_broker.bootstrap]) as client:
         assert await client.list_topics() == []
 
 
-async def test_text_where_bytes_belong_is_refused_with_advice(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+async def test_text_where_bytes_belong_is_refused_with_advice(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         with pytest.raises(EncodeError, match=r"the value is a str: encode it first, as in 'text'\.encode\(\)"):
             await producer.send("t", "text")  # type: ignore[arg-type] # on purpose
         with pytest.raises(EncodeError, match="the key is a str"):
@@ -160,20 +155,22 @@ async def test_text_where_bytes_belong_is_refused_with_advice(ottla_broker: Brok
             await producer.send_soon("t", b"", headers=[("h", "v")])  # type: ignore[list-item] # on purpose
 
 
-async def test_a_record_larger_than_the_broker_takes_fails_alone(ottla_broker: Broker) -> None:
+async def test_a_record_larger_than_the_broker_takes_fails_alone(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         with pytest.raises(MessageTooLarge):
             await producer.send("small", bytes(5000))
         assert (await producer.send("small", b"fits")).offset == 0
 
 
-async def test_an_unknown_topic_is_an_error_where_none_is_created(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_an_unknown_topic_is_an_error_where_none_is_created(
+    loop: Loop, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     from ottla.brokerlite.config import BrokerConfig
 
     broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("strict"), auto_create=False, sync=False))
     try:
-        async with ottla.connect(broker.bootstrap, api_timeout=1.0) as client, client.producer() as producer:
+        async with loop.connect(broker.bootstrap, api_timeout=1.0) as client, client.producer() as producer:
             with pytest.raises(UnknownTopicOrPartition, match="topic 'nope'"):
                 await producer.send("nope", b"")
             with pytest.raises(UnknownTopicOrPartition, match="topic 'nope'"):
@@ -183,87 +180,87 @@ async def test_an_unknown_topic_is_an_error_where_none_is_created(tmp_path_facto
         broker.stop()
 
 
-async def test_a_partition_that_does_not_exist_is_named(ottla_broker: Broker) -> None:
+async def test_a_partition_that_does_not_exist_is_named(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 7"):
             await producer.send("t", b"", partition=7)
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 7"):
             await client.offsets({("t", 7): "end"})
 
 
-async def test_a_position_outside_the_log_is_an_error_or_reset_as_told(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_a_position_outside_the_log_is_an_error_or_reset_as_told(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer() as producer:
             await producer.send("t", b"only")
         async with client.consumer(assign={("t", 0): 99}) as consumer:
             with pytest.raises(OffsetOutOfRange, match="t-0 at 99"):
-                await _take(consumer, 1)
+                await _take(loop, consumer, 1)
         async with client.consumer(assign={("t", 0): 99}, reset="beginning") as consumer:
-            assert (await _take(consumer, 1))[0].value == b"only"
+            assert (await _take(loop, consumer, 1))[0].value == b"only"
 
 
-async def test_what_nobody_awaited_is_raised_at_the_end_of_the_block(ottla_broker: Broker) -> None:
+async def test_what_nobody_awaited_is_raised_at_the_end_of_the_block(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         with pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
             async with client.producer() as producer:
                 producer.send_nowait("small", bytes(5000))
 
 
-async def test_the_users_own_error_passes_unwrapped(ottla_broker: Broker) -> None:
+async def test_the_users_own_error_passes_unwrapped(loop: Loop, ottla_broker: Broker) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
             await producer.send_soon("t", b"on its way")
             raise KeyError("mine")
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.consumer("t") as consumer:
-        assert (await _take(consumer, 1))[0].value == b"on its way"
+    async with loop.connect(ottla_broker.bootstrap) as client, client.consumer("t") as consumer:
+        assert (await _take(loop, consumer, 1))[0].value == b"on its way"
 
 
-async def test_a_broker_that_is_gone_ends_a_send_at_its_deadline(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap, delivery_timeout=1.0) as client, client.producer() as producer:
+async def test_a_broker_that_is_gone_ends_a_send_at_its_deadline(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap, delivery_timeout=1.0) as client, client.producer() as producer:
         await producer.send("t", b"1")
         ottla_broker.kill()
-        with trio.fail_after(5), pytest.raises(DeliveryTimeout, match=r"t-0.*within 1 s.*connection"):
+        with loop.fail_after(5), pytest.raises(DeliveryTimeout, match=r"t-0.*within 1 s.*connection"):
             await producer.send("t", b"2")
 
 
-async def test_the_producer_goes_on_where_the_broker_comes_back(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+async def test_the_producer_goes_on_where_the_broker_comes_back(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         await producer.send("t", b"1")
-        await trio.to_thread.run_sync(ottla_broker.kill)
+        await loop.in_thread(ottla_broker.kill)
         await producer.send_soon("t", b"2")
-        await trio.to_thread.run_sync(ottla_broker.start)
-        with trio.fail_after(5):
+        await loop.in_thread(ottla_broker.start)
+        with loop.fail_after(5):
             assert (await producer.send("t", b"3")).offset == 2
 
 
-async def test_cancelling_a_send_leaves_the_producer_whole(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.05) as producer:
-        with trio.move_on_after(0.001):
+async def test_cancelling_a_send_leaves_the_producer_whole(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.05) as producer:
+        with loop.move_on_after(0.001):
             await producer.send("t", b"cancelled")
         receipts = [await producer.send("t", b"%d" % i) for i in range(3)]
     assert [receipt.offset for receipt in receipts] == [1, 2, 3]
 
 
-async def test_a_cancelled_read_loses_no_batch(ottla_broker: Broker) -> None:
+async def test_a_cancelled_read_loses_no_batch(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
     seen: list[tuple[int, int]] = []
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         for i in range(8):
             await producer.send("t", b"", partition=i % 2)
         async with client.consumer("t") as consumer:
             for _ in range(4):
-                with trio.move_on_after(0.05):
+                with loop.move_on_after(0.05):
                     async for batch in consumer:
                         seen += [(batch.partition, record.offset) for record in batch]
                         time.sleep(0.06)  # the user's own work, after which the loop is cancelled
     assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(4)]
 
 
-async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(ottla_broker: Broker) -> None:
+async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         with pytest.raises(KeyError) as caught:
             async with client.producer() as producer:
                 producer.send_nowait("small", bytes(5000))
@@ -271,17 +268,17 @@ async def test_what_a_left_producer_could_not_deliver_is_noted_on_the_error(ottl
     assert "1 record(s) were not delivered (small-0: 1)" in caught.value.__notes__[0]
 
 
-async def test_a_producer_that_is_cancelled_while_it_flushes_still_delivers(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
-        with trio.CancelScope() as scope:
+async def test_a_producer_that_is_cancelled_while_it_flushes_still_delivers(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        with loop.cancel_scope() as scope:
             async with client.producer(linger=0.5) as producer:
                 producer.send_nowait("t", b"1")
                 scope.cancel()
         assert await client.offsets({("t", 0): "end"}) == {("t", 0): 1}
 
 
-async def test_consumers_leave_no_connections_behind(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+async def test_consumers_leave_no_connections_behind(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         await producer.send("t", b"")
         for _ in range(10):
             async with client.consumer("t") as consumer:
@@ -290,8 +287,8 @@ async def test_consumers_leave_no_connections_behind(ottla_broker: Broker) -> No
         assert len(client._driver.core.connections._connections) <= 3
 
 
-async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:
-    client = ottla.connect(ottla_broker.bootstrap)
+async def test_a_closed_client_says_so(loop: Loop, ottla_broker: Broker) -> None:
+    client = loop.connect(ottla_broker.bootstrap)
     with pytest.raises(Closed, match="async with"):
         await client.list_topics()
     async with client:
@@ -342,13 +339,13 @@ def test_several_addresses_are_given_in_any_sequence(several: Any) -> None:
     ],
 )
 async def test_numbers_that_the_protocol_cannot_say_are_refused_with_their_bounds(
-    ottla_broker: Broker, method: str, option: str, value: float, range: str
+    loop: Loop, ottla_broker: Broker, method: str, option: str, value: float, range: str
 ) -> None:
     given: dict[str, Any] = {option: value}
     with pytest.raises(ConfigurationError, match=rf"^{option} must be a number of {range}"):
         if method == "connect":
-            ottla.connect("b:1", **given)
-        async with ottla.connect(ottla_broker.bootstrap) as client:
+            loop.connect("b:1", **given)
+        async with loop.connect(ottla_broker.bootstrap) as client:
             if method == "producer":
                 client.producer(**given)
             client.consumer("t", group="g", **given)
@@ -358,18 +355,18 @@ def test_a_connection_that_nobody_needs_may_stay_forever() -> None:
     ottla.connect("b:1", connections_max_idle=math.inf)
 
 
-async def test_a_batch_cannot_linger_until_it_is_late(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap, delivery_timeout=5.0) as client:
+async def test_a_batch_cannot_linger_until_it_is_late(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap, delivery_timeout=5.0) as client:
         for linger, timeout in ((5.0, None), (2.0, 1.0)):
             with pytest.raises(ConfigurationError, match=r"linger must be below delivery_timeout, [51] s, not [52]"):
                 client.producer(linger=linger, delivery_timeout=timeout)
         client.producer(linger=5.0, delivery_timeout=6.0)
 
 
-async def test_options_that_make_no_sense_are_refused_with_what_would(ottla_broker: Broker) -> None:
+async def test_options_that_make_no_sense_are_refused_with_what_would(loop: Loop, ottla_broker: Broker) -> None:
     with pytest.raises(ConfigurationError, match="request_timeout must be a number of seconds"):
-        ottla.connect("b:1", request_timeout=-1)
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+        loop.connect("b:1", request_timeout=-1)
+    async with loop.connect(ottla_broker.bootstrap) as client:
         with pytest.raises(ConfigurationError, match="'brotli' is not one of none, gzip, snappy, lz4, zstd"):
             client.producer(compression="brotli")
         with pytest.raises(ConfigurationError, match="partitioner 'md5' is not one of murmur2"):
@@ -382,8 +379,8 @@ async def test_options_that_make_no_sense_are_refused_with_what_would(ottla_brok
             client.consumer("t", start=datetime(2026, 1, 1))
 
 
-async def test_the_callers_mistakes_are_told_at_once(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_the_callers_mistakes_are_told_at_once(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer(partitioner=lambda key, count: count + 5) as producer:
             with pytest.raises(EncodeError, match="a topic is named by a str, not b't'"):
                 await producer.send(b"t", b"")  # type: ignore[arg-type] # on purpose
@@ -393,10 +390,10 @@ async def test_the_callers_mistakes_are_told_at_once(ottla_broker: Broker) -> No
             client.consumer(["t"])  # type: ignore[arg-type] # on purpose
 
 
-async def test_several_topics_are_read_at_once(ottla_broker: Broker) -> None:
+async def test_several_topics_are_read_at_once(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("a")
     ottla_broker.create_topic("b", partitions=2)
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         for topic, partition in (("a", 0), ("b", 0), ("b", 1)):
             await producer.send(topic, b"x", partition=partition)
         async with client.consumer("a", "b") as consumer:
@@ -404,10 +401,10 @@ async def test_several_topics_are_read_at_once(ottla_broker: Broker) -> None:
     assert seen == Counter({("a", 0): 1, ("b", 0): 1, ("b", 1): 1})
 
 
-async def _take(consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
+async def _take(loop: Loop, consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
     """The next ``count`` records, of whatever partition."""
     records: list[ottla.Record] = []
-    with trio.fail_after(5):
+    with loop.fail_after(5):
         async for batch in consumer:
             records += batch
             if len(records) >= count:
@@ -415,12 +412,12 @@ async def _take(consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
     return records[:count]
 
 
-async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         await client.create_topic("t", partitions=1)
         async with client.consumer("t") as consumer, client.producer() as producer:
             for _ in range(200):
-                with trio.move_on_after(0.001):
+                with loop.move_on_after(0.001):
                     await consumer.__anext__()
             machine = consumer._core
             outcomes = (machine._moved, machine._news, machine.fetcher._changes.news)
@@ -434,30 +431,30 @@ async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_bro
             )
 
 
-async def test_a_call_that_only_waits_tells_at_its_deadline_what_for(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap, api_timeout=0.3) as client:
+async def test_a_call_that_only_waits_tells_at_its_deadline_what_for(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap, api_timeout=0.3) as client:
         await client.create_topic("t", partitions=1)
-        await trio.to_thread.run_sync(ottla_broker.kill)
+        await loop.in_thread(ottla_broker.kill)
         with pytest.raises(TimeoutExpired, match=rf"finding the leader of t-0: .* 0\.3 s; .*{ottla_broker.bootstrap}"):
             await client.leader("t", 0)
 
 
-async def test_a_loop_over_small_batches_lets_other_tasks_run(ottla_broker: Broker) -> None:
+async def test_a_loop_over_small_batches_lets_other_tasks_run(loop: Loop, ottla_broker: Broker) -> None:
     ran = 0
 
     async def other() -> None:
         nonlocal ran
         while True:
-            await trio.lowlevel.checkpoint()
+            await loop.checkpoint()
             ran += 1
 
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.0) as producer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.0) as producer:
         names = [f"t{number}" for number in range(50)]
         for name in names:
             await producer.send(name, b"v")
-        async with client.consumer(*names) as consumer, trio.open_nursery() as nursery:
+        async with client.consumer(*names) as consumer, loop.open_nursery() as nursery:
             nursery.start_soon(other)
-            await trio.sleep(0.1)  # so that some are there
+            await loop.sleep(0.1)  # so that some are there
             left, turns = set(names), []
             async for batch in consumer:
                 left.discard(batch.topic)
@@ -469,17 +466,17 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(ottla_broker: Brok
     assert len(set(turns)) > len(turns) // 4, "each batch took longer than others should wait"
 
 
-async def test_a_consumer_that_was_never_left_ends_with_its_client(ottla_broker: Broker) -> None:
+async def test_a_consumer_that_was_never_left_ends_with_its_client(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 2)
-    with trio.fail_after(10):
-        async with ottla.connect(ottla_broker.bootstrap) as client:
+    with loop.fail_after(10):
+        async with loop.connect(ottla_broker.bootstrap) as client:
             consumer = client.consumer("t", group="g", auto_commit=1.0)
             await consumer.__aenter__()
-            with trio.move_on_after(0.3):
+            with loop.move_on_after(0.3):
                 await anext(consumer)
         with pytest.raises(Closed):
             await anext(consumer)
     watching = [each for each in threading.enumerate() if each.name == "ottla watchdog"]
     for each in watching:
-        await trio.to_thread.run_sync(each.join, 20)
+        await loop.in_thread(each.join, 20)
     assert not any(each.is_alive() for each in watching)

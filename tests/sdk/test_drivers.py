@@ -6,10 +6,9 @@ import pytest
 
 from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaError
 from ottla.sdk.client import Client
-from tests.sdk.loops import LOOPS, AsyncioLoop, Loop, TrioLoop
+from tests.sdk.loops import ALL, Asyncio, Loop
 from tests.sdk.scripted import Manner, at_once, byte_by_byte, late, scripted
-
-pytestmark = pytest.mark.parametrize("loop", LOOPS, ids=repr)
+from tests.sdk.suspensions import cancelled_at
 
 
 @pytest.mark.parametrize("manner", [at_once, byte_by_byte, late], ids=lambda each: each.__name__)
@@ -54,7 +53,9 @@ def test_who_cancels_a_call_that_is_not_answered_goes_on_at_once_and_the_client_
         async def bounded() -> list[str]:
             async with loop.connect(address, request_timeout=0.3) as client:
                 broker.mute = True
-                assert not await loop.within(0.05, client.list_topics())
+                with loop.move_on_after(0.05) as scope:
+                    await client.list_topics()
+                assert scope.cancelled_caught
                 broker.mute = False
                 return await client.list_topics()
 
@@ -147,13 +148,13 @@ def test_a_client_is_opened_once_and_refuses_what_comes_after_its_end(loop: Loop
 
 
 def test_on_another_loop_the_client_says_what_to_do(loop: Loop) -> None:
-    other = TrioLoop() if isinstance(loop, AsyncioLoop) else AsyncioLoop()
+    other = ALL["trio" if isinstance(loop, Asyncio) else "asyncio"]
 
     async def scenario() -> None:
         async with loop.connect("localhost:1"):
             pass
 
-    advice = "a trio program uses ottla.connect" if isinstance(loop, AsyncioLoop) else "uses ottla.aio.connect"
+    advice = "a trio program uses ottla.connect" if isinstance(loop, Asyncio) else "uses ottla.aio.connect"
     with pytest.raises(LocalProtocolError, match=advice):
         other.run(scenario)
 
@@ -166,9 +167,9 @@ def test_a_cancellation_at_any_suspension_of_connect_leaves_nothing_behind(loop:
                 pass
 
         async def scenario() -> int:
-            _, count = await loop.cancelled_at(None, connect())
+            _, count = await cancelled_at(loop, None, connect())
             for at in range(1, count + 1):
-                await loop.cancelled_at(at, connect())
+                await cancelled_at(loop, at, connect())
             return count
 
         assert loop.run(scenario) >= 1
@@ -179,9 +180,9 @@ def test_a_cancellation_at_any_suspension_of_a_call_sends_it_wholly_or_not_at_al
 
         async def scenario() -> None:
             async with loop.connect(address) as client:
-                _, count = await loop.cancelled_at(None, client.list_topics())
+                _, count = await cancelled_at(loop, None, client.list_topics())
                 for at in range(1, count + 1):
-                    cancelled, _ = await loop.cancelled_at(at, client.list_topics())
+                    cancelled, _ = await cancelled_at(loop, at, client.list_topics())
                     assert cancelled
                     assert await client.list_topics() == ["t"]
 

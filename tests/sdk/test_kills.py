@@ -1,7 +1,6 @@
 """kill -9 of the broker, three times, while records flow: nothing lost, nothing twice, nothing out of order."""
 
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ import pytest
 import trio
 
 import ottla
-from tests.kafka import ApacheKafka
+from tests.kafka import ApacheKafka, free_ports
 
 COUNT = 100_000
 KEYS = 100
@@ -21,8 +20,7 @@ class BrokerProcess:
     """`ottla broker` as a process, on a port and a folder that outlive it."""
 
     def __init__(self, data: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.bootstrap = f"127.0.0.1:{free.getsockname()[1]}"
+        self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
         self._data = data
         self.revive()
 

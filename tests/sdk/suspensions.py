@@ -1,0 +1,57 @@
+"""A cancellation at each suspension of a call: the places where a loop can cancel it are counted, and then tried."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+import trio
+
+from tests.sdk.loops import Loop, Trio
+
+T = TypeVar("T")
+
+
+class Suspended:
+    """Awaits a coroutine and counts how often it is suspended; at the suspension numbered ``at`` it is cancelled."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], at: int | None, cancel: Callable[[], object]) -> None:
+        self._coroutine, self._at, self._cancel = coroutine, at, cancel
+        self.count = 0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        inner = self._coroutine.__await__()
+        sent: Any = None
+        raised: BaseException | None = None
+        while True:
+            try:
+                trap = inner.send(sent) if raised is None else inner.throw(raised)
+            except StopIteration as end:
+                return end.value
+            self.count += 1
+            if self.count == self._at:
+                self._cancel()
+            sent = raised = None
+            try:
+                sent = yield trap
+            except BaseException as error:
+                raised = error
+
+
+async def cancelled_at(loop: Loop, at: int | None, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, int]:
+    """Await a coroutine, cancelled at its suspension numbered ``at``; whether it was, and how many there were."""
+    if isinstance(loop, Trio):
+        with trio.CancelScope() as scope:
+            suspended = Suspended(coroutine, at, scope.cancel)
+            await suspended
+        return scope.cancelled_caught, suspended.count
+
+    async def call() -> None:
+        await suspended
+
+    suspended = Suspended(coroutine, at, lambda: task.cancel())
+    task = asyncio.create_task(call())
+    try:
+        await task
+    except asyncio.CancelledError:
+        return True, suspended.count
+    return False, suspended.count
