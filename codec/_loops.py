@@ -19,19 +19,15 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import accumulate, chain, islice, repeat
 from operator import gt
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final, overload
+from typing import Any, NoReturn, TypeVar, final, overload
 
+from ottla.codec.layout import BinaryColumn, Buffer, HeaderColumn, Headers
 from ottla.errors import EncodeError, LocalProtocolError
 
-if TYPE_CHECKING:
-    from ottla.codec.columns import BinaryColumn, HeaderColumn
-
 Head = TypeVar("Head", bound="BatchHead")
-
-Buffer = bytes | bytearray | memoryview
-Headers = Sequence[tuple[str, bytes | None]]
 
 LEAST_RECORD = 7
 """Bytes of the shortest record: a length, six fields of a byte."""
@@ -187,11 +183,12 @@ _set_offset, _set_timestamp, _set_key, _set_value, _set_headers = (
 )
 
 
-def make_record(*fields: Any) -> Record:
-    """A `Record` of the engine that runs: what pickle calls, so that one engine reads what another has written."""
-    from ottla.codec.records import Record  # which imports this module
+def make_record(*fields: Any) -> Any:
+    """A `Record` of the engine that runs: what pickle calls, so that one engine reads what another has written.
 
-    return Record(*fields)
+    Found by its name when a pickle is read: the engine is chosen above this module.
+    """
+    return import_module("ottla.codec.records").Record(*fields)
 
 
 def refuse_pickling() -> NoReturn:
@@ -630,7 +627,7 @@ class Appender:
         return before[1]
 
     def extend_columns(
-        self, timestamps: Buffer, keys: "BinaryColumn", values: "BinaryColumn", headers: "HeaderColumn | None" = None
+        self, timestamps: Buffer, keys: BinaryColumn, values: BinaryColumn, headers: HeaderColumn | None = None
     ) -> int:
         """Add a record for each row of some columns, or none of them; return the index of the first.
 
@@ -946,9 +943,7 @@ def refuse_record(record: object) -> NoReturn:
     raise EncodeError(f"a record is {shapes}, not {record!r:.80}")
 
 
-def check_columns(
-    timestamps: Buffer, keys: "BinaryColumn", values: "BinaryColumn", headers: "HeaderColumn | None"
-) -> None:
+def check_columns(timestamps: Buffer, keys: BinaryColumn, values: BinaryColumn, headers: HeaderColumn | None) -> None:
     """Raise `EncodeError` unless the columns are equally long, and their offsets lie within their data."""
     rows, odd = divmod(memoryview(timestamps).nbytes, 8)
     if odd or not rows == len(keys) == len(values):
@@ -971,7 +966,7 @@ def check_columns(
         raise EncodeError(f"a header's name is not UTF-8: {error.reason}") from None
 
 
-def check_offsets(what: str, column: "BinaryColumn", rows: int) -> None:
+def check_offsets(what: str, column: BinaryColumn, rows: int) -> None:
     """Raise `EncodeError` unless the offsets of a column lie within its data, and its validity has all rows."""
     if column.validity is not None and 8 * len(column.validity) < rows:
         raise EncodeError(f"the validity of the {what} has {8 * len(column.validity)} bits for {rows} rows")
@@ -1036,7 +1031,7 @@ def positive(partitions: int) -> int:
     return partitions
 
 
-def partition_column(partitioner: str, keys: "BinaryColumn", partitions: int) -> memoryview:
+def partition_column(partitioner: str, keys: BinaryColumn, partitions: int) -> memoryview:
     """The partition of each key by the partitioner of that name, as integers of 32 bits; -1 for null keys.
 
     Raises:

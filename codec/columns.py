@@ -14,12 +14,12 @@ Rules:
 Source: the Arrow columnar format, "Variable-size Binary Layout" and "Validity bitmaps".
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.codec._engine import ENGINE
-from ottla.codec._loops import Buffer, Gathered, Headers
+from ottla.codec._loops import Gathered
+from ottla.codec.layout import BinaryColumn, Buffer, HeaderColumn, view
 
 if TYPE_CHECKING or ENGINE == "python":
     from ottla.codec._loops import Records, gather
@@ -27,87 +27,6 @@ else:
     from ottla.codec._records import Records, gather
 
 __all__ = ["BinaryColumn", "Columns", "HeaderColumn"]
-
-
-class BinaryColumn:
-    """Nullable bytes.
-
-    Attributes:
-        offsets: integers of 32 bits, one more than there are rows: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
-        data: the bytes of all rows.
-        validity: bit ``i``, counted from the lowest of each byte, says that row ``i`` is not null; ``None`` where no
-            row is null.
-    """
-
-    __slots__ = ("data", "offsets", "validity")
-
-    def __init__(self, offsets: Buffer, data: Buffer, validity: Buffer | None = None) -> None:
-        self.offsets = _view(offsets, "i")
-        self.data = _view(data, "B")
-        self.validity = None if validity is None else _view(validity, "B")
-
-    @property
-    def buffers(self) -> tuple[memoryview | None, memoryview, memoryview]:
-        """Validity, offsets, data: Arrow's order."""
-        return self.validity, self.offsets, self.data
-
-    def __len__(self) -> int:
-        return max(len(self.offsets) - 1, 0)
-
-    def __getitem__(self, row: int) -> bytes | None:
-        if not 0 <= row < len(self):
-            raise IndexError(f"there is no row {row} among {len(self)}")
-        return bytes(self.data[self.offsets[row] : self.offsets[row + 1]]) if self._valid(row) else None
-
-    def __iter__(self) -> Iterator[bytes | None]:
-        return iter(self.tolist())
-
-    def tolist(self) -> list[bytes | None]:
-        """All rows."""
-        data = bytes(self.data)
-        rows: list[bytes | None] = [data[start:end] for start, end in pairwise(self.offsets)]
-        if self.validity is not None:
-            rows = [value if self._valid(row) else None for row, value in enumerate(rows)]
-        return rows
-
-    def _valid(self, row: int) -> bool:
-        return self.validity is None or bool(self.validity[row >> 3] >> (row & 7) & 1)
-
-
-class HeaderColumn:
-    """The headers of each row: Arrow's list of (name, value).
-
-    Attributes:
-        offsets: integers of 32 bits, one more than there are rows: row ``i`` has the headers from ``offsets[i]`` up to
-            ``offsets[i + 1]``.
-        names: of all headers, UTF-8.
-        values: of all headers.
-    """
-
-    __slots__ = ("names", "offsets", "values")
-
-    def __init__(self, offsets: Buffer, names: BinaryColumn, values: BinaryColumn) -> None:
-        self.offsets = _view(offsets, "i")
-        self.names = names
-        self.values = values
-
-    def __len__(self) -> int:
-        return max(len(self.offsets) - 1, 0)
-
-    def __getitem__(self, row: int) -> Headers:
-        if not 0 <= row < len(self):
-            raise IndexError(f"there is no row {row} among {len(self)}")
-        headers = range(self.offsets[row], self.offsets[row + 1])
-        return tuple(((self.names[each] or b"").decode(), self.values[each]) for each in headers)
-
-    def __iter__(self) -> Iterator[Headers]:
-        return iter(self.tolist())
-
-    def tolist(self) -> list[Headers]:
-        """All rows."""
-        names = [(name or b"").decode() for name in self.names]
-        pairs = list(zip(names, self.values, strict=True))
-        return [tuple(pairs[start:end]) for start, end in pairwise(self.offsets)]
 
 
 class Columns:
@@ -129,8 +48,8 @@ class Columns:
         values: BinaryColumn,
         headers: HeaderColumn | None = None,
     ) -> None:
-        self.offsets = _view(offsets, "q")
-        self.timestamps = _view(timestamps, "q")
+        self.offsets = view(offsets, "q")
+        self.timestamps = view(timestamps, "q")
         self.keys = keys
         self.values = values
         self._headers = headers
@@ -171,10 +90,3 @@ def laid_out(gathered: Gathered) -> Columns:
     if headers is not None:
         column = HeaderColumn(headers[0], BinaryColumn(*headers[1]), BinaryColumn(*headers[2]))
     return Columns(offsets, timestamps, BinaryColumn(*keys), BinaryColumn(*values), column)
-
-
-def _view(buffer: Buffer, letter: str) -> memoryview:
-    """``buffer`` as numbers of the kind that `struct` knows by ``letter``."""
-    if type(buffer) is memoryview and buffer.format == letter:
-        return buffer
-    return memoryview(buffer).cast("B").cast(letter)  # type: ignore[call-overload, no-any-return] # wants a literal

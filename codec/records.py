@@ -35,11 +35,11 @@ from ottla.codec._loops import (
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     DamagedRecord,
-    Headers,
     check_bytes,
 )
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn, laid_out
 from ottla.codec.compression import DECOMPRESSED, DECOMPRESSED_LIMIT, Compression, compress, decompress
+from ottla.codec.layout import Headers
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError

@@ -35,7 +35,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.consume.places import Where, place_at, start_at
-from ottla.sdk.consume.positions import Fetched, Nowhere, Offset, Start, Time
+from ottla.sdk.consume.positions import Fetched, NoStart, Offset, Start, Time
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.core import ClientCore
@@ -611,7 +611,7 @@ def _start_at(where: Where | Literal["error"], group: str | None) -> Start:
     if group is None:
         raise ConfigurationError("start='error' is for a group that has committed no offset: without one, say where")
     advice = "seek, set one with `ottla groups reset`, or choose start='beginning' or 'end'"
-    return Nowhere(f"group {group!r} has committed no offset here, and start is 'error': {advice}")
+    return NoStart(f"group {group!r} has committed no offset here, and start is 'error': {advice}")
 
 
 def isolation_level(name: str) -> int:

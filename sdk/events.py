@@ -1,14 +1,22 @@
 """What goes in and out of `ClientCore`: events and actions, as plain values.
 
-A connection is named by its key ``(node id, channel)``: fetches that wait at the broker have a channel of their own, so
-that nothing else waits behind them.
+A connection is named by its key ``(node id, channel)``: requests that wait at the broker have a channel of their own,
+so that nothing else waits behind them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.codec.wire import Buffer
+
 Key = tuple[int, str]
+DATA = "data"
+"""The ordinary channel of a node."""
+FETCH = "fetch"
+"""The channel of fetches, which wait at the broker for records."""
+PRODUCE = "produce"
+"""The channel of Produce, which waits at the broker for replicas."""
 
 
 class Node(NamedTuple):
@@ -40,8 +48,13 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """Write all ``parts``, in their order; answer with `Written` once the socket has taken the last byte.
+
+    A connection hands out no other `Send` before that.
+    """
+
     key: Key
-    data: bytes
+    parts: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The operating system has taken all bytes of the `Send`; whether they arrive is not known."""
+
     key: Key
 
 
@@ -101,4 +121,4 @@ class Found:
 
 
 Action = Connect | Send | Close | Find | Run
-Event = Connected | Received | Filled | Lost | Found
+Event = Connected | Written | Received | Filled | Lost | Found

@@ -10,7 +10,9 @@ from ottla import errors
 from ottla.errors import (
     BY_CODE,
     BrokerError,
+    ChecksumMismatch,
     ConnectionLost,
+    CorruptMessage,
     DecodeError,
     DeliveryFailed,
     EncodeError,
@@ -88,6 +90,12 @@ def test_a_code_of_the_future_keeps_its_number() -> None:
 
 def test_stale_metadata_is_worth_a_retry() -> None:
     assert all(each.retriable for each in BY_CODE.values() if each.stale_metadata)
+
+
+def test_bytes_that_do_not_parse_are_not_asked_for_again() -> None:
+    assert not DecodeError.retriable and not ChecksumMismatch.retriable
+    assert RemoteProtocolError.retriable, "another connection may help"
+    assert CorruptMessage.retriable, "a producer sends it again"
 
 
 def test_nothing_is_both_retriable_and_fatal() -> None:

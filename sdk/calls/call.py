@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from ottla.errors import BrokerError, ConnectionLost, OttlaError, TimeoutExpired
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.core import DATA, ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import DATA, Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -100,7 +100,7 @@ class Call(Generic[T]):
         """Keep the error for the message at the deadline; the seconds to pause before the next attempt."""
         self.trouble = str(error)
         if isinstance(error, BrokerError) and error.stale_metadata:
-            self.core.refresh(now)
+            self.core.metadata.refresh(now)
         self._failures += 1
         return self.core.backoff(self._failures - 1)
 

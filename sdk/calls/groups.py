@@ -15,6 +15,7 @@ ConsumerGroupCommand.java, collectGroupsOffsets.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -26,11 +27,7 @@ from ottla.codec.apis.describe_groups import (
 )
 from ottla.codec.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.codec.apis.list_offsets import LATEST
-from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from ottla.codec.apis.offset_delete import (
@@ -81,6 +78,13 @@ from ottla.sdk.admin import (
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.versions import (
+    COMMITTED_BY_NAME,
+    COMMITTED_OF_ALL_TOPICS,
+    COMMITTED_OF_MANY_GROUPS,
+    COMMITTED_STABLE,
+)
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
@@ -237,7 +241,7 @@ def _known(kind: str, known: Sequence[str], given: Iterable[str]) -> set[str]:
 
 def _nodes(task: Task[Any]) -> Steps[dict[int, Node]]:
     """The brokers that there are at this moment."""
-    answer = yield from task.ask_any(MetadataRequest(topics=(), allow_auto_topic_creation=False))
+    answer = yield from task.ask_any(requests.metadata(()))
     return {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
 
 
@@ -338,16 +342,6 @@ def committed(
     return Task(core, f"committed offsets of {_named(list(groups))}", now, work).outcome
 
 
-_MANY = 8
-"""The first version of OffsetFetch that asks for many groups at once."""
-_ALL_TOPICS = 2
-"""The first that can ask for all topics."""
-_STABLE = 7
-"""The first that can ask for what no open transaction is about to change."""
-_NAMED = (1, 9)
-"""The versions of OffsetFetch and OffsetCommit that name topics; 10 has ids."""
-
-
 class _OneByOne(UnsupportedVersion):
     """The coordinator takes one group a request."""
 
@@ -357,11 +351,12 @@ def _committed(
 ) -> Steps[dict[str, Offsets | OttlaError]]:
     def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
         asked = {name: groups[name] for name in names}
-        return task.request(node, OffsetFetchRequest, lambda version: _fetch_request(asked, version, stable), _NAMED)
+        build = partial(_fetch_request, asked, stable=stable)
+        return task.request(node, OffsetFetchRequest, build, COMMITTED_BY_NAME)
 
     def read(reply: Reply) -> dict[str, Offsets | OttlaError]:
         answer: OffsetFetchResponse = reply.answer
-        if reply.version < _MANY:
+        if reply.version < COMMITTED_OF_MANY_GROUPS:
             return {reply.groups[0]: _offsets_of(reply.groups[0], answer)}
         return {each.group_id: _offsets_of(each.group_id, each) for each in answer.groups}
 
@@ -375,8 +370,8 @@ def _committed(
 def _fetch_request(
     groups: Mapping[str, Sequence[TopicPartition] | None], version: int, stable: bool
 ) -> OffsetFetchRequest:
-    stable = stable and version >= _STABLE
-    if version >= _MANY:
+    stable = stable and version >= COMMITTED_STABLE
+    if version >= COMMITTED_OF_MANY_GROUPS:
         many = []
         for name, places in groups.items():
             topics = (
@@ -393,7 +388,7 @@ def _fetch_request(
         raise _OneByOne("OffsetFetch asks for many groups at once since Kafka 3.0")
     [(name, places)] = groups.items()
     if places is None:
-        if version < _ALL_TOPICS:
+        if version < COMMITTED_OF_ALL_TOPICS:
             raise UnsupportedVersion("OffsetFetch of all topics came with Kafka 0.10.2: name the partitions")
         return OffsetFetchRequest(group_id=name, topics=None, require_stable=stable)
     asked = (OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in _by_topic(places).items())
@@ -471,23 +466,12 @@ def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int
         PartialFailure, BrokerError: of partitions.
     """
 
-    def build(version: int) -> OffsetCommitRequest:
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in offsets.items():
-            each = OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
-            )
-            topics.setdefault(topic, []).append(each)
-        return OffsetCommitRequest(
-            group_id=group,
-            topics=tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
-        )
-
     def read(reply: Reply) -> dict[str, dict[str, OttlaError] | OttlaError]:
         return {group: _failed_places(group, reply.answer)}
 
     def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
-        return task.request(node, OffsetCommitRequest, build, _NAMED)
+        request = requests.commit_offsets(group, {place: (offset, -1, "") for place, offset in offsets.items()})
+        return task.request(node, request, versions=COMMITTED_BY_NAME)
 
     if not offsets:
         return

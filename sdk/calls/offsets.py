@@ -11,18 +11,16 @@ Source: KafkaAdminClient.java, listOffsets; KafkaApis.scala of Kafka 0.10.0, fet
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
     MAX_TIMESTAMP,
-    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
-from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.errors import (
     LeaderNotAvailable,
     OttlaError,
@@ -34,16 +32,15 @@ from ottla.errors import (
 from ottla.sdk.admin import ListedOffset
 from ottla.sdk.calls.call import Task, mapped
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.versions import LIST_OFFSETS_MAX_TIMESTAMP
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
-from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps
 
 PATIENCE = 3.0
 """Seconds until `reachable_offsets` does without a partition whose trouble might pass."""
-_MAX_TIMESTAMP_SINCE = 7
-"""The first version of ListOffsets that finds the record with the largest timestamp."""
 
 Found = dict[TopicPartition, ListedOffset | OttlaError]
 
@@ -106,11 +103,8 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
     """
     counts: dict[str, int | OttlaError] = {}
     until = task.now + PATIENCE
-    request = MetadataRequest(
-        topics=tuple(MetadataRequestTopic(name=name) for name in names), allow_auto_topic_creation=False
-    )
     while names:
-        answer = yield from task.ask_any(request)
+        answer = yield from task.ask_any(requests.metadata(names))
         counts = {name: UnknownTopicOrPartition(f"topic {name!r} was left out of the answer") for name in names}
         for each in answer.topics:
             error = broker_error(each.error_code, f"topic {each.name!r}") if each.error_code else None
@@ -125,8 +119,8 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
 def _known(task: Task[Any], places: Mapping[TopicPartition, int]) -> Steps[dict[str, Outcome[Topic]]]:
     """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
     for name in _topics(places):
-        task.outcome.when_done(task.core.hold(name))
-    topics = {name: task.core.topic(name, task.now) for name in _topics(places)}
+        task.outcome.when_done(task.core.metadata.hold(name))
+    topics = {name: task.core.metadata.topic(name, task.now) for name in _topics(places)}
     yield from topics.values()
     return topics
 
@@ -160,7 +154,7 @@ class _LookUp:
                     self.failed[place] = error
                     del self.wanted[place]
             if waiting := [error for place, error in troubles.items() if place in self.wanted]:
-                self.task.core.refresh(self.task.now)
+                self.task.core.metadata.refresh(self.task.now)
                 yield from self.task.pause(waiting[0])
 
     def _round(self) -> Steps[dict[TopicPartition, OttlaError]]:
@@ -171,10 +165,10 @@ class _LookUp:
         for place in self.wanted:
             leader = core.cluster.leader(*place)
             if leader is None:
-                troubles[place] = core.why_no_leader(*place)
+                troubles[place] = core.metadata.why_no_leader(*place)
             else:
                 asked.setdefault(leader, []).append(place)
-        sent = [(places, self.task.request(node, self._request(places))) for node, places in asked.items()]
+        sent = [(places, self._request(node, places)) for node, places in asked.items()]
         for places, outcome in sent:
             yield outcome
             if outcome.error is not None:
@@ -183,17 +177,10 @@ class _LookUp:
                 troubles |= self._learn(places, *outcome.result())
         return troubles
 
-    def _request(self, places: list[TopicPartition]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for topic, partition in places:
-            each = ListOffsetsPartition(partition_index=partition, timestamp=self.wanted[topic, partition])
-            topics.setdefault(topic, []).append(each)
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=self.isolation,
-            topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
-            timeout_ms=broker_timeout_ms(self.task.core.options.request_timeout),
-        )
+    def _request(self, node: Node, places: list[TopicPartition]) -> Outcome[tuple[Any, int]]:
+        wanted = {place: (self.wanted[place], -1) for place in places}
+        build = partial(requests.list_offsets, wanted, self.isolation, self.task.core.options.request_timeout)
+        return self.task.request(node, ListOffsetsRequest, build)
 
     def _learn(
         self, places: list[TopicPartition], answer: ListOffsetsResponse, version: int
@@ -207,7 +194,7 @@ class _LookUp:
                 troubles[place] = RemoteProtocolError(f"{where} was left out of the answer to ListOffsets")
             elif each.error_code:
                 troubles[place] = broker_error(each.error_code, where)
-            elif self.wanted[place] == MAX_TIMESTAMP and version < _MAX_TIMESTAMP_SINCE:
+            elif self.wanted[place] == MAX_TIMESTAMP and version < LIST_OFFSETS_MAX_TIMESTAMP:
                 what = "brokers find the record with the largest timestamp since Kafka 3.0"
                 troubles[place] = UnsupportedVersion(f"ListOffsets of {where}: {what}")
             elif (offset := self._offset(place, each, version)) is not None:

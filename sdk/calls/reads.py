@@ -5,16 +5,17 @@ Rules:
 - It stands for itself: no session, no position, nothing fetched ahead.
 """
 
-from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ottla.codec.apis.fetch import FetchPartition, FetchResponse, FetchTopic, PartitionData
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
 from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.versions import FETCH_BY_NAME
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.consume.record_sets import about, corrupt, cut, found, needed, sound, too_large, visible
-from ottla.sdk.consume.sessions import BY_ID
-from ottla.sdk.core import FETCH, ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import FETCH, Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
@@ -23,8 +24,8 @@ def leader(core: ClientCore, place: TopicPartition, now: float) -> Outcome[Node]
     """The node that leads the partition at this moment; waits for an election."""
 
     def work(task: Task[Node]) -> Steps[Node]:
-        task.outcome.when_done(core.hold(place[0]))
-        yield from settled(core.topic(place[0], now, fresh=True))
+        task.outcome.when_done(core.metadata.hold(place[0]))
+        yield from settled(core.metadata.topic(place[0], now, fresh=True))
         return (yield from _leader(task, place))
 
     return Task(core, f"finding the leader of {place[0]}-{place[1]}", now, work).outcome
@@ -39,8 +40,8 @@ def fetch(
     """
 
     def work(task: Task[Fetched]) -> Steps[Fetched]:
-        task.outcome.when_done(core.hold(place[0]))
-        yield from settled(core.topic(place[0], now))
+        task.outcome.when_done(core.metadata.hold(place[0]))
+        yield from settled(core.metadata.topic(place[0], now))
         size = max_bytes
         while True:
             node = yield from _leader(task, place)
@@ -49,7 +50,7 @@ def fetch(
             except CorruptMessage:
                 raise corrupt(place, offset) from None
             except OttlaError as error:
-                core.refresh(task.now)
+                core.metadata.refresh(task.now)
                 yield from task.pause(error)
                 continue
             batches, damage = found(answer.records or b"", offset, isolation)
@@ -81,8 +82,8 @@ def _leader(task: Task[Node] | Task[Fetched], place: TopicPartition) -> Steps[No
             raise UnknownTopicOrPartition(f"{has}, not {place[1]}")
         if (node := core.cluster.leader(*place)) is not None:
             return node
-        core.refresh(task.now)
-        yield from task.pause(core.why_no_leader(*place))
+        core.metadata.refresh(task.now)
+        yield from task.pause(core.metadata.why_no_leader(*place))
 
 
 def _ask(
@@ -94,14 +95,9 @@ def _ask(
     asked = FetchPartition(
         partition=place[1], current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=max_bytes
     )
-    request = FetchRequest(
-        max_wait_ms=int(wait * 1000),
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=isolation,
-        topics=(FetchTopic(topic=place[0], topic_id=topic_id, partitions=(asked,)),),
-    )
-    versions = (0, BY_ID - 1) if topic_id == NO_UUID else None
+    topic = FetchTopic(topic=place[0], topic_id=topic_id, partitions=(asked,))
+    request = requests.fetch([topic], wait=wait, max_bytes=max_bytes, isolation=isolation)
+    versions = FETCH_BY_NAME if topic_id == NO_UUID else None
     answer: FetchResponse
     answer, _ = yield from settled(task.request(node, request, versions=versions, channel=FETCH))
     if answer.error_code:

@@ -18,7 +18,7 @@ from ottla.codec.apis.create_topics import (
 )
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
     InvalidPartitions,
     OttlaError,
@@ -32,6 +32,8 @@ from ottla.sdk.admin import TopicDescription
 from ottla.sdk.calls.call import Call, Task
 from ottla.sdk.calls.offsets import partition_counts
 from ottla.sdk.cluster.cluster import Topic
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
@@ -39,8 +41,6 @@ from ottla.sdk.steps import Steps, settled
 
 _TOPIC = 2
 """The resource type of topics in DescribeConfigs."""
-_DEFAULTS = 4
-"""The first version of CreateTopics that leaves numbers to the broker (KIP-464)."""
 
 
 def create_topic(
@@ -72,7 +72,7 @@ def create_topic(
     )
 
     def build(version: int) -> CreateTopicsRequest:
-        if version < _DEFAULTS and -1 in (partitions, replication_factor):
+        if version < CREATE_TOPIC_DEFAULTS and -1 in (partitions, replication_factor):
             alone = "brokers before Kafka 2.4 have no default for either: give partitions and replication_factor"
             raise UnsupportedVersion(f"creating topic {name!r}: {alone}")
         return CreateTopicsRequest(topics=(topic,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
@@ -92,7 +92,7 @@ def _await_leaders(
     core = call.core
     if call.outcome.done:
         return
-    found = core.topic(name, now, fresh=True)
+    found = core.metadata.topic(name, now, fresh=True)
 
     def arrived() -> None:
         if found.error is not None:
@@ -161,7 +161,7 @@ def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
                 return None
         elif error is not None:
             return error
-        core.forget(name)
+        core.metadata.forget(name)
         call.outcome.succeed(None)
         return None
 
@@ -178,8 +178,7 @@ def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
         call.outcome.succeed(sorted(each.name for each in answer.topics if each.name and not each.is_internal))
         return None
 
-    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    call.ask(core.any_node, request, judge, now)
+    call.ask(core.any_node, requests.metadata(None), judge, now)
     return call.outcome
 
 
@@ -191,7 +190,7 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
             count = (yield from partition_counts(task, [name]))[name]
             if isinstance(count, OttlaError):
                 raise count
-        topic = yield from settled(core.topic(name, task.now, fresh=True))
+        topic = yield from settled(core.metadata.topic(name, task.now, fresh=True))
         resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
         while True:
             try:

@@ -3,7 +3,7 @@
 Rules:
 - A partition's leader is taken over only with a leader epoch that is not older than the one known (KIP-320); from an
   answer that is not about metadata, only with a newer one (KIP-951).
-- A zero topic id means that nobody told it: an old broker of a mixed cluster, or old metadata. Only two ids that are
+- A zero topic id means that it is not known: an old broker of a mixed cluster, or old metadata. Only two ids that are
   known and differ are two topics of the same name, one made after the other.
 - A topic that is gone from an answer that asked for it, or answered with an error, is not known; its error is kept.
 """
@@ -24,7 +24,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as the metadata tell it; ``leader`` is -1 while there is none."""
+    """One partition as the metadata have it; ``leader`` is -1 while there is none."""
 
     partition: int
     leader: int
@@ -70,7 +70,7 @@ class Cluster:
         return known.topic_id if known else NO_UUID
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """Of each partition of these topics the racks of the nodes that have a replica, as far as nodes tell theirs."""
+        """Of each partition of these topics the racks of the nodes that have a replica, as far as theirs are known."""
         racks = {node.id: node.rack for node in self.nodes.values() if node.rack}
         return {
             (name, partition): frozenset(racks[node] for node in place.replicas if node in racks)

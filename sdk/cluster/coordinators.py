@@ -1,16 +1,15 @@
-"""Which node coordinates a group: asked once, kept until somebody is told that it is another.
+"""Which node coordinates a group: asked once, kept until an answer says that it is another.
 
 Rules:
 - Concurrent questions about one group are one request.
 - COORDINATOR_NOT_AVAILABLE and broken connections are asked again with backoff, of any node that works, until
-  `api_timeout`; the error then says what was last heard.
-- Whoever is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
+  `api_timeout`; the error then has the last trouble.
+- The part that is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
 
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.errors import (
@@ -21,29 +20,28 @@ from ottla.errors import (
     TimeoutExpired,
     broker_error,
 )
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.cluster.client import Client
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.timers import Timer
 
-if TYPE_CHECKING:
-    from ottla.sdk.core import ClientCore
-
-SILENCE = 3.0
-"""Seconds after which another node is asked as well."""
+HEDGE_DELAY = 3.0
+"""Seconds without an answer after which another node is asked as well."""
 _MOVED = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost, TimeoutExpired)
 
 
 class Coordinators:
-    """The coordinators that a `ClientCore` knows."""
+    """The coordinators that a client knows."""
 
-    def __init__(self, core: "ClientCore") -> None:
+    def __init__(self, core: Client) -> None:
         self._core = core
         self._known: dict[str, Node] = {}
         self._asked: dict[str, _Question] = {}
 
     def known(self, group: str) -> Node | None:
-        """The coordinator, as far as it is known; asks nobody."""
+        """The coordinator, as far as it is known; sends no request."""
         return self._known.get(group)
 
     def find(self, group: str, now: float) -> Outcome[Node]:
@@ -59,7 +57,7 @@ class Coordinators:
         return self.ask(group, now)
 
     def ask(self, group: str, now: float) -> Outcome[Node]:
-        """As `find`, but whoever is known may be it no longer: ask."""
+        """As `find`, but what is known may be out of date: ask."""
         question = self._asked.get(group)
         if question is None:
             question = self._asked[group] = _Question(self._core, group, now)
@@ -73,7 +71,7 @@ class Coordinators:
             self._known[group] = outcome.result()
 
     def where(self, group: str) -> str:
-        """Who coordinates the group, or why nobody knows; for people."""
+        """Which node coordinates the group, or why that is not known; for people."""
         if node := self._known.get(group):
             return f"its coordinator is node {node.id} at {node.host}:{node.port}"
         question = self._asked.get(group)
@@ -93,7 +91,7 @@ class Coordinators:
 class _Question:
     """FindCoordinator, until it is answered."""
 
-    def __init__(self, core: "ClientCore", group: str, now: float) -> None:
+    def __init__(self, core: Client, group: str, now: float) -> None:
         self._core, self._group = core, group
         self.outcome: Outcome[Node] = Outcome()
         self.trouble = ""
@@ -110,10 +108,10 @@ class _Question:
         self.ask(now)
 
     def ask(self, now: float) -> None:
-        """Ask a node that is not being asked; who is silent keeps nobody from asking the others."""
+        """Ask a node that is not being asked already, whether or not the others answer."""
         if self.outcome.done:
             return
-        self._again(now + SILENCE)
+        self._again(now + HEDGE_DELAY)
         node = self._core.other_node(self._asked)
         if node is None:
             return
@@ -123,9 +121,9 @@ class _Question:
             self._asked.pop(node.id, None)
             self._answered(answer, now)
 
-        request = FindCoordinatorRequest(key=self._group)  # from version 4 on several at once, in another field
+        request = FindCoordinatorRequest(key=self._group)
         deadline = min(now + self._core.options.request_timeout, self._until)
-        self._core.submit(node, Exchange(request, ended, deadline, versions=(0, 3)), now)
+        self._core.submit(node, Exchange(request, ended, deadline, versions=FIND_ONE_COORDINATOR), now)
 
     def _again(self, when: float) -> None:
         if self._due is not None:

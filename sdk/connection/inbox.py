@@ -4,10 +4,10 @@ Rules:
 - Whatever arrives may be fed, in any pieces.
 - Once a frame of 64 kB or more has begun, `room` is where the rest of it belongs: a driver that can, reads into it and
   says how much it `filled`. Nothing of it is copied then.
-- The memory of a large frame is used again once nobody looks at the frame any more: to touch a page for the first time
-  costs as much as to decode what is in it. Blocks of 16 MiB together are kept so, for answers are asked for, and come,
-  while those before them are looked at; a frame that comes while all are in use has memory of its own. A small frame
-  says that there is no hurry, and frees them; so does the end of the connection.
+- The memory of a large frame is used again once there is no view of the frame any more: to touch a page for the first
+  time costs as much as to decode what is in it. Blocks of 16 MiB together are kept so, for answers are asked for, and
+  come, while those before them are looked at; a frame that comes while all are in use has memory of its own. A small
+  frame says that there is no hurry, and frees them; so does the end of the connection.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Inbox:
 
 
 def _is_free(memory: bytearray) -> bool:
-    """Nobody has a view of it: only then does Python let its size be changed."""
+    """There is no view of it: only then does Python let its size be changed."""
     try:
         memory.append(memory.pop())
     except BufferError:

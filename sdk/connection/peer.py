@@ -1,8 +1,8 @@
 """What all connections to one node share: whether it can be reached, which versions it speaks, what it was sent.
 
 Rules:
-- After a failure nobody connects before `retry_at`: 50 ms that double up to a second, give or take a fifth, so that
-  clients that lost the same broker do not come back at the same moment. A connection that gets to work starts over.
+- After a failure no connection is tried before `retry_at`: 50 ms that double up to a second, give or take a fifth, so
+  that clients that lost the same broker do not come back at the same moment. A connection that is ready resets this.
 - The time allowed for setting up a connection doubles with each attempt that ran out of it (KIP-601).
 - A node that is known under another address now is tried there at once.
 
@@ -10,11 +10,10 @@ Source: ClusterConnectionStates.java; the metrics' names: SelectorMetrics in Sel
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.codec import wire
-from ottla.codec.apis.fetch import FetchRequest
+from ottla.sdk.connection.versions import Range, agreed, throttles_clients
 from ottla.sdk.events import Node
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 SETUP_MAX = 3.0
 """The time for setting up a connection grows up to so many times `connect_timeout`."""
 _JITTER = 0.2
-_THROTTLES_CLIENTS = 8
-"""Brokers from Kafka 2.0 on, whose Fetch has this version, answer at once and expect the client to wait (KIP-219)."""
 
 
 class Traffic:
@@ -48,10 +45,16 @@ class Traffic:
         self.throttled = metrics.timing("throttle-time", node_id=tag)
         self.in_flight.set(0)
         self.connections.set(0)
+        self._metrics = metrics
+
+    def remove(self) -> None:
+        """The node is gone: its metrics are reported no more."""
+        handles = [each for name, each in vars(self).items() if name != "_metrics"]
+        self._metrics.remove(*handles)
 
 
 class Peer:
-    """One node, as far as connections to it can tell; ``on_failure(now)`` is called when it turns out to be gone."""
+    """One node, as far as connections to it can tell; ``on_failure(now)`` is called when a connection to it broke."""
 
     def __init__(
         self,
@@ -64,10 +67,12 @@ class Peer:
         self.node = node
         self.options = options
         self.traffic = Traffic(metrics, node.id)
-        self.versions: dict[int, tuple[int, int]] | None = None
+        self.versions: Mapping[int, Range] | None = None
         """Per API key, the lowest and the highest version; ``None`` until it has said."""
-        self.chosen: dict[tuple[type, tuple[int, int] | None], int] = {}
-        """What was made of them, per request and the versions that will do."""
+        self._chosen: dict[tuple[type, Range | None], int] = {}
+        """The highest that both sides speak, per request and the versions that will do."""
+        self.throttles_clients = False
+        """It answers a client that is over its quota at once, and expects it to wait."""
         self.failures = 0
         """Attempts and connections that ended badly since it worked last."""
         self.trouble = ""
@@ -83,16 +88,23 @@ class Peer:
         """Seconds for the next attempt to connect."""
         return self.options.connect_timeout * min(2.0**self._late, SETUP_MAX)
 
-    @property
-    def throttles_clients(self) -> bool:
-        fetch = (self.versions or {}).get(wire.api(FetchRequest).key)
-        return fetch is not None and fetch[1] >= _THROTTLES_CLIENTS
+    def version(self, request: type, wanted: Range | None, where: str) -> int:
+        """The highest version of a request that both sides speak, of those ``wanted``.
 
-    def works(self, versions: dict[int, tuple[int, int]]) -> None:
+        Raises:
+            UnsupportedVersion: there is none.
+        """
+        version = self._chosen.get((request, wanted))
+        if version is None:
+            version = self._chosen[request, wanted] = agreed(request, wanted, self.versions or {}, where)
+        return version
+
+    def works(self, versions: Mapping[int, Range]) -> None:
         """A connection is ready."""
         if versions != self.versions:
             self.versions = versions
-            self.chosen.clear()
+            self._chosen.clear()
+            self.throttles_clients = throttles_clients(versions)
         self.failures, self._late, self.trouble, self.since, self.retry_at = 0, 0, "", math.nan, -math.inf
 
     def failed(self, why: str, now: float, *, late: bool = False) -> None:
@@ -110,16 +122,17 @@ class Peer:
         self._on_failure(now)
 
     def moved(self, node: Node) -> bool:
-        """Take over what ``node`` says of the address; whether it is another."""
+        """Adopt the address of ``node``; whether it is another."""
         other = (node.host, node.port) != (self.node.host, self.node.port)
         self.node = node
         if other:
             self.versions = None
+            self._chosen.clear()
             self.failures, self._late, self.trouble, self.since, self.retry_at = 0, 0, "", math.nan, -math.inf
         return other
 
-    def told(self, now: float) -> str:
-        """What was tried in vain, for a message; empty while all is well."""
+    def attempts(self, now: float) -> str:
+        """What was tried without success, for a message; empty while all is well."""
         if not self.trouble:
             return ""
         tried = f"{self.failures} attempts" if self.failures > 1 else "1 attempt"

@@ -12,7 +12,7 @@ Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.positions import Fetched, Position
@@ -20,17 +20,10 @@ from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 
 class FetchMetrics:
-    """The handles of the fetcher with this number, which reads ``positions``, perhaps from ``near`` replicas."""
+    """The handles of the fetcher with this number, which reads `positions`, perhaps from ``near`` replicas."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        number: int,
-        positions: Mapping[TopicPartition, Position],
-        isolation: int,
-        *,
-        near: bool = False,
-    ) -> None:
+    def __init__(self, metrics: Metrics, number: int, isolation: int, *, near: bool = False) -> None:
+        self.positions: dict[TopicPartition, Position] = {}
         self._metrics, self._number, self._isolation, self._near = metrics, number, isolation, near
         self._fetches = metrics.meter("fetch")
         self._latency = metrics.timing("fetch-latency")
@@ -43,7 +36,7 @@ class FetchMetrics:
         self._highest = metrics.gauge(
             "records-lag-max",
             lambda now: max(
-                (lag for each in positions.values() if (lag := each.lag(isolation)) is not None), default=math.nan
+                (lag for each in self.positions.values() if (lag := each.lag(isolation)) is not None), default=math.nan
             ),
             consumer=number,
         )

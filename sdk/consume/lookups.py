@@ -11,11 +11,8 @@ Source: OffsetFetcherUtils.java, OffsetsForLeaderEpochUtils.java.
 from collections.abc import Mapping
 
 from ottla.codec.apis.list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from ottla.codec.apis.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -25,28 +22,7 @@ from ottla.codec.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.options import broker_timeout_ms
-
-EPOCHS = (3, 4)
-"""Versions of OffsetForLeaderEpoch that consumers may use."""
-_CONSUMER = -1
-
-
-def list_offsets(
-    wanted: Mapping[TopicPartition, tuple[int, int]], isolation: int, timeout: float, version: int
-) -> ListOffsetsRequest:
-    """The request for ``{(topic, partition): (timestamp, leader epoch)}``, which is waited for ``timeout`` seconds."""
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for (topic, partition), (timestamp, leader_epoch) in wanted.items():
-        topics.setdefault(topic, []).append(
-            ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch)
-        )
-    return ListOffsetsRequest(
-        replica_id=_CONSUMER,
-        isolation_level=isolation if version >= 2 else 0,
-        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
-        timeout_ms=broker_timeout_ms(timeout),
-    )
+from ottla.sdk.connection.requests import CONSUMER
 
 
 def offset_in(answer: ListOffsetsPartitionResponse) -> int:
@@ -62,7 +38,7 @@ def ends_of_epochs(wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetFo
             OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
         )
     return OffsetForLeaderEpochRequest(
-        replica_id=_CONSUMER,
+        replica_id=CONSUMER,
         topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()),
     )
 

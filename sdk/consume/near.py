@@ -1,6 +1,6 @@
 """Near replicas, which leaders recommend in place of themselves (KIP-392), and those of them that do not answer.
 
-    used ── a Fetch fails there, or metadata do not know it ──► avoided ── a pause ──► sounded ── it answers ──► used
+    used ── a Fetch fails there, or metadata do not know it ──► avoided ── a pause ──► probed ── it answers ──► used
                                                                    ▲                      │
                                                                    └─── it does not ──────┘
 
@@ -8,8 +8,8 @@ Rules:
 - A leader goes on to recommend who has died until the cluster notices, and for ever whom only we do not reach. While it
   may do so, it is asked in a version that has no word for it. To hide our rack would not do: brokers may choose by the
   client's address or id as well.
-- To sound is to ask for nothing at all, while leaders are read from. So it keeps nobody from reading, not even where
-  the replica is silent and its answer is waited for in vain.
+- To probe is to ask for nothing at all, while leaders are read from. So it keeps nobody from reading, not even where
+  the replica is silent and its answer never comes.
 - Who answers that may still bring no records: pauses are short again only once a Fetch for some was answered.
 - Who refuses one partition may serve the others: only that partition keeps to its leader for a while. Not the first
   time, for partitions move, and leaders then name somebody else; and it is the first again once a replica brought
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.fetch import FetchResponse
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.consume.sessions import nothing
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.logs import logger
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logger("ottla.sdk.consumer")
 
-ALONE = 10
+WITHOUT_REPLICAS = 10
 """The last version of Fetch in which no leader recommends anybody."""
 _PAUSE = 2.0
 """Seconds before a replica that failed is tried again; four times as long each time, up to `metadata_max_age`."""
@@ -45,10 +45,10 @@ class NearReplicas:
 
     def __init__(self, core: "ClientCore", channel: str) -> None:
         self._core, self._channel = core, channel
-        self._vain: dict[int, int] = {}
+        self._failures: dict[int, int] = {}
         """Who was ever recommended, and how often in a row it has failed."""
         self._avoided: dict[int, Timer] = {}
-        """Those that failed, until they answer, each with when it is sounded."""
+        """Those that failed, until they answer, each with when it is probed."""
         self._by_leader: dict[int, set[int]] = {}
         """Whom each leader has recommended."""
         self._unknown: set[int] = set()
@@ -69,7 +69,7 @@ class NearReplicas:
     def recommended(self, leader: int, replica: int, now: float) -> None:
         """A leader has named ``replica`` in place of records."""
         self._by_leader.setdefault(leader, set()).add(replica)
-        self._vain.setdefault(replica, 0)
+        self._failures.setdefault(replica, 0)
         if replica not in self._core.cluster.nodes and replica not in self._avoided:
             self._unknown.add(replica)
             self.failed(replica, "the metadata do not know it", now)
@@ -80,7 +80,7 @@ class NearReplicas:
             self._unknown.remove(replica)
             self._allow(replica)
 
-    def tempts(self, leader: int, now: float) -> bool:
+    def may_redirect(self, leader: int, now: float) -> bool:
         """This leader might send us to somebody who is avoided, or has just refused a partition."""
         if not self._by_leader.get(leader, set()).isdisjoint(self._avoided):
             return True
@@ -90,17 +90,17 @@ class NearReplicas:
 
     def answered(self, node: int) -> None:
         """A Fetch for records was answered there."""
-        if node in self._vain:
-            self._vain[node] = 0
+        if node in self._failures:
+            self._failures[node] = 0
         self._allow(node)
 
     def failed(self, node: int, why: object, now: float) -> None:
         """A Fetch came to nothing; one failure that several notice counts as one."""
-        if node not in self._vain or node in self._avoided:
+        if node not in self._failures or node in self._avoided:
             return
-        pause = self._pause(self._vain[node])
-        self._vain[node] += 1
-        self._avoided[node] = self._core.later(now + pause, partial(self._sound, node))
+        pause = self._pause(self._failures[node])
+        self._failures[node] += 1
+        self._avoided[node] = self._core.later(now + pause, partial(self._probe, node))
         extra = {"node": node, "seconds": round(pause), "why": str(why)}
         log.warning("a near replica cannot be read from: the leaders are, until it answers", extra=extra)
 
@@ -120,7 +120,7 @@ class NearReplicas:
     def _pause(self, failures: int) -> float:
         return min(_PAUSE * 4.0 ** min(failures, 8), self._core.options.metadata_max_age)
 
-    def _sound(self, replica: int, now: float) -> None:
+    def _probe(self, replica: int, now: float) -> None:
         """Does it answer?"""
         node = self._core.cluster.nodes.get(replica)
         if node is None:  # it left the cluster, and if it is back, leaders say so
@@ -135,7 +135,7 @@ class NearReplicas:
             if isinstance(answer, OttlaError):
                 self.failed(replica, answer, now)
 
-        exchange = Exchange(nothing(), ended, now + self._core.options.request_timeout)
+        exchange = Exchange(requests.fetch_nothing(), ended, now + self._core.options.request_timeout)
         self._core.submit(node, exchange, now, self._channel)
 
     def _allow(self, replica: int) -> None:

@@ -6,7 +6,7 @@
         │                             VALIDATING ┘  │
         │                                 │         │
         └── reset by policy ── truncated ─┴─────────┴── OFFSET_OUT_OF_RANGE, truncated ── no policy ──► FAILED
-                                                                                    (raised; a seek mends it)
+                                                                               (raised once; a seek mends it)
 
 Rules:
 - Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, what the user gets next.
@@ -35,7 +35,7 @@ from ottla.sdk.consume.record_sets import READ_COMMITTED, AnyBatch, about, sound
 if TYPE_CHECKING:
     from uuid import UUID
 
-NOWHERE = -1
+NO_NODE = -1
 """In place of a node's id."""
 
 
@@ -63,13 +63,13 @@ class Ago:
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere:
+class NoStart:
     """Do not start: somebody must say where."""
 
     why: str
 
 
-Start = Offset | Time | Ago | Nowhere
+Start = Offset | Time | Ago | NoStart
 
 
 class State(Enum):
@@ -169,16 +169,18 @@ class Position:
     """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
     led: tuple[int, int] | None = None
     """The leader and its epoch when this was last looked at."""
-    node: int = NOWHERE
-    """Who is asked for records."""
-    hurried: bool = False
+    node: int = NO_NODE
+    """The node that is asked for records."""
+    priority: bool = False
     """The user sought here: what the broker holds back for other partitions must not hold this one up."""
-    replica: int = NOWHERE
-    """Whom the leader recommends instead of itself (KIP-392), until `replica_until`."""
+    replica: int = NO_NODE
+    """The replica that the leader recommends instead of itself (KIP-392), until `replica_until`."""
     replica_until: float = -math.inf
-    max_bytes: int = 0
-    """What an answer may hold, where a record needs more than usual."""
+    needs: int = 0
+    """Bytes of the next batch, where it came cut."""
     trouble: OttlaError | None = None
+    unraised: bool = False
+    """It is FAILED, which is still to be raised."""
     failures: int = 0
     failing_since: float = math.nan
     reported: float = -math.inf
@@ -195,7 +197,7 @@ class Position:
     def drop(self) -> None:
         """Forget the buffer, and whatever is under way."""
         self.buffer.clear()
-        self.buffered, self.stuck, self.asking, self.max_bytes = 0, False, False, 0
+        self.buffered, self.stuck, self.asking, self.needs = 0, False, False, 0
         self.seeks += 1
 
     def add(self, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
@@ -243,9 +245,10 @@ class Position:
         self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
         return fetched
 
-    def well(self) -> None:
+    def recovered(self) -> None:
         """It was answered: whatever was wrong is over."""
         self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
+        self.unraised = False
 
     def about(self, error: OttlaError) -> OttlaError:
         """The error, with the partition and where it is read."""
@@ -262,7 +265,7 @@ _DOING = {
     State.VALIDATING: "asking the leader whether it has what was read",
     State.FETCHING: "fetching",
 }
-_IN_DOUBT = "asking who leads it by now, because the leader does not have the position"
+_CONFIRMING = "asking who leads it by now, because the leader does not have the position"
 _NAMED = 3
 """Partitions that a line names; of the others it gives the number."""
 
@@ -271,11 +274,11 @@ def troubles(positions: Iterable[Position], now: float) -> Iterator[str]:
     """What partitions wait for, in lines for people: a line for all that wait for the same."""
     groups: dict[tuple[str, str], list[Position]] = {}
     for each in positions:
-        in_doubt = each.state is State.FETCHING and each.asking
+        confirming = each.state is State.FETCHING and each.asking
         if each.state is not State.FAILED and (
-            each.trouble is not None or each.state is not State.FETCHING or in_doubt
+            each.trouble is not None or each.state is not State.FETCHING or confirming
         ):
-            doing = _IN_DOUBT if in_doubt else _DOING[each.state]
+            doing = _CONFIRMING if confirming else _DOING[each.state]
             groups.setdefault((doing, str(each.trouble or "")), []).append(each)
     for (doing, trouble), waiting in groups.items():
         names = ", ".join(f"{topic}-{index}" for topic, index in (each.place for each in waiting[:_NAMED]))
@@ -285,5 +288,5 @@ def troubles(positions: Iterable[Position], now: float) -> Iterator[str]:
             continue
         since = now - min(each.failing_since for each in waiting)
         tries, pause = max(each.failures for each in waiting), max(0.0, waiting[0].retry_at - now)
-        vain = f"in vain for {since:.1f} s and {tries} attempt(s), the next in {pause:.1f} s"
-        yield f"{where}: {doing}, {vain}: {trouble}"
+        failing = f"failing for {since:.1f} s and {tries} attempt(s), the next in {pause:.1f} s"
+        yield f"{where}: {doing}, {failing}: {trouble}"

@@ -102,7 +102,9 @@ def too_large(size: int, limit: int) -> RecordTooLarge:
 def corrupt(place: TopicPartition, offset: int) -> CorruptMessage:
     """What to say where the broker itself finds damage. To ask again is in vain, though the code says otherwise."""
     what = f"{place[0]}-{place[1]} from offset {offset}: the broker cannot read its log there"
-    return CorruptMessage(f"{what}; to go on behind the damage, seek")
+    error = CorruptMessage(f"{what}; to go on behind the damage, seek")
+    error.retriable = False
+    return error
 
 
 def about(place: TopicPartition, offset: int, error: OttlaError) -> OttlaError:

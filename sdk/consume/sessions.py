@@ -9,8 +9,11 @@ Rules:
 - A request is made when the version is known: from 13 on topics go by id, below 7 there are no sessions.
 - A full request that replaces a session names it, so that the broker can drop it. One that nobody will use any more is
   closed, by the last of all requests.
-- The broker serves partitions in the order of the request, within a session in its own turns: whoever got something
-  goes to the end.
+- The broker serves partitions in the order of the request, within a session in its own turns: a partition that got
+  something goes to the end.
+- Kafka from 0.10.1 on sends whole batches, and the first of an answer even if it is larger than the limit. Others cut a
+  batch where the room for the partition ends (before 0.10.1), or that of the answer. A batch that came cut is asked for
+  at the head of a full request, with room for all of it; only what is still cut then can be damaged (`room_for`).
 
 Source: FetchSessionHandler.java, FetchSession.scala.
 """
@@ -18,6 +21,7 @@ Source: FetchSessionHandler.java, FetchSession.scala.
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.fetch import (
@@ -38,17 +42,22 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.requests import NO_SESSION
+from ottla.sdk.connection.versions import (
+    FETCH_BY_ID,
+    FETCH_BY_NAME,
+    FETCH_LAST_EPOCH,
+    FETCH_SESSIONS,
+    FETCH_WITHOUT_LIMIT,
+)
 from ottla.sdk.consume.positions import Position, State
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-SESSIONS, BY_ID, WITHOUT_LIMIT = 7, 13, 2
-"""Versions of Fetch: the first with sessions, the first with topic ids, the last without a limit for the answer."""
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
-_FINAL = -1
-"""The epoch of the request that closes a session, or wants none."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -88,13 +97,13 @@ class Session:
     """One node's part of a fetcher."""
 
     node: Node
-    express: bool = False
+    priority: bool = False
     """For partitions that cannot wait until the broker lets go of a Fetch; the broker remembers nothing of it."""
     id: int = 0
     epoch: int = 0
     """Of the next request; 0: it names everything."""
     wanted: "OrderedDict[TopicPartition, Position]" = field(default_factory=OrderedDict)
-    """What is to be fetched here, who got something last at the end."""
+    """What is to be fetched here, what got something last at the end."""
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
     under_way: bool = False
     since: float = 0.0
@@ -112,6 +121,10 @@ class Session:
     """Of those wanted, the partitions with which something was wrong."""
     _tried: dict[TopicPartition, Position] = field(default_factory=dict)
     """Those of them that the last request asked for."""
+    _torn: dict[TopicPartition, Position] = field(default_factory=dict)
+    """Of those wanted, the partitions whose next batch came cut."""
+    _head: TopicPartition | None = None
+    """The partition that the broker served first, where that is certain."""
     _full: bool = True
     """The last request named everything."""
     _version: int = -1
@@ -122,6 +135,10 @@ class Session:
         self._changed[position.place] = None
         if position.trouble is not None:
             self._troubled[position.place] = position
+        if position.needs:
+            self._torn[position.place] = position
+        else:
+            self._torn.pop(position.place, None)
         if position.topic_id == NO_UUID:
             self._nameless[position.place] = None
         else:
@@ -135,28 +152,45 @@ class Session:
             self._nameless.pop(position.place, None)
             self._troubled.pop(position.place, None)
             self._tried.pop(position.place, None)
+            self._torn.pop(position.place, None)
 
     @property
     def versions(self) -> tuple[int, int] | None:
         """The versions of Fetch that will do; ``None`` for all."""
-        return (0, BY_ID - 1) if self._nameless else None
+        return FETCH_BY_NAME if self._nameless else None
 
     def most(self, limit: int, partition_max_bytes: int) -> int:
         """Bytes that an answer can hold, as far as they are fewer than the limit."""
         if len(self.wanted) * partition_max_bytes >= limit:
             return limit
-        return min(limit, sum(max(each.max_bytes, partition_max_bytes) for each in self.wanted.values()))
+        return min(limit, sum(max(each.needs, partition_max_bytes) for each in self.wanted.values()))
 
-    def begin_anew(self) -> None:
-        """Who knows what the broker knows: name everything in the next request."""
+    @property
+    def needs(self) -> int:
+        """Bytes that the next answer must have room for, because a batch came cut; 0: it need not."""
+        return next((each.needs for each in self._torn.values()), 0)
+
+    def room_for(self, place: TopicPartition) -> int:
+        """Bytes that the last answer had room for of this partition, whatever else was in it; 0: that is not known."""
+        asked = self.known[place].max_bytes
+        if self._version <= FETCH_WITHOUT_LIMIT:
+            return asked
+        return min(asked, self.reserved) if place == self._head else 0
+
+    def invalidate(self) -> None:
+        """What the broker knows is not known: name everything in the next request."""
         self.epoch = 0
 
     def request(self, limits: Limits, version: int) -> FetchRequest:
         """The next request, in this version."""
+        if torn := next(iter(self._torn), None):
+            self.wanted.move_to_end(torn, last=False)
+            self.invalidate()
         self._begin(version)
         places = list(self.wanted if self._full else self._changed)
-        if version <= WITHOUT_LIMIT:
-            places = places[: max(1, limits.max_bytes // limits.partition_max_bytes)]
+        self._head = places[0] if self._full and places else None
+        if version <= FETCH_WITHOUT_LIMIT:
+            places = self._within(places, limits)
         topics: dict[tuple[str, UUID], list[FetchPartition]] = {}
         forgotten: dict[tuple[str, UUID], list[int]] = {}
         for place in places:
@@ -173,28 +207,32 @@ class Session:
                 self._names[asked.topic_id] = place[0]
         self._changed.clear()
         self._tried, self._troubled = self._troubled, {}
-        return FetchRequest(
-            max_wait_ms=int(limits.wait * 1000),
-            min_bytes=1,
+        return requests.fetch(
+            (FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
+            wait=limits.wait,
             max_bytes=limits.max_bytes,
-            isolation_level=limits.isolation,
-            session_id=self.id,
-            session_epoch=self.epoch if version >= SESSIONS and not self.express else _FINAL,
-            topics=tuple(FetchTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in topics.items()),
-            forgotten_topics_data=tuple(
+            isolation=limits.isolation,
+            session=(self.id, self.epoch if version >= FETCH_SESSIONS and not self.priority else NO_SESSION),
+            forgotten=(
                 ForgottenTopic(topic=name, topic_id=id, partitions=tuple(p)) for (name, id), p in forgotten.items()
             ),
-            rack_id=limits.rack,
+            rack=limits.rack,
         )
 
-    def farewell(self) -> FetchRequest | None:
+    def _within(self, places: list[TopicPartition], limits: Limits) -> list[TopicPartition]:
+        """As many of the partitions as the answer has room for, one at least: the broker has no limit for all."""
+        sizes = (max(self.wanted[place].needs, limits.partition_max_bytes) for place in places)
+        fitting = sum(total <= limits.max_bytes for total in accumulate(sizes))
+        return places[: max(1, fitting)]
+
+    def closing_request(self) -> FetchRequest | None:
         """The request that closes the session, if there is one; the answer holds nothing."""
-        return nothing(self.id) if self.id else None
+        return requests.fetch_nothing(self.id) if self.id else None
 
     def _begin(self, version: int) -> None:
-        if (version >= BY_ID) != (self._version >= BY_ID) or version < SESSIONS:
+        if (version >= FETCH_BY_ID) != (self._version >= FETCH_BY_ID) or version < FETCH_SESSIONS:
             self.epoch = 0
-        if version < SESSIONS:
+        if version < FETCH_SESSIONS:
             self.id = 0
         self._version, self._full = version, self.epoch == 0
         if self._full:
@@ -207,7 +245,7 @@ class Session:
             error = broker_error(answer.error_code, "Fetch")
             if isinstance(error, FetchSessionIdNotFound):
                 self.id = 0
-            self.begin_anew()
+            self.invalidate()
             return error
         if self._full:
             self.id = answer.session_id
@@ -219,17 +257,17 @@ class Session:
 
     def results(self, answer: FetchResponse) -> Iterator[tuple[Asked, PartitionData | OttlaError]]:
         """What the answer says of the partitions asked for; of a full request it must say something of each."""
-        told: set[TopicPartition] = set()
+        answered: set[TopicPartition] = set()
         for topic in answer.responses:
-            name = self._names.get(topic.topic_id, "") if self._version >= BY_ID else topic.topic
+            name = self._names.get(topic.topic_id, "") if self._version >= FETCH_BY_ID else topic.topic
             for result in topic.partitions:
                 place = (name, result.partition_index)
                 if asked := self.known.get(place):
-                    told.add(place)
+                    answered.add(place)
                     yield asked, result
-        if self._full and len(told) < len(self.known):
+        if self._full and len(answered) < len(self.known):
             for place, asked in list(self.known.items()):
-                if place not in told:
+                if place not in answered:
                     yield asked, RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer")
 
     def recovered(self) -> Iterator[Position]:
@@ -243,11 +281,6 @@ class Session:
             self.wanted.move_to_end(place)
 
 
-def nothing(session_id: int = 0) -> FetchRequest:
-    """A request that is answered at once, with no records; it closes the session, if it names one."""
-    return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=_FINAL, topics=())
-
-
 def _asked(position: Position, limits: Limits) -> Asked:
     return Asked(
         position,
@@ -256,7 +289,7 @@ def _asked(position: Position, limits: Limits) -> Asked:
         position.fetch_offset,
         position.fetch_epoch,
         position.leader_epoch,
-        max(position.max_bytes, limits.partition_max_bytes),
+        max(position.needs, limits.partition_max_bytes),
     )
 
 
@@ -265,6 +298,6 @@ def _partition(index: int, asked: Asked, version: int) -> FetchPartition:
         partition=index,
         current_leader_epoch=asked.leader_epoch,
         fetch_offset=asked.offset,
-        last_fetched_epoch=asked.last_epoch if version >= 12 else -1,
+        last_fetched_epoch=asked.last_epoch if version >= FETCH_LAST_EPOCH else -1,
         partition_max_bytes=asked.max_bytes,
     )

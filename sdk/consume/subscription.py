@@ -61,6 +61,12 @@ class Subscription:
         there = self._first is None or partition < self._first.get(topic, 0)
         return self._options.start if there else Time(EARLIEST)
 
+    def begun(self, places: Iterable[TopicPartition]) -> None:
+        """These are read now; a topic that goes, and comes again under its name, is another one."""
+        for topic, _ in places:
+            if self._first is not None:
+                self._first.pop(topic, None)
+
     @property
     def partitions(self) -> list[TopicPartition]:
         """Those of the topics, as far as the metadata know them."""
@@ -124,7 +130,7 @@ class Subscription:
         if not left:
             known(now)
         for name in self.topics:
-            self._core.topic(name, now).when_done(arrived)
+            self._core.metadata.topic(name, now).when_done(arrived)
 
 
 def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:
@@ -134,7 +140,7 @@ def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPa
         UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: one cannot be read.
     """
     wanted = dict.fromkeys((*names, *sorted({topic for topic, _ in places})))
-    topics = {name: core.topic(name, core.now) for name in wanted}  # all at once: they may be thousands
+    topics = {name: core.metadata.topic(name, core.now) for name in wanted}  # all at once: they may be thousands
     try:
         for each in topics.values():
             yield from settled(each)

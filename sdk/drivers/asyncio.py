@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import CHUNK, Driver, Link, reason
-from ottla.sdk.events import Connect, Connected, Event, Filled, Found, Key, Received
+from ottla.sdk.events import Connect, Connected, Event, Filled, Found, Key, Received, Written
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -65,6 +65,8 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.full = False
         self.write()
+        if self.wrote and self._driver.has(self):
+            self._driver.tell(Written(self.key))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._room = self._driver.core.room(self.key)

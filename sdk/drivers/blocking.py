@@ -10,9 +10,11 @@ import random
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ottla.codec.wire import Buffer
 from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk import calls, mdns
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
@@ -20,7 +22,7 @@ from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Action, Close, Connect, Connected, Filled, Find, Found, Key, Lost, Received, Send
+from ottla.sdk.events import Action, Close, Connect, Connected, Filled, Find, Found, Key, Lost, Received, Send, Written
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
@@ -37,7 +39,8 @@ class Link:
 
     def __init__(self, key: Key, connection: socket.socket, connecting: bool) -> None:
         self.key, self.socket, self.connecting = key, connection, connecting
-        self.outbox = bytearray()
+        self.outbox: deque[Buffer] = deque()
+        """What the socket has not taken yet."""
 
 
 class BlockingClient:
@@ -96,7 +99,7 @@ class BlockingClient:
         return {name: len(self._topic(name).partitions) for name in topics}
 
     def _topic(self, name: str) -> Topic:
-        return self._call(lambda now: self._core.topic(name, now, fresh=True))
+        return self._call(lambda now: self._core.metadata.topic(name, now, fresh=True))
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
@@ -117,7 +120,7 @@ class BlockingClient:
         if start >= end:
             return
         place = (topic, partition)
-        self._call(lambda now: self._core.topic(topic, now))
+        self._call(lambda now: self._core.metadata.topic(topic, now))
         fetcher = Fetcher(self._core, isolation=isolation)
         try:
             fetcher.assign({place: Offset(start)}, time.monotonic())
@@ -147,8 +150,9 @@ class BlockingClient:
 
     def _turn(self, outcome: Outcome[Any]) -> None:
         """Carry out what the core wants; unless that settles ``outcome``, wait for a socket or the core's deadline."""
-        for action in self._core.poll(time.monotonic()):
-            self._do(action)
+        while actions := self._core.poll(time.monotonic()):
+            for action in actions:
+                self._do(action)
         if outcome.done:
             return
         deadline = self._core.deadline
@@ -166,9 +170,9 @@ class BlockingClient:
         match action:
             case Connect(key=key, host=host, port=port):
                 self._connect(key, host, port)
-            case Send(key=key, data=data):
+            case Send(key=key, parts=parts):
                 if link := self._links.get(key):
-                    link.outbox += data
+                    link.outbox += parts
                     self._writable(link)
             case Close(key=key):
                 if link := self._links.get(key):
@@ -210,9 +214,15 @@ class BlockingClient:
                 return
             link.connecting = False
             self._core.handle(Connected(link.key), time.monotonic())
+        writes = bool(link.outbox)
         try:
             while link.outbox:
-                del link.outbox[: link.socket.send(link.outbox)]
+                part = memoryview(link.outbox[0])
+                count = link.socket.send(part)
+                if count == len(part):
+                    link.outbox.popleft()
+                else:
+                    link.outbox[0] = part[count:]
         except BlockingIOError:
             pass
         except OSError as error:
@@ -220,6 +230,8 @@ class BlockingClient:
             return
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.outbox else 0)
         self._selector.modify(link.socket, events, link)
+        if writes and not link.outbox:
+            self._core.handle(Written(link.key), time.monotonic())
 
     def _readable(self, link: Link) -> None:
         room = self._core.room(link.key)

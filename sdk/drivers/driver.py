@@ -27,7 +27,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.watchdog import Watchdog
-from ottla.sdk.events import Close, Connect, Event, Find, Key, Lost, Run, Send
+from ottla.sdk.events import Action, Close, Connect, Event, Find, Key, Lost, Run, Send, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await, Shielded, Steps, Wait, settled
@@ -53,6 +53,11 @@ class Link(ABC):
         """The system takes no more for now."""
         self.broke = ""
         """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
+
+    @property
+    def wrote(self) -> bool:
+        """The system has taken everything."""
+        return not (self.outbox or self.full or self.broke)
 
     @abstractmethod
     def write(self) -> None:
@@ -141,7 +146,7 @@ class Driver(ABC, Generic[L]):
 
     @abstractmethod
     def _await_writable(self, link: L) -> None:
-        """Have the link write again whenever the socket takes more, until it is no longer full."""
+        """Have the link write again whenever the system takes more, and tell the core when all is `Written`."""
 
     @abstractmethod
     def _find_again(self) -> None:
@@ -249,7 +254,11 @@ class Driver(ABC, Generic[L]):
             return
         self._stepping = True
         try:
-            self._carry_out(self.core.poll(self.now()))
+            now = self.now()
+            while actions := self.core.poll(now):
+                for link in self._carry_out(actions):
+                    if self._links.get(link.key) is link:
+                        self.core.handle(Written(link.key), now)
             for _ in range(len(self._runs)):
                 self._run_one()
         except Exception as bug:  # whatever it is, nobody may wait for what it left half done
@@ -259,14 +268,15 @@ class Driver(ABC, Generic[L]):
             self._stepping = False
         self._look_ahead()
 
-    def _carry_out(self, actions: Iterable[Any]) -> None:
-        written: dict[Key, L] = {}
+    def _carry_out(self, actions: Iterable[Action]) -> list[L]:
+        """Do what the core asks for; the connections that have written all that they were given."""
+        sent: dict[Key, L] = {}
         for action in actions:
             match action:
-                case Send(key=key, data=data):
+                case Send(key=key, parts=parts):
                     if link := self._links.get(key):
-                        link.outbox.append(data)
-                        written[key] = link
+                        link.outbox += parts
+                        sent[key] = link
                 case Connect(key=key):
                     link = self._links[key] = self._link(key)
                     self._dial(link, action)
@@ -277,11 +287,12 @@ class Driver(ABC, Generic[L]):
                     self._find_again()
                 case Run(call=call):
                     self._runs.append(call)
-        for link in written.values():
+        for link in sent.values():
             if not link.full:
                 link.write()
                 if link.full:
                     self._await_writable(link)
+        return [link for link in sent.values() if link.wrote]
 
     def _run_one(self) -> None:
         call = self._runs.popleft()
@@ -371,9 +382,17 @@ class Driver(ABC, Generic[L]):
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
         """Have a thread call ``report(seconds, stack)`` when the loop has not turned for ``limit`` seconds.
 
-        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch.
+        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch, which ends
+        with the client at the latest.
         """
-        return Watchdog(self._call_soon, limit, report).stop
+        watchdog = Watchdog(self._call_soon, limit, report)
+        forget = self.core.on_close(lambda error: watchdog.stop())
+
+        def stop() -> None:
+            forget()
+            watchdog.stop()
+
+        return stop
 
     def where(self, task: Any) -> str:
         """Where a task stands: the innermost lines of its own code, and how it got there."""

@@ -23,7 +23,7 @@ from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Driver, reason
 from ottla.sdk.drivers.sockets import SocketLink
-from ottla.sdk.events import Connect, Connected, Found, Key
+from ottla.sdk.events import Connect, Connected, Found, Key, Written
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -194,6 +194,8 @@ class TrioDriver(Driver[TrioLink]):
             except trio.ClosedResourceError:
                 return
             link.write()
+        if link.wrote and self._links.get(link.key) is link:
+            self.tell(Written(link.key))
 
     @protected
     async def _connect(self, link: TrioLink, wanted: Connect) -> None:

@@ -26,12 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ottla.codec.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from ottla.codec.apis.offset_commit import OffsetCommitResponse
 from ottla.errors import (
     BrokerError,
     CommitFailed,
@@ -51,9 +46,11 @@ from ottla.errors import (
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.core import DATA, ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import COMMIT_BY_NAME
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import DATA, Node
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer
@@ -444,29 +441,21 @@ class Sender:
         if identity is None:
             return False
         self.in_flight = commits
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), each in commits.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=each.commit.offset,
-                    committed_leader_epoch=each.commit.leader_epoch,
-                    committed_metadata=each.commit.metadata,
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=self._group,
-            generation_id_or_member_epoch=identity.generation,
+        request = requests.commit_offsets(
+            self._group,
+            {
+                place: (each.commit.offset, each.commit.leader_epoch, each.commit.metadata)
+                for place, each in commits.items()
+            },
+            generation=identity.generation,
             member_id=identity.member_id,
-            group_instance_id=identity.instance_id,
-            topics=tuple(OffsetCommitRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()),
+            instance_id=identity.instance_id,
         )
 
         def ended(answer: OffsetCommitResponse | OttlaError, answered: float) -> None:
             self._latency.record(answered - now, answered)
             self._answered(commits, identity, answer, answered)
 
-        # Before 2 without the member, and for ever; from 10 on topics are named by id.
         deadline = now + self._core.options.request_timeout
-        self._core.submit(node, Exchange(request, ended, deadline, versions=(2, 9)), now, DATA)
+        self._core.submit(node, Exchange(request, ended, deadline, versions=COMMIT_BY_NAME), now, DATA)
         return True

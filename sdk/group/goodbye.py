@@ -8,7 +8,8 @@ Source: AbstractCoordinator.java, maybeLeaveGroup.
 
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.errors import OttlaError, UnknownMemberId, broker_error
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import LEAVE_AS_MEMBERS, LEAVE_WITH_REASON
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import logger
@@ -69,9 +70,11 @@ class Goodbye:
         found.when_done(arrived)
 
     def _request(self, version: int) -> LeaveGroupRequest:
-        if version < 3:
+        if version < LEAVE_AS_MEMBERS:
             return LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
-        leaving = MemberIdentity(member_id=self._member_id, reason=self._why[:255] if version >= 5 else None)
+        leaving = MemberIdentity(
+            member_id=self._member_id, reason=self._why[:255] if version >= LEAVE_WITH_REASON else None
+        )
         return LeaveGroupRequest(group_id=self._group, members=(leaving,))
 
     def _answered(self, answer: LeaveGroupResponse | OttlaError, now: float) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.errors import OttlaError, RebalanceInProgress, broker_error
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.group.seat import Seat

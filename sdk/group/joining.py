@@ -24,7 +24,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.group.assignors import Assignor, build_subscription, parse_assigned, parse_member

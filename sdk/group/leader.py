@@ -41,7 +41,7 @@ class Leader:
         """How many partitions each of them had when they were assigned."""
         self._racks: Mapping[TopicPartition, frozenset[str]] = {}
         """Where these were then, if any member told its rack."""
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
 
     def assign(self, assignor: Assignor, members: Sequence[Member], *, skip: bool, now: float) -> Outcome[Assignments]:
         """Divide the partitions of all topics that the members want.
@@ -66,7 +66,7 @@ class Leader:
 
         def ask(now: float) -> None:
             for name in topics:
-                self._core.topic(name, now).when_done(arrived)
+                self._core.metadata.topic(name, now).when_done(arrived)
 
         self._core.soon(ask if topics else known)
         return outcome
@@ -77,10 +77,13 @@ class Leader:
 
     def close(self) -> None:
         self.resign()
-        self._core.observers.remove(self._metadata_changed)
+        self._core.metadata.observers.remove(self._metadata_changed)
 
     def _watch(self, topics: Sequence[str]) -> None:
-        held = {name: self._watched.pop(name) if name in self._watched else self._core.hold(name) for name in topics}
+        held = {
+            name: self._watched.pop(name) if name in self._watched else self._core.metadata.hold(name)
+            for name in topics
+        }
         for release in self._watched.values():
             release()
         self._watched = held

@@ -34,13 +34,12 @@ from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
 from ottla.sdk.timers import Timer
 
 MAX_IN_FLIGHT = 5
 _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 2
-_RECORD_BATCHES = 3
-"""The version of Produce with which record batches came (Kafka 0.11); message sets of magic 1 before."""
 
 
 class Identity(NamedTuple):
@@ -272,7 +271,7 @@ class PartitionQueue(Slot):
         Raises:
             EncodeError: the format of that version cannot hold it.
         """
-        if version < _RECORD_BATCHES:
+        if version < PRODUCE_RECORD_BATCHES:
             records = parse_batch(batch.builder.build()).records()
             return build_message_set(records, magic=1, compression=compression, level=level)
         if self.identity is None or batch.sequence is None:

@@ -200,7 +200,7 @@ class ProducerCore:
         self._span = options.linger + min(_EARLY, self._sender.delivery_timeout / 10)
         """Seconds between the first and the last record of a batch."""
         self._sealing: Timer | None = None
-        core.observers.append(self._metadata_changed)
+        core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._forget = core.on_close(self._left)
         self._gauges = (
@@ -309,7 +309,7 @@ class ProducerCore:
         self._forget()
         for release in self._holds.values():
             release()
-        self._core.observers.remove(self._metadata_changed)
+        self._core.metadata.observers.remove(self._metadata_changed)
         self._core.parts.pop(self, None)
         for leave in self._gauges:
             leave()
@@ -406,7 +406,7 @@ class ProducerCore:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def _find(self, name: str, now: float) -> None:
-        found = self._core.topic(name, now, create=True)
+        found = self._core.metadata.topic(name, now, create=True)
         found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
 
     def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
@@ -433,7 +433,7 @@ class ProducerCore:
             return
         records = unplaced.records
         while records and records[0].deadline <= now:
-            why = self._core.why_no_topic(name)
+            why = self._core.metadata.why_no_topic(name)
             within = f"{self._sender.delivery_timeout:g} s"
             error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
             self._fail_unplaced(records.popleft(), error)
@@ -483,7 +483,7 @@ class ProducerCore:
         if lane is None:
             lane = self._lanes[topic.name] = Lane(len(topic.partitions))
             if topic.name not in self._holds:
-                self._holds[topic.name] = self._core.hold(topic.name)
+                self._holds[topic.name] = self._core.metadata.hold(topic.name)
         partition = self._partition(record, topic, lane)
         queue = self._sender.queue((topic.name, partition))
         if partition < len(lane.slots):  # metadata may leave partitions out

@@ -60,7 +60,8 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
@@ -166,11 +167,11 @@ class Sender:
         self._identity_failures = 0
         self._identity_trouble = ""
         self.stopped = False
-        core.observers.append(self._learned)
+        core.metadata.observers.append(self._learned)
 
     def close(self) -> None:
         self.stopped = True
-        self._core.observers.remove(self._learned)
+        self._core.metadata.observers.remove(self._learned)
 
     def queue(self, place: TopicPartition) -> PartitionQueue:
         found = self.queues.get(place)
@@ -240,7 +241,7 @@ class Sender:
         if self.stopped:
             return
         if self._leaderless_queues:
-            self._core.refresh(now, self._core.backoff(self._leaderless))
+            self._core.metadata.refresh(now, self._core.backoff(self._leaderless))
         if self.idempotent and self._identity is None:
             self._ask_identity(now)
             return
@@ -309,7 +310,7 @@ class Sender:
         one_way = self._options.acks == 0
         exchange = Exchange(ProduceRequest, ended, timeout, one_way=one_way, build=build)
         if self.idempotent:
-            exchange.versions = (3, 99)  # 3: record batches, which alone carry producer ids
+            exchange.versions = PRODUCE_IDEMPOTENT
         self._core.submit(node, exchange, now)
 
     def _request(self, pairs: list[Pair], version: int, spoiled: dict[int, EncodeError], now: float) -> ProduceRequest:
@@ -469,7 +470,7 @@ class Sender:
         """A batch was not acknowledged: retry, renumber or split it, or fail it."""
         batch.trouble = str(error)
         if isinstance(error, _NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
-            self._core.refresh(now)
+            self._core.metadata.refresh(now)
         if batch.abandoned:
             queue.drop(batch, stored=None)
             self._books.free(batch)
@@ -553,7 +554,7 @@ class Sender:
         node = self._core.cluster.leader(topic, partition)
         words = [f"{batch.attempts} attempt(s) since {now - batch.opened:.1f} s"]
         if node is None:
-            words.append(f"no leader ({self._core.why_no_leader(topic, partition)})")
+            words.append(f"no leader ({self._core.metadata.why_no_leader(topic, partition)})")
         else:
             words.append(f"leader is node {node.id} at {node.host}:{node.port}")
         if batch.in_flight:

@@ -35,10 +35,11 @@ class OttlaError(Exception):
     """The root: ``except OttlaError`` catches whatever ottla raises on purpose.
 
     Attributes:
-        retriable: the same request may succeed later, perhaps over another connection.
+        retriable: the same request may succeed later, perhaps over another connection. A class says it of all its
+            errors; one error may know better.
     """
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
 
 
 class LocalProtocolError(OttlaError):
@@ -95,13 +96,15 @@ class RemoteProtocolError(OttlaError):
 
 
 class DecodeError(RemoteProtocolError):
-    """Bytes that do not parse.
+    """Bytes that do not parse, which does not change however often they are read.
 
     Attributes:
         path: the field, such as ``MetadataResponse.topics[3].partitions[0].leader_epoch``.
         offset: in bytes from the start of what was parsed, or of what ``within`` says; -1 where it is not known.
         within: what the bytes belong to, such as ``flights-0, batch at offset 17``; empty where only the caller knows.
     """
+
+    retriable = False
 
     def __init__(self, reason: str, path: str = "", offset: int = -1, within: str = "") -> None:
         super().__init__(reason, path, offset, within)

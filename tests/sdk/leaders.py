@@ -61,7 +61,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send
+from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -109,12 +109,13 @@ class Log:
             return -1, -1
         return known[-1][2], min(later, default=self.end)
 
-    def read(self, offset: int, limit: int, first: bool, cut: bool) -> bytes:
+    def read(self, offset: int, limit: int, whole: bool, cut: bool) -> bytes:
+        """``whole``: the first batch is sent even if it is larger; ``cut``: what does not fit is sent in part."""
         out = b""
         for _, following, _, data in self.batches:
             if following <= offset:
                 continue
-            if len(out) + len(data) > limit and not (first and not out and not cut):
+            if len(out) + len(data) > limit and not (whole and not out):
                 return out + data[: limit - len(out)] if cut else out
             out += data
         return out
@@ -145,6 +146,8 @@ class Leaders:
         self.logs: dict[Place, Log] = {place: Log(leader=self.nodes[i % nodes]) for i, place in enumerate(places)}
         self.sessions: dict[tuple[int, int], Session] = {}
         self.room_for_sessions = True
+        self.cuts = False
+        """What does not fit is sent in part, as before 0.10.1; only the first batch of an answer is always whole."""
         self.requests: list[tuple[int, int, Any]] = []
         self.bend: Callable[[int, Any, Any], Any] = lambda node, request, answer: answer
         self.hide: Callable[[int], bool] = lambda node: False
@@ -192,18 +195,20 @@ class Leaders:
         return [message for _, _, message in self.requests if isinstance(message, kind)]
 
     def _act(self) -> None:
-        for action in self.core.poll(self.now):
-            match action:
-                case Connect(key=key):
-                    self._links[key], self._inbox[key] = next(self._numbers), b""
-                    hidden = self.hide(max(key[0], 1))
-                    self._later(key, Lost(key, "refused") if hidden else Connected(key), 0.001)
-                case Send(key=key, data=data) if key in self._links:
-                    self._later(key, data, 0.001)
-                case Run(call=call):
-                    call()
-                case Close(key=key):
-                    self._links.pop(key, None)
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                match action:
+                    case Connect(key=key):
+                        self._links[key], self._inbox[key] = next(self._numbers), b""
+                        hidden = self.hide(max(key[0], 1))
+                        self._later(key, Lost(key, "refused") if hidden else Connected(key), 0.001)
+                    case Send(key=key, parts=parts) if key in self._links:
+                        self._later(key, b"".join(parts), 0.001)
+                        self.core.handle(Written(key), self.now)
+                    case Run(call=call):
+                        call()
+                    case Close(key=key):
+                        self._links.pop(key, None)
 
     def _later(self, key: Key, what: Any, delay: float) -> None:
         at = max(self.now + delay, self._clear_at.get(key, 0.0))
@@ -318,7 +323,7 @@ class Leaders:
                 if not name:
                     gone[str(topic.topic_id), each.partition] = topic.topic_id
         forgotten = [
-            (names.get(topic.topic_id, "") if version >= 13 else topic.topic, index)
+            (names.get(topic.topic_id, str(topic.topic_id)) if version >= 13 else topic.topic, index)
             for topic in message.forgotten_topics_data
             for index in topic.partitions
         ]
@@ -382,7 +387,8 @@ class Leaders:
         for place in asked:
             found.told.pop(place, None)
         for place in forgotten:
-            assert place in found.wanted or not place[0], f"{place} is forgotten and was never asked for"
+            unknown = place[0] not in self.ids
+            assert place in found.wanted or unknown, f"{place} is forgotten and was never asked for"
             found.wanted.pop(place, None)
         return found, None
 
@@ -422,5 +428,7 @@ class Leaders:
                 result.preferred_read_replica = log.prefer
             else:
                 limit = min(asked.partition_max_bytes, max(left, 0))
-                result.records = log.read(asked.fetch_offset, limit, first, cut=version < 3)
+                result.records = log.read(
+                    asked.fetch_offset, limit, whole=first and version >= 3, cut=version < 3 or self.cuts
+                )
         return result

@@ -2,6 +2,7 @@
 
 import math
 import socket
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -286,7 +287,7 @@ async def test_consumers_leave_no_connections_behind(ottla_broker: Broker) -> No
             async with client.consumer("t") as consumer:
                 await anext(consumer)
         await client.list_topics()
-        assert len(client._driver.core._connections) <= 3
+        assert len(client._driver.core.connections._connections) <= 3
 
 
 async def test_a_closed_client_says_so(ottla_broker: Broker) -> None:
@@ -422,11 +423,17 @@ async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_bro
                 with trio.move_on_after(0.001):
                     await consumer.__anext__()
             machine = consumer._core
-            assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
+            assert (
+                max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._changes.news))
+                <= 2
+            )
             for number in range(20):
                 await producer.send("t", b"%d" % number)
                 assert [record.value for record in await consumer.__anext__()] == [b"%d" % number]
-            assert max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._news)) <= 2
+            assert (
+                max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._changes.news))
+                <= 2
+            )
 
 
 async def test_a_call_that_only_waits_tells_at_its_deadline_what_for(ottla_broker: Broker) -> None:
@@ -462,3 +469,19 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(ottla_broker: Brok
                 time.sleep(0.001)
             nursery.cancel_scope.cancel()
     assert len(set(turns)) > len(turns) // 4, "each batch took longer than others should wait"
+
+
+async def test_a_consumer_that_was_never_left_ends_with_its_client(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", 2)
+    with trio.fail_after(10):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            consumer = client.consumer("t", group="g", auto_commit=1.0)
+            await consumer.__aenter__()
+            with trio.move_on_after(0.3):
+                await anext(consumer)
+        with pytest.raises(Closed):
+            await anext(consumer)
+    watching = [each for each in threading.enumerate() if each.name == "ottla watchdog"]
+    for each in watching:
+        await trio.to_thread.run_sync(each.join, 20)
+    assert not any(each.is_alive() for each in watching)

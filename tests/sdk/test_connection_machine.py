@@ -12,14 +12,19 @@ from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.wire import Buffer
 from ottla.errors import ConnectionLost, EncodeError, RemoteProtocolError, TimeoutExpired, UnsupportedVersion
-from ottla.sdk.connection.connection import SPOKEN, Connection, Exchange, State, since
+from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.peer import Peer
-from ottla.sdk.events import Close, Connect, Node, Send
+from ottla.sdk.connection.versions import SPOKEN, since
+from ottla.sdk.events import Action, Close, Connect, Node, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 
 KEY = (1, "data")
+SERVED = {0: (3, 9), 3: (0, 8)}
 
 
 class Ends:
@@ -32,8 +37,16 @@ class Ends:
         self.all.append(answer)
 
 
-def connection(metrics: Metrics | None = None) -> Connection:
-    return Connection(KEY, Peer(Node(1, "b", 9092), Options(), metrics or Metrics(), random.Random(1)), "test")
+class Quick(Connection):
+    """One whose driver writes everything at once."""
+
+    def poll(self, now: float) -> list[Action]:
+        actions = super().poll(now)
+        return actions + self.written(now) if any(isinstance(each, Send) for each in actions) else actions
+
+
+def connection(metrics: Metrics | None = None, kind: type[Connection] = Quick) -> Connection:
+    return kind(KEY, Peer(Node(1, "b", 9092), Options(), metrics or Metrics(), random.Random(1)), "test")
 
 
 def metadata(ended: Ends, deadline: float = 30.0) -> Exchange:
@@ -45,13 +58,17 @@ def versions(keys: dict[int, tuple[int, int]], version: int = 3, error: int = 0,
     return frames.build_response(ApiVersionsResponse(error_code=error, api_keys=listed), version, correlation_id)
 
 
-def ready(keys: dict[int, tuple[int, int]], metrics: Metrics | None = None) -> Connection:
-    one = connection(metrics)
+def ready(
+    keys: dict[int, tuple[int, int]], metrics: Metrics | None = None, kind: type[Connection] = Quick
+) -> Connection:
+    one = connection(metrics, kind)
     one.submit(metadata(Ends(), 1000), 0)
     assert one.poll(0) == [Connect(KEY, "b", 9092)]
     one.connected(0)
+    one.written(0)
     for action in one.received(versions(keys), 0):  # of an API that the broker lacks nothing is sent
         one.received(answer_to(sent([action])), 0)
+        one.written(0)
     assert one.state is State.READY and not one.load
     return one
 
@@ -59,13 +76,13 @@ def ready(keys: dict[int, tuple[int, int]], metrics: Metrics | None = None) -> C
 def sent(actions: list[Any]) -> frames.Request:
     [send] = actions
     assert isinstance(send, Send)
-    return frames.parse_request(send.data[4:])
+    return frames.parse_request(b"".join(send.parts)[4:])
 
 
 def cut(actions: list[Any]) -> list[bytes]:
     [send] = actions
     assert isinstance(send, Send)
-    return list(frames.FrameReader().feed(send.data))
+    return list(frames.FrameReader().feed(b"".join(send.parts)))
 
 
 def answer_to(request: frames.Request, throttle_time_ms: int = 0) -> bytes:
@@ -145,7 +162,7 @@ def test_attempts_come_at_growing_intervals_up_to_a_second_give_or_take_a_fifth(
         assert one.deadline is not None
         pauses.append(one.deadline - now)
         now = one.deadline
-        one.waiting.clear()
+        one.requests.waiting.clear()
     expected = [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
     assert all(0.79 < pause / each < 1.21 for pause, each in zip(pauses, expected, strict=True)), pauses
     assert len(set(pauses)) == 9
@@ -164,7 +181,7 @@ def test_two_connections_that_see_one_failure_count_it_once_and_one_that_works_c
     assert one.poll(2.0) == [Connect(KEY, "b", 9092, attempt=1)]
     one.connected(2.0)
     one.received(versions({3: (0, 8)}), 2.0)
-    assert (one.peer.failures, one.peer.trouble, one.peer.told(2.0)) == (0, "", "")
+    assert (one.peer.failures, one.peer.trouble, one.peer.attempts(2.0)) == (0, "", "")
 
 
 def test_the_time_for_setting_up_grows_with_each_attempt_that_needs_more() -> None:
@@ -404,6 +421,91 @@ def test_an_answer_out_of_turn_breaks_the_protocol(correlation_id: int) -> None:
     assert isinstance(ends.all[0], RemoteProtocolError)
 
 
+def brought_to(state: State) -> Connection:
+    """A connection in this state, with a request that waits or, where it is ready, none."""
+    if state is State.READY:
+        return ready(SERVED)
+    one = connection()
+    one.submit(metadata(Ends(), 1000), 0)
+    if state is not State.DOWN:
+        one.poll(0)
+    if state is State.HANDSHAKE:
+        one.connected(0)
+    assert one.state is state
+    return one
+
+
+@pytest.mark.parametrize("what", Input)
+@pytest.mark.parametrize("state", State)
+def test_every_input_leads_from_every_state_to_what_the_table_says(state: State, what: Input) -> None:
+    one = brought_to(state)
+    expected = TRANSITIONS.get((state, what))
+    assert one._enter(what, 1.0) is (expected is not None)
+    assert one.state is (expected or state)
+
+
+def happens(one: Connection, what: Input) -> None:
+    """The outer world does what the input stands for."""
+    match what:
+        case Input.DIALED:
+            one.poll(1.0)
+        case Input.CONNECTED:
+            one.connected(1.0)
+        case Input.AGREED:
+            one.received(versions(SERVED), 1.0)
+        case Input.IDLE:
+            one.poll(600.0)
+        case Input.ENDED:
+            one.lost("reset", 1.0)
+
+
+@pytest.mark.parametrize(("before", "after"), TRANSITIONS.items())
+def test_every_transition_is_made_by_what_it_stands_for(before: tuple[State, Input], after: State) -> None:
+    one = brought_to(before[0])
+    happens(one, before[1])
+    assert one.state is after
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("what", [Input.CONNECTED, Input.ENDED])
+def test_what_a_driver_reports_late_changes_nothing(state: State, what: Input) -> None:
+    one = brought_to(state)
+    one.requests.waiting.clear()
+    if (state, what) not in TRANSITIONS:
+        happens(one, what)
+        assert one.state is state
+    else:
+        one.written(1.0)
+        assert one.state is state
+
+
+class TwoRounds:
+    """A stage that asks twice, as SASL does."""
+
+    name, hint = "TwoRounds", " in the second stage"
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def begin(self) -> Step:
+        return Step(MetadataRequest(topics=()), 1)
+
+    def answered(self, frame: Buffer) -> Step | None:
+        self.rounds += 1
+        return Step(MetadataRequest(topics=()), 2) if self.rounds == 1 else None
+
+
+def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request() -> None:
+    one, second = brought_to(State.HANDSHAKE), TwoRounds()
+    one._handshake = Handshake(second)
+    first = sent(one.received(versions(SERVED), 0))
+    again = sent(one.received(answer_to(first), 0))
+    assert (first.header.api_version, again.header.api_version) == (1, 2)
+    assert "connected, but TwoRounds is not answered for 2.0 s" in next(one.explain(2.0))
+    request = sent(one.received(answer_to(again), 0))
+    assert one.state is State.READY and request.header.api_version == 8, "what waited"
+
+
 @pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n", b"\x15\x03\x03\x00\x02\x02\x46", bytes(50)])
 def test_garbage_ends_the_connection_and_every_request(garbage: bytes) -> None:
     one, ends = ready({3: (0, 8)}), Ends()
@@ -438,7 +540,7 @@ def test_what_a_broker_cannot_do_is_said_by_name(theirs: tuple[int, int], says: 
 
 
 def test_the_release_that_first_had_a_version_is_known_for_all_that_the_client_sends() -> None:
-    for request, (low, _) in SPOKEN.items():
+    for request, (low, _, _) in SPOKEN.items():
         assert since(request, low), request
 
 
@@ -459,19 +561,81 @@ def test_a_request_may_be_made_of_its_version_and_held_to_some() -> None:
     assert "speaks versions 13 to 13, b:9092 (node 1) has versions 0 to 12; it takes Kafka 4.0" in str(ends.all[1])
 
 
+def produce(ended: Ends, size: int, *, acks: int = -1, deadline: float = 30.0) -> Exchange:
+    topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=bytes(size)),))
+    message = ProduceRequest(acks=acks, timeout_ms=1, topic_data=(topic,))
+    return Exchange(message, ended, deadline, one_way=not acks)
+
+
+def apis(actions: list[Action]) -> list[int]:
+    """The API keys of what one `Send` holds."""
+    return [frames.parse_request(each).header.api_key for each in cut(actions)]
+
+
 def test_a_large_request_is_sent_in_parts_and_the_small_ones_around_it_joined() -> None:
-    one, ends = ready({0: (3, 9), 3: (0, 8)}), Ends()
-    records = bytes(100_000)
-    topic = TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=records),))
-    large = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(topic,))
-    for message in (MetadataRequest(topics=()), large, MetadataRequest(topics=()), MetadataRequest(topics=())):
-        one.submit(Exchange(message, ends, 30), 0)
-    actions = one.poll(0)
-    sizes = [len(each.data) for each in actions if isinstance(each, Send)]
-    assert len(sizes) == len(actions) == 3 and sizes[0] < 200 and sizes[1] > 100_000 and sizes[2] < 200
-    whole = b"".join(each.data for each in actions if isinstance(each, Send))
-    names = [frames.parse_request(each).header.api_key for each in frames.FrameReader().feed(whole)]
-    assert names == [3, 0, 3, 3]
+    one, ends = ready(SERVED), Ends()
+    for exchange in (metadata(ends), metadata(ends), produce(ends, 100_000), metadata(ends)):
+        one.submit(exchange, 0)
+    [small_and_large, small] = one.poll(0)
+    assert isinstance(small_and_large, Send)
+    sizes = [len(each) for each in small_and_large.parts]
+    assert len(sizes) == 2 and sizes[0] < 300 and sizes[1] > 100_000
+    assert apis([small_and_large]) == [3, 3, 0] and apis([small]) == [3]
+
+
+def test_nothing_is_sent_before_what_was_sent_last_is_written() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    for _ in range(5):
+        one.submit(produce(ends, 40_000), 0)
+    assert apis(one.poll(0)) == [0, 0], "64 kB, and what of the last request is more"
+    assert one.poll(0) == [] and one.deadline == 30.0
+    assert "the socket does not take the requests before it" in next(iter(one.explain(0)))
+    assert apis(one.written(1)) == [0, 0] and one.poll(1) == []
+    assert apis(one.written(2)) == [0] and one.written(3) == []
+    assert one.load == 5 and not ends.all
+
+
+def test_what_waits_for_the_socket_is_cancelled_and_never_sent() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    given, waiting, last = (produce(ends, 100_000) for _ in range(3))
+    for exchange in (given, waiting, last):
+        one.submit(exchange, 0)
+    assert apis(one.poll(0)) == [0]
+    for exchange in (given, waiting):
+        exchange.cancel()
+    assert one.load == 2, "what the driver has is answered"
+    [send] = one.written(0)
+    assert isinstance(send, Send) and apis([send]) == [0]
+    assert one.written(0) == [] and not ends.all and waiting.correlation_id < 0 <= last.correlation_id
+
+
+def test_a_request_without_an_answer_ends_when_it_is_written() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    one.submit(produce(ends, 10, acks=0), 0)
+    assert apis(one.poll(0)) == [0] and one.load == 1 and not ends.all
+    assert one.deadline == 30.0, "and the connection is not idle"
+    one.written(1)
+    assert ends.all == [None] and one.load == 0 and one.deadline == 1 + 540
+
+
+def test_a_request_without_an_answer_fails_with_its_connection_if_it_was_not_written() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    one.submit(produce(ends, 10, acks=0), 0)
+    one.poll(0)
+    one.lost("reset", 1)
+    assert isinstance(ends.all[0], ConnectionLost)
+    assert one.written(1) == [] and len(ends.all) == 1
+
+
+def test_a_socket_that_takes_nothing_ends_the_connection_at_the_deadline_of_what_it_was_given() -> None:
+    one, ends = ready(SERVED, kind=Connection), Ends()
+    one.submit(produce(ends, 10, acks=0, deadline=30.0), 0)
+    one.poll(0)
+    one.submit(metadata(ends, deadline=20.0), 0)
+    assert one.poll(20.0) == []
+    assert "Metadata could not be sent" in str(ends.all[0]) and "socket does not take" in str(ends.all[0])
+    assert one.poll(30.0) == [Close(KEY)]
+    assert "b:9092 (node 1) did not take Produce v9 within 30 s" in str(ends.all[1])
 
 
 def test_a_message_that_cannot_be_encoded_fails_alone() -> None:

@@ -40,28 +40,12 @@ from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import MemberOptions, Membership
 from ottla.sdk.steps import TURN, Steps
-from tests.sdk.coordinator import Call, Coordinator
+from tests.sdk.calling import Call, Cancelled, Tasks
+from tests.sdk.coordinator import Coordinator
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 Places = tuple[tuple[str, int], ...]
 Told = tuple[str, Places]
-
-
-class Cancelled(BaseException):
-    """A loop's."""
-
-
-class Tasks:
-    """A loop whose tasks are strings."""
-
-    def name_of(self, task: Any) -> str:
-        return str(task)
-
-    def where(self, task: Any) -> str:
-        return f"in {task}"
-
-    def has_ended(self, task: Any) -> bool:
-        return False
 
 
 class Reader:
@@ -74,7 +58,7 @@ class Reader:
     def __init__(self, assignor: str = "range", **options: Any) -> None:
         self.world = Coordinator({"t": 3})
         self.assignor = assignor
-        self.world.core.topic("t", 0.0)
+        self.world.core.metadata.topic("t", 0.0)
         self.world.run()
         member = MemberOptions(assignors=(ASSIGNORS[assignor],), **options)
         self.machine = ConsumerCore(
@@ -88,7 +72,7 @@ class Reader:
         self.loop = self.call(self.machine.next_batch("task"))
 
     def call(self, steps: Steps[Any]) -> Call[Any]:
-        return Call(self.world, steps)
+        return Call(self.world.core, steps, lambda: self.world.now, self.world.run)
 
     def ask(self) -> None:
         """Ask for a batch, once more."""
@@ -549,7 +533,7 @@ def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
     reader.tell()
     reader.world.core.close(reader.world.now)
     assert reader.machine.ended.done and isinstance(reader.loop.go_on().error, Closed)
-    assert reader.machine not in reader.world.core.parts and not reader.world.core.observers
+    assert reader.machine not in reader.world.core.parts and not reader.world.core.metadata.observers
     with pytest.raises(Closed):
         reader.machine.committer.commit_soon({T0: 8})
 

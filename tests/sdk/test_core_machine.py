@@ -27,9 +27,26 @@ from ottla.errors import (
     TimeoutExpired,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Find, Found, Key, Lost, Node, Received, Run, Send
+from ottla.sdk.events import (
+    DATA,
+    FETCH,
+    PRODUCE,
+    Action,
+    Close,
+    Connect,
+    Connected,
+    Find,
+    Found,
+    Key,
+    Lost,
+    Node,
+    Received,
+    Run,
+    Send,
+    Written,
+)
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -81,28 +98,33 @@ class Net:
         heapq.heappush(self._events, (self.now + 0.001, next(self._numbers), key, link, event))
 
     def _act(self) -> None:
-        for action in self.core.poll(self.now):
-            match action:
-                case Connect(key=key, host=host, port=port):
-                    self.tried.append((self.now, (host, port)))
-                    fake = self.at[host, port]
-                    link = next(self._numbers)
-                    self._links[key] = (link, fake)
-                    if fake is REFUSES:
-                        self._soon(key, link, Lost(key, "connection refused"))
-                    elif fake is not SILENT:
-                        self._soon(key, link, Connected(key))
-                case Send(key=key, data=data):
-                    link, fake = self._links[key]
-                    if isinstance(fake, Fake):
-                        for frame in frames.FrameReader().feed(data):
-                            self._soon(key, link, Received(key, fake.answer(frame)))
-                case Run(call=call):
-                    call()
-                case Close(key=key):
-                    self._links.pop(key, None)
-                case Find():
-                    self._soon(None, -1, Found(tuple(self.found or ())))
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Connect(key=key, host=host, port=port):
+                self.tried.append((self.now, (host, port)))
+                fake = self.at[host, port]
+                link = next(self._numbers)
+                self._links[key] = (link, fake)
+                if fake is REFUSES:
+                    self._soon(key, link, Lost(key, "connection refused"))
+                elif fake is not SILENT:
+                    self._soon(key, link, Connected(key))
+            case Send(key=key, parts=parts):
+                link, fake = self._links[key]
+                self.core.handle(Written(key), self.now)
+                if isinstance(fake, Fake):
+                    for frame in frames.FrameReader().feed(b"".join(parts)):
+                        self._soon(key, link, Received(key, fake.answer(frame)))
+            case Run(call=call):
+                call()
+            case Close(key=key):
+                self._links.pop(key, None)
+            case Find():
+                self._soon(None, -1, Found(tuple(self.found or ())))
 
 
 class Fake:
@@ -156,11 +178,20 @@ def connected(net: Net) -> Net:
     return net
 
 
+def ask(net: Net, node: Node, channel: str = DATA) -> Any:
+    """The answer of a node to a request by this channel."""
+    answers: list[Any] = []
+    request = Exchange(MetadataRequest(topics=()), lambda answer, now: answers.append(answer), net.now + 30.0)
+    net.core.submit(node, request, net.now, channel)
+    net.run(lambda: bool(answers))
+    return answers[0]
+
+
 @pytest.mark.parametrize("how, costs", [(REFUSES, 0.1), (SILENT, 3.1), (MUTE, 3.1)])
 def test_dead_bootstrap_addresses_cost_little(how: str, costs: float) -> None:
     net = Net([A, B, C])
     net.at = {A: how, B: how, C: how}
-    last = net.core._seeds[2]
+    last = net.core._nodes.seeds[2]
     net.at[last.host, last.port] = Fake({1: (last.host, last.port)})
     assert connected(net).now <= costs
 
@@ -182,23 +213,23 @@ def test_a_slow_node_is_given_time_while_another_is_asked_as_well() -> None:
     net = Net([A, B])
     net.at = {A: Fake({1: A, 2: B}, ("t",)), B: Fake({1: A, 2: B}, ("t",))}
     connected(net)
-    used = next(node for node in net.core._seeds if any(key[0] == node.id for key in net._links))
+    used = next(node for node in net.core._nodes.seeds if any(key[0] == node.id for key in net._links))
     for key, (link, _) in list(net._links.items()):
         net._links[key] = (link, MUTE)  # it is stopped, and says nothing any more
     net.at[used.host, used.port] = MUTE
     before = net.now
-    topic = net.core.topic("t", net.now)
+    topic = net.core.metadata.topic("t", net.now)
     net.run(topic)
     assert topic.result().name == "t" and 1.0 <= net.now - before < 3.1
 
 
 def test_a_node_that_says_nothing_keeps_nobody_from_being_asked_later() -> None:
     net = Net([A, B])
-    silent, works = net.core._seeds
+    silent, works = net.core._nodes.seeds
     net.at = {(silent.host, silent.port): MUTE, (works.host, works.port): Fake({1: (works.host, works.port)}, ("t",))}
     connected(net)
     before = net.now
-    topic = net.core.topic("t", net.now)
+    topic = net.core.metadata.topic("t", net.now)
     net.run(topic)
     assert topic.result().name == "t" and net.now - before < 0.2
 
@@ -238,7 +269,7 @@ def test_a_cluster_that_comes_back_elsewhere_is_found_by_its_bootstrap_name() ->
         net.stop(each)
     net.at[A] = Fake({1: D, 2: ("e", 2)}, ("t",))  # the name leads elsewhere now
     net.at[D] = Fake({1: D}, ("t",))
-    net.core.refresh(net.now)
+    net.core.metadata.refresh(net.now)
     net.run(lambda: net.core.cluster.nodes[1].host == "d")
     answers: list[Any] = []
     net.core.submit(
@@ -261,7 +292,7 @@ def test_what_waits_for_a_node_goes_to_its_new_address() -> None:
     fake = net.at[A]
     assert isinstance(fake, Fake)
     fake.cluster = {1: C}
-    net.core.refresh(net.now)
+    net.core.metadata.refresh(net.now)
     net.run(lambda: bool(answers))
     assert isinstance(answers[0], MetadataResponse) and net.now < 2.0
 
@@ -271,7 +302,7 @@ def test_brokers_found_by_zeroconf_are_looked_for_again_when_none_answers() -> N
     net.at = {A: Fake({1: A}), B: Fake({1: B})}
     connected(net)
     net.stop(A)
-    net.core.refresh(net.now)
+    net.core.metadata.refresh(net.now)
     net.found = []
     net.run(lambda: net.now > 3.0)
     net.found = [B]
@@ -294,7 +325,7 @@ def test_a_broker_may_ask_for_a_new_start() -> None:
         return MetadataResponse(brokers=(), topics=(), error_code=RebootstrapRequired.code) if len(asked) == 1 else None
 
     fake.says = once
-    net.core.refresh(net.now)
+    net.core.metadata.refresh(net.now)
     net.run(lambda: len(asked) == 2 and 2 in net.core.cluster.nodes)
     assert "new start" in str(answers[0])
 
@@ -308,28 +339,149 @@ def test_a_broker_that_knows_no_broker_yet_is_asked_again() -> None:
     assert len(fake.asked) == 4
 
 
-def test_a_cluster_that_became_another_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_metadata_of_another_cluster_are_refused_and_the_error_says_so(caplog: pytest.LogCaptureFixture) -> None:
     net = Net([A])
+    fake = Fake({1: A}, ("t",))
+    net.at = {A: fake}
+    connected(net)
+    net.core.metadata.hold("t")
+    net.run(net.core.metadata.topic("t", net.now))
+    fake.name, fake.cluster = "c2", {7: A}
+    end = net.now + 10
+    net.core.metadata.refresh(net.now)
+    net.core.later(end, lambda now: None)
+    net.run(lambda: net.now >= end)
+    assert net.core.cluster.cluster_id == "c1" and list(net.core.cluster.nodes) == [1]
+    line: Any
+    [line] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert (line.cluster_known, line.cluster_there, line.address) == ("c1", "c2", "a:1")
+    told = [each for each in net.core.explain(net.now) if "it belongs to cluster 'c2', and this client to 'c1'" in each]
+    assert told and len(fake.asked) < 50, "and it is not asked without a pause"
+    missing = net.core.metadata.topic("other", net.now)
+    net.run(missing)
+    assert isinstance(missing.error, BrokerUnreachable) and "belongs to cluster 'c2'" in str(missing.error)
+
+
+def test_the_known_cluster_is_kept_to_while_one_of_its_nodes_answers() -> None:
+    net = Net([A, B])
+    good, foreign = Fake({1: A, 2: B}, ("t",)), Fake({1: B}, ("t",), name="c2")
+    net.at = {A: good, B: good}
+    connected(net)
+    net.stop(B)
+    net.at[B] = foreign
+    for _ in range(5):
+        before = net.core.metadata.updated_at
+        net.core.metadata.refresh(net.now)
+        net.run(lambda: net.core.metadata.updated_at > before)  # noqa: B023 # called at once
+    assert net.core.cluster.cluster_id == "c1" and set(net.core.cluster.nodes) == {1, 2}
+
+
+def test_nodes_that_are_gone_are_forgotten_with_their_connections_and_metrics() -> None:
+    net = Net([A])
+    fake = Fake({1: A, 2: B, 3: C})
+    net.at = {A: fake, B: fake, C: fake}
+    connected(net)
+    for node in list(net.core.cluster.nodes.values()):
+        ask(net, node)
+    assert len(net._links) == 4, "the bootstrap address, and each node"
+    fake.cluster = {1: A}
+    net.core.metadata.refresh(net.now)
+    net.run(lambda: list(net.core.cluster.nodes) == [1])
+    net.core.poll(net.now)
+    assert {key[0] for key in net._links} == {-1, 1} and set(net.core.connections._peers) == {-1, 1}
+    tags = {each.tags.get("node-id") for each in net.core.metrics.snapshot(net.now)}
+    assert "node-1" in tags and not tags & {"node-2", "node-3"}
+
+
+def test_a_node_that_is_gone_is_kept_until_what_is_under_way_there_has_ended() -> None:
+    net = Net([A])
+    fake = Fake({1: A, 2: B})
+    net.at = {A: fake, B: MUTE}
+    connected(net)
+    answers: list[Any] = []
+    wait = Exchange(MetadataRequest(topics=()), lambda answer, now: answers.append(answer), net.now + 3.0)
+    net.core.submit(net.core.cluster.nodes[2], wait, net.now)
+    fake.cluster = {1: A}
+    net.core.metadata.refresh(net.now)
+    net.run(lambda: list(net.core.cluster.nodes) == [1])
+    assert 2 in net.core.connections._peers
+    net.run(lambda: bool(answers))
+    before = net.core.metadata.updated_at
+    net.core.metadata.refresh(net.now)
+    net.run(lambda: net.core.metadata.updated_at > before)
+    assert 2 not in net.core.connections._peers
+
+
+def test_metadata_are_refreshed_once_in_a_backoff_however_often_it_is_asked_for() -> None:
+    net = Net([A])
+    fake = Fake({1: A}, ("t",))
+    net.at = {A: fake}
+    connected(net)
+    net.core.metadata.hold("t")
+    before, end = len(fake.asked), net.now + 10.0
+
+    def complain(now: float) -> None:
+        net.core.metadata.refresh(now)
+        if now < end:
+            net.core.later(now + 0.001, complain)
+
+    net.core.soon(complain)
+    net.run(lambda: net.now >= end)
+    assert 50 < len(fake.asked) - before <= 10.0 / net.core.options.retry_backoff
+
+
+def test_a_topic_that_somebody_waits_for_is_asked_for_at_once_nevertheless() -> None:
+    net = Net([A])
+    net.at = {A: Fake({1: A}, ("t",))}
+    connected(net)
+    before = net.now
+    net.run(net.core.metadata.topic("t", net.now))
+    assert net.now - before < 0.01
+
+
+def test_each_channel_of_a_node_has_a_connection_of_its_own_that_is_opened_at_once_and_closed_when_idle() -> None:
+    net = Net([A], Options(connections_max_idle=60.0, metadata_max_age=20.0))
     fake = Fake({1: A})
     net.at = {A: fake}
     connected(net)
-    fake.name = "c2"
-    for _ in range(2):
-        before = len(fake.asked)
-        net.core.refresh(net.now)
-        net.run(lambda: len(fake.asked) > before and not net.core._asked)  # noqa: B023 # called at once
-    line: Any
-    [line] = [each for each in caplog.records if each.levelname == "ERROR"]
-    assert "another one now" in line.message and (line.cluster_before, line.cluster_now) == ("c1", "c2")
+    node = net.core.cluster.nodes[1]
+    ask(net, node)
+    before = net.now
+    for channel in (PRODUCE, FETCH):
+        ask(net, node, channel)
+    assert net.now - before < 0.01 and {(1, DATA), (1, PRODUCE), (1, FETCH)} <= set(net._links)
+    net.core.connections._connections[1, DATA].lost("reset", net.now)
+    assert not net.core.connected(node), "only the ordinary channel counts"
+    end = net.now + 100.0
+    net.core.later(end, lambda now: None)
+    net.run(lambda: net.now >= end)
+    assert not {(1, PRODUCE), (1, FETCH)} & set(net._links)
+
+
+def test_what_waits_on_one_channel_keeps_nothing_of_another() -> None:
+    net = Net([A])
+    slow = Fake({1: A})
+    net.at = {A: slow}
+    connected(net)
+    node, ends = net.core.cluster.nodes[1], list[str]()
+    ask(net, node)
+    ask(net, node, PRODUCE)
+    [link] = [(key, link) for key, (link, _) in net._links.items() if key == (1, PRODUCE)]
+    net._links[link[0]] = (link[1], MUTE)  # the broker waits for replicas
+    net.core.submit(node, Exchange(MetadataRequest(topics=()), lambda *_: ends.append("p"), 1e3), net.now, PRODUCE)
+    before = net.now
+    net.core.submit(node, Exchange(MetadataRequest(topics=()), lambda *_: ends.append("c"), 1e3), net.now)
+    net.run(lambda: bool(ends))
+    assert ends == ["c"] and net.now - before < 0.01
 
 
 def test_a_topic_asked_for_while_metadata_are_under_way_costs_no_pause() -> None:
     net = Net([A])
     net.at = {A: Fake({1: A}, ("t", "u"))}
     connected(net)
-    one = net.core.topic("t", net.now)
+    one = net.core.metadata.topic("t", net.now)
     net._act()
-    two = net.core.topic("u", net.now)
+    two = net.core.metadata.topic("u", net.now)
     before = net.now
     net.run(two)
     assert one.done and net.now - before < 0.01
@@ -341,27 +493,27 @@ def test_a_topic_that_one_has_been_told_of_stays_known_though_another_lets_go_of
     net.at = {A: fake}
     connected(net)
     core = net.core
-    net.run(core.topic("t", net.now))
-    release = core.hold("t")
-    told, other = core.topic("t", net.now), core.topic("u", net.now)
+    net.run(core.metadata.topic("t", net.now))
+    release = core.metadata.hold("t")
+    told, other = core.metadata.topic("t", net.now), core.metadata.topic("u", net.now)
     release()
     net.run(other)
     assert told.done and core.cluster.topics["t"] is told.result(), "also where it takes other topics a while"
     asked = len(fake.asked)
-    release = core.hold("t")
+    release = core.metadata.hold("t")
     net.run(lambda: len(fake.asked) > asked)
     assert fake.named(-1) == ["t"], "who holds it now is told whether it is still so"
-    net.run(lambda: core._metadata_at == net.now)
+    net.run(lambda: core.metadata.updated_at == net.now)
     release()
-    assert not core.topic("t", net.now).done, "who wants it later asks anew"
+    assert not core.metadata.topic("t", net.now).done, "who wants it later asks anew"
 
 
 def test_topics_that_nobody_holds_are_forgotten_in_the_end() -> None:
     net = Net([A], Options(metadata_max_age=5.0))
     net.at = {A: Fake({1: A}, ("t",))}
     connected(net)
-    net.run(net.core.topic("t", net.now))
-    net.core.hold("t")()
+    net.run(net.core.metadata.topic("t", net.now))
+    net.core.metadata.hold("t")()
     net.run(lambda: net.now > 4.0)
     assert "t" in net.core.cluster.topics
     net.run(lambda: net.now > 20.0)
@@ -373,7 +525,7 @@ def test_a_topic_that_is_being_made_holds_up_no_other_and_is_not_asked_for_in_a_
     fake = Fake({1: A}, ("t",))
     net.at = {A: fake}
     connected(net)
-    made, other = net.core.topic("new", net.now, create=True), net.core.topic("t", net.now)
+    made, other = net.core.metadata.topic("new", net.now, create=True), net.core.metadata.topic("t", net.now)
     net.run(other)
     assert net.now < 0.1
     net.run(lambda: net.now > 1.0)
@@ -386,7 +538,7 @@ def test_a_topic_that_is_being_made_holds_up_no_other_and_is_not_asked_for_in_a_
 def test_what_a_node_supports_is_known_once_it_has_said() -> None:
     net = Net([A])
     net.at = {A: Fake({1: A})}
-    seed = net.core._seeds[0]
+    seed = net.core._nodes.seeds[0]
     assert net.core.supports(seed, FetchRequest) is None
     connected(net)
     assert net.core.supports(seed, FetchRequest) == range(12)
@@ -400,11 +552,11 @@ def test_what_waits_is_explained_and_ends_when_the_client_is_closed() -> None:
     connected(net)
     net.stop(A)
     net.at[B] = REFUSES
-    topic = net.core.topic("t", net.now)
+    topic = net.core.metadata.topic("t", net.now)
     net.run(lambda: net.now > 2.0)
     text = "\n".join(net.core.explain(net.now))
-    assert "metadata: a:1 could not tell them: connection refused" in text
-    assert "topic 't': waiting until some broker tells where it is" in text
+    assert "metadata: a:1 gave none: connection refused" in text
+    assert "topic 't': waiting for a broker to say where it is" in text
     net.core.close(net.now)
     with pytest.raises(Closed):
         topic.result()

@@ -10,9 +10,9 @@ from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.records import BatchBuilder, RecordBatch
-from ottla.errors import ChecksumMismatch, CorruptMessage, DataLoss, DecodeError, RecordTooLarge
+from ottla.errors import ChecksumMismatch, CorruptMessage, DataLoss, DecodeError, OttlaError, RecordTooLarge
 from ottla.sdk.calls.reads import fetch
-from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Offset, Time
+from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Time
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
@@ -70,7 +70,7 @@ def test_the_checksum_of_a_transactional_batch_is_compared_once(isolation: int, 
     assert compared == [0]
 
 
-def test_a_topic_made_anew_is_told_of_behind_the_good_batches_before_a_damaged_one() -> None:
+def test_a_recreated_topic_is_told_of_behind_the_good_batches_before_a_damaged_one() -> None:
     leaders = log_of(b"a", b"b", b"c")
     damage(leaders, 1, VALUE, b"!")
     fetcher = reader(leaders, {T: Offset(0)})
@@ -79,10 +79,10 @@ def test_a_topic_made_anew_is_told_of_behind_the_good_batches_before_a_damaged_o
     for value in (b"x0", b"x1", b"x2"):
         leaders.logs[T].append(value)
     leaders.sessions.clear()
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(3.0)
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="recreated"):
         read(leaders, fetcher, 1)
 
 
@@ -111,10 +111,80 @@ def test_what_is_wrong_says_where_to_go_on() -> None:
     for _ in range(2):
         with pytest.raises(
             ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to leave the batch out, seek to 2"
-        ):
+        ) as caught:
             read(leaders, fetcher, 1)
+        assert not caught.value.retriable
     fetcher.assign({T: Offset(2)}, leaders.now)
     assert read(leaders, fetcher, 1) == {T: [b"c"]}
+
+
+def taken(leaders: Leaders, fetcher: Fetcher, count: int) -> list[bytes | str]:
+    """The next things that a loop sees: values, and the names of errors."""
+    seen: list[bytes | str] = []
+    while len(seen) < count:
+        try:
+            fetched = fetcher.take()
+        except OttlaError as error:
+            seen.append(type(error).__name__)
+            continue
+        if fetched is None:
+            leaders.run(fetcher.wait())
+        else:
+            seen += values(fetched)
+    return seen
+
+
+def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_until_a_seek() -> None:
+    leaders = Leaders({"t": 3})
+    for index in range(3):
+        for number in range(2):
+            leaders.logs["t", index].append(b"%d-%d" % (index, number))
+    damage(leaders, 1, VALUE, b"!")  # of the first partition
+    fetcher = reader(leaders, {("t", index): Offset(0) for index in range(3)})
+    seen = taken(leaders, fetcher, 6)
+    assert sorted(map(str, seen)) == sorted(
+        map(str, [b"0-0", b"1-0", b"1-1", b"2-0", b"2-1", ChecksumMismatch.__name__])
+    )
+    assert seen.index(b"0-0") < seen.index(ChecksumMismatch.__name__), "after what lies before"
+    [line] = fetcher.explain(leaders.now)
+    assert line.startswith("t-0: cannot be read on until a seek: t-0 from offset 1")
+    assert fetcher.take() is None and not fetcher.wait().done
+    for index in range(1, 3):
+        leaders.logs["t", index].append(b"more")
+    assert taken(leaders, fetcher, 2) == [b"more", b"more"]
+    fetcher.assign({T: Offset(1)}, leaders.now)
+    assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__], "broken anew"
+    fetcher.assign({T: Offset(2)}, leaders.now)
+    leaders.logs[T].append(b"0-2")
+    assert taken(leaders, fetcher, 1) == [b"0-2"]
+    assert list(fetcher.explain(leaders.now)) == []
+
+
+def test_the_error_of_a_paused_partition_waits_for_its_turn() -> None:
+    leaders = Leaders({"t": 2})
+    damaged = leaders.logs[T]
+    damaged.append(b"a")
+    damage(leaders, 0, VALUE, b"!")
+    fetcher = reader(leaders, {T: Offset(0), ("t", 1): Offset(0)})
+    leaders.run(fetcher.wait())
+    fetcher.pause([T])
+    assert fetcher.take() is None
+    fetcher.resume([T])
+    assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__]
+    fetcher.pause([T])
+    fetcher.resume([T])
+    assert fetcher.take() is None, "it was raised"
+
+
+def test_where_no_partition_is_left_to_read_the_error_is_raised_each_time() -> None:
+    leaders = Leaders({"t": 2})
+    for index in range(2):
+        leaders.logs["t", index].append(b"a")
+        first, end, epoch, data = leaders.logs["t", index].batches[0]
+        leaders.logs["t", index].batches[0] = first, end, epoch, data[:-2] + b"!" + data[-1:]
+    fetcher = reader(leaders, {("t", index): Offset(0) for index in range(2)})
+    assert taken(leaders, fetcher, 5) == [ChecksumMismatch.__name__] * 5
+    assert fetcher.wait().done
 
 
 def test_counts_are_of_what_the_user_got() -> None:
@@ -213,8 +283,9 @@ def test_damage_that_the_broker_finds_is_an_error_too_and_not_asked_for_again_an
     leaders.bend = corrupt_at(1)
     leaders.logs[T].append(b"b")
     asked = len(leaders.asked(FetchRequest))
-    with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read its log there"):
+    with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read its log there") as caught:
         read(leaders, fetcher, 1)
+    assert not caught.value.retriable, "though the code is, for producers"
     leaders.run(30.0)
     assert len(leaders.asked(FetchRequest)) <= asked + 2
     with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read"):

@@ -9,7 +9,7 @@ from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import Record
 from ottla.codec.wire import NO_UUID
-from ottla.errors import DataLoss, FetchSessionTopicIdError, RecordTooLarge
+from ottla.errors import DataLoss, DecodeError, FetchSessionTopicIdError, RecordTooLarge
 from ottla.sdk.consume.positions import Offset, Time
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
@@ -194,7 +194,7 @@ def test_a_broker_that_is_upgraded_to_topic_ids_gets_a_new_session() -> None:
     assert leaders.asked(FetchRequest)[-1].session_epoch > 0
 
 
-def test_a_topic_made_anew_is_not_read_on_as_if_nothing_had_happened() -> None:
+def test_a_recreated_topic_is_not_read_on_as_if_nothing_had_happened() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"old")
     strict = reader(leaders, {("t", 0): Offset(0)})
@@ -205,13 +205,13 @@ def test_a_topic_made_anew_is_not_read_on_as_if_nothing_had_happened() -> None:
     leaders.logs["t", 0] = Log()
     leaders.logs["t", 0].append(b"new", b"newer")
     leaders.sessions.clear()
-    leaders.run(lambda: bool(strict._broken))
-    with pytest.raises(DataLoss, match="t-0 from offset 1: the topic was deleted and made anew"):
+    leaders.run(lambda: bool(strict.failed))
+    with pytest.raises(DataLoss, match="t-0 from offset 1: the topic was deleted and recreated"):
         strict.take()
     assert read(leaders, lenient, 2) == {("t", 0): [b"new", b"newer"]}
 
 
-def test_a_broker_that_tells_no_topic_ids_has_not_made_the_topic_anew() -> None:
+def test_a_broker_that_tells_no_topic_ids_has_not_recreated_the_topic() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"a")
     fetcher = reader(leaders, {("t", 0): Offset(0)}, reset=Time(LATEST))
@@ -220,7 +220,7 @@ def test_a_broker_that_tells_no_topic_ids_has_not_made_the_topic_anew() -> None:
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"b")
     leaders.ids["t"] = NO_UUID  # half of the cluster is older
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == id
     leaders.ids["t"] = id
@@ -228,13 +228,13 @@ def test_a_broker_that_tells_no_topic_ids_has_not_made_the_topic_anew() -> None:
     assert read(leaders, fetcher, 1) == {("t", 0): [b"b"]}
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"c")
-    leaders.core.forget("t")
+    leaders.core.metadata.forget("t")
     leaders.ids["t"] = NO_UUID
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == NO_UUID
     leaders.ids["t"] = id
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     fetcher.resume([("t", 0)])
     assert read(leaders, fetcher, 1) == {("t", 0): [b"c"]}
@@ -283,7 +283,7 @@ def test_a_record_that_old_brokers_cut_is_asked_for_again_with_as_much_as_it_nee
     asked = [m.topics[0].partitions[0].partition_max_bytes for m in leaders.asked(FetchRequest)]
     assert set(asked) == {100, 5034}, "the message's own length, and then as before"
     old_log(leaders, b"y" * 20_000)
-    leaders.run(lambda: bool(fetcher._broken))
+    leaders.run(lambda: bool(fetcher.failed))
     with pytest.raises(
         RecordTooLarge, match="t-0 from offset 3: a batch of 20034 bytes is larger than fetch_max_bytes"
     ):
@@ -298,3 +298,97 @@ def test_a_record_larger_than_the_fetch_size_arrives_whole_from_new_brokers() ->
         leaders.logs["t", index].append(b"c")
     fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
     assert read(leaders, fetcher, 6) == {place: [b"a", b"x" * 5000, b"c"] for place in T[:2]}
+
+
+def large_records(
+    leaders: Leaders, size: int, partitions: int, records: int = 3
+) -> tuple[list[tuple[str, int]], dict[tuple[str, int], list[bytes]]]:
+    """Fill partitions with batches of one record each; the places, and all that is to be read of them."""
+    places = [("t", index) for index in range(partitions)]
+    for place in places:
+        for number in range(records):
+            leaders.logs[place].append(b"%d" % number * size)
+    return places, {place: [b"%d" % number * size for number in range(records)] for place in places}
+
+
+@pytest.mark.parametrize("versions", [(4, 18), (4, 12), (4, 6), (0, 3), (0, 2)])
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (5000, Options(partition_max_bytes=1000)),
+        (5000, Options(partition_max_bytes=1000, fetch_max_bytes=5100)),
+        (700, Options(partition_max_bytes=1000, fetch_max_bytes=2500)),
+        (700, Options(partition_max_bytes=1000, fetch_buffer_bytes=2500)),
+        (5000, Options(partition_max_bytes=1000, fetch_buffer_bytes=2500)),
+    ],
+    ids=["partition", "tight answer", "answer", "buffer", "larger than the buffer"],
+)
+def test_a_batch_that_is_cut_because_the_answer_is_full_is_no_damage(
+    versions: tuple[int, int], size: int, options: Options
+) -> None:
+    leaders = Leaders({"t": 6}, nodes=2, versions=NEW | {1: versions}, options=options)
+    leaders.cuts = True
+    places, expected = large_records(leaders, size, 6)
+    fetcher = reader(leaders, dict.fromkeys(places, Offset(0)))
+    assert read(leaders, fetcher, 18) == expected
+    assert len(leaders.asked(FetchRequest)) < 60
+
+
+def test_what_was_cut_is_asked_for_first_with_room_for_all_of_it() -> None:
+    leaders = Leaders({"t": 3}, options=Options(partition_max_bytes=1000, fetch_max_bytes=100_000))
+    leaders.cuts = True
+    for place, value in zip(T, (b"a", b"b" * 5000, b"c" * 5000), strict=True):
+        leaders.logs[place].append(value)
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    assert sum(map(len, read(leaders, fetcher, 3).values())) == 3
+    size = len(leaders.logs["t", 1].batches[0][3])
+    second = leaders.asked(FetchRequest)[1]
+    assert (second.session_epoch, second.topics[0].partitions[0].partition) == (0, 1), "a full request, in this order"
+    assert second.topics[0].partitions[0].partition_max_bytes == size and second.max_bytes >= size
+
+
+def test_a_batch_larger_than_the_whole_buffer_waits_until_the_user_has_taken_what_is_in_it() -> None:
+    options = Options(partition_max_bytes=1000, fetch_buffer_bytes=3000)
+    leaders = Leaders({"t": 3}, options=options)
+    leaders.cuts = True
+    for place in T[:2]:
+        for _ in range(10):
+            leaders.logs[place].append(b"x" * 400)
+    leaders.logs["t", 2].append(b"y" * 5000)
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    largest, count = 0, 0
+    while count < 21:
+        leaders.run(0.05)
+        largest = max(largest, fetcher.buffered)
+        if fetched := fetcher.take():
+            count += fetched.count
+    assert 5000 < largest < 5200, "alone"
+
+
+def test_a_batch_of_a_near_replica_that_is_cut_though_there_is_room_is_asked_of_the_leader() -> None:
+    leaders = Leaders({"t": 1}, nodes=2, options=Options(rack="r2"))
+    log = leaders.logs["t", 0]
+    log.followers, log.prefer = (2,), 2
+    log.append(b"a")
+
+    def cut(node, request, answer):  # type: ignore[no-untyped-def] # any message
+        if isinstance(request, FetchRequest) and node == 2:
+            for each in (each for topic in answer.responses for each in topic.partitions if each.records):
+                each.records = bytes(each.records)[:-1]
+        return answer
+
+    leaders.bend = cut
+    assert read(leaders, reader(leaders, {("t", 0): Offset(0)}), 1) == {("t", 0): [b"a"]}
+
+
+def test_a_batch_that_is_cut_though_it_was_asked_for_alone_and_with_room_is_damage() -> None:
+    leaders = Leaders({"t": 3})
+    for place in T:
+        leaders.logs[place].append(b"a")
+    first, end, epoch, data = leaders.logs["t", 1].batches[0]
+    leaders.logs["t", 1].batches[0] = first, end, epoch, data[:8] + (1000).to_bytes(4, "big") + data[12:]
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    assert read(leaders, fetcher, 2) == {("t", 0): [b"a"], ("t", 2): [b"a"]}
+    with pytest.raises(DecodeError, match=r"t-1 from offset 0: .*1012 bytes were asked for.*its length is damaged"):
+        read(leaders, fetcher, 1)
+    assert len(leaders.asked(FetchRequest)) <= 6

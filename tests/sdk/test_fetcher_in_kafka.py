@@ -1,4 +1,4 @@
-"""Reading from Apache Kafka: sessions by topic id, new leader epochs, large records, a topic made anew."""
+"""Reading from Apache Kafka: sessions by topic id, new leader epochs, large records, a recreated topic."""
 
 import itertools
 from datetime import timedelta
@@ -9,7 +9,7 @@ import trio
 import ottla
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import DataLoss, FetchSessionIdNotFound, LogTruncated, OffsetOutOfRange
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.outcome import Outcome
@@ -54,7 +54,7 @@ async def test_a_session_ends_with_its_consumer(kafka: ApacheKafka) -> None:
             async with client.consumer(topic) as consumer:
                 await send(client, topic, b"a")
                 assert await take(consumer, 1) == [b"a"]
-                [session] = fetcher_of(client)._sessions.values()
+                [session] = fetcher_of(client)._scheduler._sessions.values()
 
             def ask(now: float) -> Outcome[FetchResponse]:
                 outcome: Outcome[FetchResponse] = Outcome()
@@ -78,7 +78,7 @@ async def test_a_session_by_topic_id_lives_as_long_as_the_consumer(kafka: Apache
                 for number in range(30):
                     await send(client, topic, b"%d" % number, partition=number % 20)
                     assert await take(consumer, 1) == [b"%d" % number]
-                    [session] = fetcher_of(client)._sessions.values()
+                    [session] = fetcher_of(client)._scheduler._sessions.values()
                     ids.add(session.id)
                 assert len(ids) == 1 and session.id > 0 and session.epoch > 30
                 assert session._version >= 13 and len(session.known) == 20
@@ -98,7 +98,7 @@ async def test_after_a_restart_of_the_broker_the_new_epoch_is_checked_and_readin
             async with client.consumer(topic) as consumer:
                 await send(client, topic, b"a", b"b")
                 assert await take(consumer, 2) == [b"a", b"b"]
-                [position] = fetcher_of(client)._positions.values()
+                [position] = fetcher_of(client)._positions.assigned.values()
                 before = position.leader_epoch
                 await trio.to_thread.run_sync(kafka.kill)
                 await trio.to_thread.run_sync(kafka.revive)
@@ -111,7 +111,7 @@ async def test_after_a_restart_of_the_broker_the_new_epoch_is_checked_and_readin
             fetcher.assign({(topic, 0): Offset(2, leader_epoch=before + 50)}, trio.current_time())
             with pytest.raises(LogTruncated):
                 while True:
-                    fetcher.raise_errors()
+                    fetcher.take()
                     await client._driver.call(lambda now: fetcher.moved())
             fetcher.close()
 
@@ -126,7 +126,7 @@ async def test_a_record_larger_than_the_fetch_size_arrives(kafka: ApacheKafka) -
                 assert sorted(map(len, await take(consumer, 6))) == [4, 4, 5, 5, 500_000, 500_000]
 
 
-async def test_a_topic_made_anew_is_told_or_read_from_its_beginning(kafka: ApacheKafka) -> None:
+async def test_a_recreated_topic_is_told_or_read_from_its_beginning(kafka: ApacheKafka) -> None:
     with trio.fail_after(DEADLINE):
         async with ottla.connect(kafka.bootstrap, metadata_max_age=2.0) as client:
             topic = await made(client)
@@ -138,7 +138,7 @@ async def test_a_topic_made_anew_is_told_or_read_from_its_beginning(kafka: Apach
                 await client.create_topic(topic, partitions=1, replication_factor=1)
                 await send(client, topic, b"new", b"newer", b"newest", b"last")
                 assert await take(lenient, 4) == [b"new", b"newer", b"newest", b"last"]
-                with pytest.raises(DataLoss, match="made anew"):
+                with pytest.raises(DataLoss, match="recreated"):
                     await take(strict, 1)
                 await strict.seek({(topic, 0): "beginning"})
                 assert (await take(strict, 1))[0] == b"new"

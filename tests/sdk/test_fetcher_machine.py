@@ -42,7 +42,7 @@ def read(world: World, fetcher: Fetcher, count: int, limit: float = 60) -> dict[
 
 def reader(world: World, starts: dict[tuple[str, int], Start], reset: Time | None = None) -> Fetcher:
     for topic in {topic for topic, _ in starts}:
-        world.call(functools.partial(world.core.topic, topic))
+        world.call(functools.partial(world.core.metadata.topic, topic))
     fetcher = Fetcher(world.core, reset=reset)
     fetcher.assign(starts, world.now)
     return fetcher
@@ -168,7 +168,7 @@ def test_whatever_bit_is_damaged_all_before_it_is_read_and_nothing_is_left_out(
         return result
 
     world.broker._fetch = fetch  # type: ignore[method-assign] # what comes from a disk that rots
-    world.call(functools.partial(world.core.topic, "t"))
+    world.call(functools.partial(world.core.metadata.topic, "t"))
     fetcher = Fetcher(world.core, isolation=isolation, reset=reset)
     fetcher.assign({("t", 0): Offset(0)}, world.now)
     before = parse_batch(good).base_offset
@@ -203,7 +203,7 @@ def test_offsets_survive_broken_wires() -> None:
 
 def test_a_topic_that_vanishes_while_offsets_are_looked_up_is_an_error_and_no_crash() -> None:
     world = World(ModelBroker({"a": 1, "b": 1}), options=Options(api_timeout=10.0))
-    world.call(lambda now: world.core.topic("a", now))
+    world.call(lambda now: world.core.metadata.topic("a", now))
     del world.broker.logs["a", 0]
     looked_up = offsets(world.core, {("a", 0): LATEST, ("b", 0): LATEST}, world.now)
     world.run(looked_up)

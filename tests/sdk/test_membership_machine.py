@@ -340,8 +340,8 @@ def test_the_leader_begins_a_rebalance_when_a_topic_of_the_group_grows() -> None
     group.synced(T0, T1)
     group.member.done(group.member.steps[0], group.world.now)
     group.world.topics["t"] = 4
-    group.world.core.refresh(group.world.now)
-    group.world.run()
+    group.world.core.metadata.refresh(group.world.now)
+    group.world.later(group.world.core.options.retry_backoff)
     assert group.steps == [(Revoke, (T0, T1))]
 
 
@@ -383,11 +383,11 @@ def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_n
         whole = group.world.racks
         for racks in ({1: whole[1], 3: whole[3]}, whole):
             group.world.racks = racks
-            group.world.core.refresh(group.world.now)
+            group.world.core.metadata.refresh(group.world.now)
             group.world.later(1.0)
             assert group.member.state is State.STABLE
         group.world.replicas = (1, 3)
-        group.world.core.refresh(group.world.now)
+        group.world.core.metadata.refresh(group.world.now)
         group.world.later(1.0)
         assert group.steps == ([(Revoke, (T0, T1))] if rebalances else [])
 

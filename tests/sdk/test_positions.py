@@ -90,8 +90,9 @@ def test_each_partition_has_its_own_fate_when_places_are_looked_up() -> None:
     assert fetched is not None and fetched.partition == 0
     with pytest.raises(TopicAuthorizationFailed):
         fetcher.take()
+    assert fetcher.take() is None, "it is raised once"
     fetcher.unassign([T[1]])
-    fetcher.raise_errors()
+    assert list(fetcher.explain(leaders.now)) == []
 
 
 def test_places_that_cannot_be_looked_up_are_waited_for_as_long_as_a_call_may_take() -> None:
@@ -224,7 +225,8 @@ def test_what_is_sought_while_another_seek_is_under_way_is_served_at_once(again:
 def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     leaders, moved = Leaders({"t": 3}, nodes=2), list[tuple[str, int]]()
     fill(leaders, "a", "b", "c", place=T[1])
-    fetcher = reader(leaders, {T[0]: Offset(99), T[1]: Offset(0)}, reset=Time(EARLIEST), on_reset=moved.append)
+    fetcher = reader(leaders, {T[0]: Offset(99), T[1]: Offset(0)}, reset=Time(EARLIEST))
+    fetcher.on_reset = moved.append
     assert read(leaders, fetcher, 3) == {T[1]: [b"a", b"b", b"c"]}
     leaders.run(lambda: fetcher.position(T[0]) == 0)
     assert moved == [T[0]], "it was outside the log"
@@ -233,9 +235,9 @@ def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     assert moved == [T[0], T[1]], "the log was truncated"
     leaders.ids["t"] = uuid.UUID(int=999)
     leaders.sessions.clear()
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(lambda: len(moved) == 4)
-    assert sorted(moved[2:]) == T[:2], "the topic was made anew"
+    assert sorted(moved[2:]) == T[:2], "the topic was recreated"
     fetcher.assign({T[0]: Offset(0), T[2]: Offset(0)}, leaders.now)
     leaders.run(1.0)
     assert len(moved) == 4
@@ -244,7 +246,8 @@ def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
 def test_what_was_only_fetched_ahead_is_no_reset_of_what_the_user_has() -> None:
     leaders, moved = Leaders({"t": 1}, nodes=2), list[tuple[str, int]]()
     fill(leaders, "a", "b", "c")
-    fetcher = reader(leaders, {P: Offset(0)}, reset=Time(EARLIEST), on_reset=moved.append)
+    fetcher = reader(leaders, {P: Offset(0)}, reset=Time(EARLIEST))
+    fetcher.on_reset = moved.append
     leaders.run(fetcher.wait())
     leaders.logs[P].truncate(1)
     fill(leaders, "x")
@@ -264,7 +267,7 @@ def test_what_was_fetched_before_the_position_fell_out_of_the_log_is_handed_out_
     leaders.logs[P].start = 8
     leaders.run(2.0)
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
-    leaders.run(lambda: bool(fetcher._broken))
+    leaders.run(lambda: bool(fetcher.failed))
     with pytest.raises(OffsetOutOfRange, match="t-0 at 2; the log begins at 8: seek to an offset"):
         fetcher.take()
     fetcher.assign({P: Time(EARLIEST)}, leaders.now)
@@ -311,7 +314,7 @@ def test_a_committed_offset_is_checked_against_the_log_before_it_is_read() -> No
     leaders.logs[P].truncate(1)
     fill(leaders, "x", "y")
     fetcher = reader(leaders, {P: Offset(2, leader_epoch=0)})
-    leaders.run(lambda: bool(fetcher._broken))
+    leaders.run(lambda: bool(fetcher.failed))
     with pytest.raises(LogTruncated, match=r"t-0 was read up to offset 2, .* only up to offset 1.*seek") as caught:
         fetcher.take()
     assert (caught.value.offset, caught.value.diverging) == (2, 1)
@@ -332,7 +335,7 @@ def test_what_a_new_leader_does_not_have_is_an_error_or_read_again_by_the_policy
     log.truncate(1)
     log.leader = 2
     fill(leaders, "x", "y", "z")
-    leaders.run(lambda: bool(strict._broken))
+    leaders.run(lambda: bool(strict.failed))
     with pytest.raises(LogTruncated) as caught:
         strict.take()
     assert (caught.value.offset, caught.value.diverging) == (3, 1)
@@ -340,7 +343,7 @@ def test_what_a_new_leader_does_not_have_is_an_error_or_read_again_by_the_policy
 
 
 @pytest.mark.parametrize("fetch", [(4, 11), (4, 12), (4, 18)])
-def test_a_topic_made_anew_is_not_taken_for_a_truncated_log(fetch: tuple[int, int]) -> None:
+def test_a_recreated_topic_is_not_taken_for_a_truncated_log(fetch: tuple[int, int]) -> None:
     """By name the new log answers, and only its id tells it from the old: to a Fetch, or when epochs are asked for."""
     leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {1: fetch})
     fill(leaders, "a", "b", "c")
@@ -354,8 +357,8 @@ def test_a_topic_made_anew_is_not_taken_for_a_truncated_log(fetch: tuple[int, in
     fill(leaders, "x")
     leaders.sessions.clear()
     leaders.hide = lambda node: False
-    leaders.run(lambda: bool(strict._broken))
-    with pytest.raises(DataLoss, match="t-0 from offset 3: the topic was deleted and made anew") as caught:
+    leaders.run(lambda: bool(strict.failed))
+    with pytest.raises(DataLoss, match="t-0 from offset 3: the topic was deleted and recreated") as caught:
         strict.take()
     assert not isinstance(caught.value, LogTruncated)
     leaders.run(lambda: lenient.resolved and lenient.position(P) == 1)
@@ -522,7 +525,7 @@ def test_a_replica_that_refuses_one_partition_is_read_from_for_the_others() -> N
     for _ in range(100):  # what is answered for the others says nothing of this one
         fill(leaders, "b", place=T[1])
         assert read(leaders, fetcher, 1) == {T[1]: [b"b"]}
-    assert leaders.now < 15.0 and [fetcher._positions[each].node for each in T[:2]] == [1, 2]
+    assert leaders.now < 15.0 and [fetcher._positions.assigned[each].node for each in T[:2]] == [1, 2]
     refused = [m for node, _, m in leaders.requests if node == 2 and isinstance(m, FetchRequest) and _names(m, P)]
     assert len(refused) <= 3
     fetcher.unassign([P])
@@ -537,7 +540,7 @@ def test_a_replica_that_is_down_is_left_for_the_leader() -> None:
     leaders = with_replica()
     leaders.hide = lambda node: node == 2
     fetcher = reader(leaders, {P: Offset(0)})
-    leaders.run(lambda: fetcher._positions[P].trouble is not None)
+    leaders.run(lambda: fetcher._positions.assigned[P].trouble is not None)
     leaders.logs[P].prefer = -1
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
 
@@ -589,13 +592,13 @@ def test_a_replica_that_the_metadata_do_not_know_is_read_from_once_they_do(caplo
     fetcher = reader(leaders, {P: Offset(0)})
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
     assert leaders.now < 1.0
-    asked, timers = len(leaders.asked(MetadataRequest)), len(leaders.core._timers)
+    asked, timers = len(leaders.asked(MetadataRequest)), len(leaders.core.timers)
     leaders.run(60.0)
     assert pauses(caplog) == [(4, 2), (4, 8), (4, 32), (4, 128)]
     assert len(leaders.asked(MetadataRequest)) >= asked + 3
-    assert fetches(leaders, 1) < 140 and len(leaders.core._timers) < timers + 10
+    assert fetches(leaders, 1) < 140 and len(leaders.core.timers) < timers + 10
     leaders.nodes.append(4)
-    leaders.core.refresh(leaders.now)
+    leaders.core.metadata.refresh(leaders.now)
     leaders.run(1.0)
     fill(leaders, "c")
     assert read(leaders, fetcher, 1) == {P: [b"c"]}
@@ -721,7 +724,9 @@ def test_two_fetches_that_fail_at_a_replica_together_are_one_failure(caplog: pyt
     fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
     leaders.run(1.3)
     fetcher.assign({T[1]: Offset(0)}, leaders.now)  # node 2 leads it, and holds the usual Fetch back
-    leaders.run(lambda: {key for key, each in fetcher._sessions.items() if each.under_way} >= {(2, False), (2, True)})
+    leaders.run(
+        lambda: {key for key, each in fetcher._scheduler._sessions.items() if each.under_way} >= {(2, False), (2, True)}
+    )
     leaders.hide = lambda node: node == 2
     leaders.cut()
     leaders.run(1.0)
@@ -839,7 +844,7 @@ def test_what_is_fetched_ahead_is_bounded_over_all_partitions_and_each_gets_on()
     most, got = 0, dict.fromkeys(places, 0)
     while sum(got.values()) < 270:
         leaders.run(0.05)  # slower than the fetcher
-        most = max(most, fetcher._buffered)
+        most = max(most, fetcher.buffered)
         if fetched := fetcher.take():
             got[fetched.topic, fetched.partition] += fetched.count
             assert max(got.values()) - min(got.values()) <= 15, "somebody starves"
@@ -875,7 +880,7 @@ def test_a_partition_that_stalls_is_reported_and_explained(caplog: pytest.LogCap
     leaders.cut()
     leaders.run(40.0)
     [line] = fetcher.explain(leaders.now)
-    assert line.startswith("t-1: fetching, in vain for ") and "refused" in line
+    assert line.startswith("t-1: fetching, failing for ") and "refused" in line
     stalled = [record for record in caplog.records if record.message.startswith("a partition is stalled")]
     assert stalled and stalled[0].__dict__["topic"] == "t" and stalled[0].__dict__["partition"] == 1
     assert stalled[0].__dict__["seconds"] == 30 and len(stalled) == 1
@@ -892,7 +897,7 @@ def test_a_topic_that_is_deleted_is_an_error_after_a_while() -> None:
     assert read(leaders, fetcher, 1) == {P: [b"a"]}
     leaders.logs.clear()
     leaders.ids.clear()
-    leaders.run(lambda: bool(fetcher._broken))
+    leaders.run(lambda: bool(fetcher.failed))
     with pytest.raises(UnknownTopicOrPartition, match="t"):
         fetcher.take()
 

@@ -397,11 +397,11 @@ def test_a_request_without_an_answer_ends_at_the_delivery_deadline_and_so_does_a
 @pytest.mark.parametrize("linger", [0, 0.005, 3.0])
 def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linger: float) -> None:
     world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, linger=linger, batch_size=10_000)
     world.run(ask(producer, world, b"0"))
     world.broker.leader["t", 0] = -1
-    world.core.refresh(world.now)
+    world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     failed: dict[float, float] = {}
     for _ in range(80):
@@ -605,7 +605,7 @@ def test_what_message_sets_cannot_hold_fails_alone() -> None:
 
 def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
     world = World(ModelBroker({"t": 2}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     slow = [0]
     world.broker.refuse = lambda place, batch: NotLeaderOrFollower.code if place[1] in slow else 0
     producer = producer_in(world, batch_size=150)
@@ -621,7 +621,7 @@ def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
 def test_keyless_records_avoid_partitions_without_a_leader() -> None:
     world = World(ModelBroker({"t": 3}))
     world.broker.leader["t", 1] = -1
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, batch_size=50)
     for _ in range(50):
         ask(producer, world, b"", None)
@@ -638,7 +638,7 @@ def test_a_partitioner_of_ones_own_sees_the_record_the_partitions_and_what_waits
             return min(choice.partitions, key=choice.queued)
 
     world = World(ModelBroker({"t": 3}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, partitioner=Mine(), batch_size=10_000)
     asked = [ask(producer, world, bytes(size), None) for size in (300, 10, 10, 10)]
     world.call(producer.flush)
@@ -675,7 +675,7 @@ def test_keys_are_placed_anew_when_the_topic_grows() -> None:
     world.call(producer.flush)
     log = type(world.broker.logs["t", 0])
     world.broker.logs["t", 1], world.broker.leader["t", 1] = log(), 1
-    world.call(lambda now: world.core.topic("t", now, fresh=True))
+    world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
     assert not producer.intake.put("t", b"3", b"k", 1000)
     producer.append(PendingRecord("t", b"3", b"k", None, (), 1000), world.now)
     world.call(producer.flush)
@@ -687,7 +687,7 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0"))
     broker.leader["t", 0] = -1
-    world.core.refresh(world.now)
+    world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     before, asked = len(broker.requests), ask(producer, world, b"1")
     sleep(world, 30.0)
@@ -700,7 +700,7 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     world.run(asked)
     assert asked.error is None and world.now - found < 1.3
     broker.leader["t", 0] = -1
-    world.core.refresh(world.now)
+    world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     before, asked = len(broker.requests), ask(producer, world, b"2")
     sleep(world, 0.15)
@@ -724,7 +724,7 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
     for i in range(1, 80):
         sleep(world, 10.0)
         world.run(ask(producer, world, b"%d" % i))
-        world.core.refresh(world.now)
+        world.core.metadata.refresh(world.now)
         if i == 28:
             assert ("u", 0) in producer._sender.queues
     assert {place[0] for place in producer._sender.queues} == {"t"} == {*producer._holds} == {*producer._used}
@@ -748,7 +748,7 @@ def test_a_topic_whose_records_still_wait_is_not_forgotten() -> None:
     producer = producer_in(world, linger=0, delivery_timeout=2000.0)
     world.run(ask(producer, world, b"0"))
     broker.leader["t", 0] = -1
-    world.core.refresh(world.now)
+    world.core.metadata.refresh(world.now)
     sleep(world, 0.1)
     asked = ask(producer, world, b"1")
     for _ in range(4):
@@ -763,7 +763,7 @@ def test_a_topic_whose_records_still_wait_is_not_forgotten() -> None:
 
 def test_the_short_way_and_the_long_way_store_the_same() -> None:
     world = World(ModelBroker({"t": 3}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, batch_size=1000)
     told: list[Any] = []
     short = 0
@@ -904,7 +904,7 @@ def test_metrics_have_kafkas_names_and_count_what_happened() -> None:
 
 def test_producers_of_one_client_are_told_of_together_until_the_last_is_closed() -> None:
     world = World(ModelBroker({"t": 1}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     first, second = (producer_in(world, buffer_memory=memory) for memory in (1000, 10_000))
     names = ("buffer-total-bytes", "buffer-available-bytes", "waiting-threads")
 

@@ -25,7 +25,7 @@ from ottla.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
@@ -88,7 +88,7 @@ def test_leaders_that_move_cost_nothing_but_time(seed: int) -> None:
         if i % 30 == 0:
             for place in world.broker.leader:
                 world.broker.leader[place] = world.rng.choice(world.broker.nodes)
-            world.core.refresh(world.now, 1.0)
+            world.core.metadata.refresh(world.now, 1.0)
     world.call(producer.flush)
     producer.raise_failures()
     assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(120))
@@ -129,7 +129,7 @@ def test_five_batches_are_in_flight_and_no_more() -> None:
     for i in range(20):
         send(producer, world, b"%d" % i)
     world._act()
-    in_flight = world.core._connections[1, "data"].in_flight
+    in_flight = world.core.connections._connections[1, "data"].requests.in_flight
     assert len(in_flight) == 5
     world.call(producer.flush)
     assert len(world.broker.requests) - before == 20
@@ -306,7 +306,7 @@ def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_ord
 
 def test_keyless_records_stay_together_for_about_a_batch() -> None:
     world = World(ModelBroker({"t": 4}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, batch_size=2000)
     for _ in range(400):
         send(producer, world, bytes(18))
@@ -320,7 +320,7 @@ def test_keyless_records_stay_together_for_about_a_batch() -> None:
 
 def test_however_large_a_batch_may_be_keyless_records_move_on_after_16_kib() -> None:
     world = World(ModelBroker({"t": 4}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     producer = producer_in(world, batch_size=10**6, linger=0)
     for _ in range(200):
         world.run(ask(producer, world, bytes(1000), None))  # a batch each
@@ -394,16 +394,16 @@ def test_a_closed_producer_asks_for_its_topics_no_more() -> None:
     producer = producer_in(world)
     world.run(ask(producer, world, b"1"))
     producer.close(OttlaError("closed"))
-    world.call(lambda now: world.core.topic("t", now, fresh=True))
-    world.call(lambda now: world.core.topic("t", now, fresh=True))
+    world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
+    world.call(lambda now: world.core.metadata.topic("t", now, fresh=True))
     last = [message for _, message in world.broker.requests if isinstance(message, MetadataRequest)][-1]
     assert not last.allow_auto_topic_creation
-    assert not world.core._held
+    assert not world.core.metadata._topics.held
 
 
 def test_a_node_that_comes_back_under_another_address_ends_no_request_unheard() -> None:
     world = World(ModelBroker({"t": 1}))
-    world.call(lambda now: world.core.topic("t", now))
+    world.call(lambda now: world.core.metadata.topic("t", now))
     ends: list[object] = []
     core = world.core
     for port in (9001, 9002, 9003):

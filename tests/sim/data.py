@@ -5,10 +5,14 @@ Rules:
   NOT_LEADER_OR_FOLLOWER, whether the batch survives or not.
 - A deposed leader that has not heard of it goes on: it takes batches that nobody will ever see, and shows what it had.
 - A Fetch that finds nothing waits for `max_wait_ms`, for data, or for an error.
+- Node ``n`` is in the rack ``rn``. A leader sends readers of another rack to the replica there, if it believes that one
+  to be alive; a follower shows what it has up to the high watermark that it has heard of (KIP-392).
 
-Source: ReplicaManager.scala, DelayedProduce.scala, DelayedFetch.scala, FetchSession.scala.
+Source: ReplicaManager.scala, RackAwareReplicaSelector.java, DelayedProduce.scala, DelayedFetch.scala,
+FetchSession.scala.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,6 +59,9 @@ if TYPE_CHECKING:
     from tests.sim.cluster import ModelCluster
 
 Place = tuple[str, int]
+
+FOLLOWERS = 11
+"""The version of Fetch from which followers may be read from."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +126,10 @@ class Leaders:
         self._session_ids = 0
         self.max_message_bytes = 2**20
         """Of a batch: the topics' `max.message.bytes`."""
+        self.replicated_to: dict[tuple[int, Place], int] = {}
+        """The high watermark that a follower has heard of."""
+        self.features: Counter[str] = Counter()
+        """How often what happened, of what a world may have."""
         self.refusals: dict[Place, tuple[int, bool, float]] = {}
         """Error code with which batches are answered, whether they are stored all the same, and until when."""
 
@@ -132,7 +143,8 @@ class Leaders:
                 self._unacknowledged.remove(each)
                 each.settle(0)
         if leadership.node != -1:
-            self._look(leadership.node, lambda poll: place in poll.places)
+            for node in list(self._polls):
+                self._look(node, lambda poll: place in poll.places)
 
     def learned(self, node: int) -> None:
         """A node has heard who leads."""
@@ -272,7 +284,11 @@ class Leaders:
             told = {
                 place: each
                 for place, each in found.items()
-                if not incremental or each.error_code or each.records or session.told.get(place) != each.high_watermark
+                if not incremental
+                or each.error_code
+                or each.records
+                or each.preferred_read_replica >= 0
+                or session.told.get(place) != each.high_watermark
             }
             session.told |= {place: each.high_watermark for place, each in told.items()}
             reply(self._fetched(version, session_id, told))
@@ -327,16 +343,23 @@ class Leaders:
         for place, each in wanted.items():
             code = self._judge(node, place, each.current_leader_epoch)
             log = self._cluster.logs.get(place)
-            if not code and log is not None and not 0 <= each.fetch_offset <= log.end:
+            follower = code == NotLeaderOrFollower.code and self._follows(node, version, place)
+            end = self._heard_of(node, place) if follower else log.end if log else 0
+            code = 0 if follower else code
+            if not code and log is not None and not 0 <= each.fetch_offset <= end:
                 code = OffsetOutOfRange.code
             if code or log is None:
                 failed = True
                 found[place] = self._failed(node, version, place, code or UnknownTopicOrPartition.code)
                 continue
-            visible = self._visible(node, place)
+            visible = end if follower else self._visible(node, place)
             most = min(each.partition_max_bytes, max(message.max_bytes - size, 0))
-            data, more = log.read(each.fetch_offset, visible, most, first=not size)
+            near = -1 if follower else self._preferred(node, version, message.rack_id)
+            data, more = (b"", 0) if near >= 0 else log.read(each.fetch_offset, visible, most, first=not size)
             size += more
+            failed = failed or near >= 0
+            self.features["a leader sends a reader to a replica"] += near >= 0
+            self.features["a follower is read from"] += follower and more > 0
             found[place] = PartitionData(
                 partition_index=place[1],
                 error_code=0,
@@ -345,9 +368,29 @@ class Leaders:
                 log_start_offset=0,
                 aborted_transactions=None,
                 records=data,
+                preferred_read_replica=near,
                 **_ORDINARY,
             )
         return found, size, failed
+
+    def _preferred(self, node: int, version: int, rack: str) -> int:
+        """The replica in this rack that the node, a leader, sends readers to; -1: itself."""
+        if version < FOLLOWERS or not rack:
+            return -1
+        near = int(rack.removeprefix("r"))
+        return near if near != node and near in self._cluster.nodes[node].brokers else -1
+
+    def _follows(self, node: int, version: int, place: Place) -> bool:
+        """The node is a follower, by all it knows, and serves readers."""
+        view = self._cluster.nodes[node].leaders.get(place)
+        return version >= FOLLOWERS and view is not None and view.node not in (node, -1)
+
+    def _heard_of(self, node: int, place: Place) -> int:
+        """The high watermark as the node, a follower, has heard of it: a little old, or older where it is cut off."""
+        known = self.replicated_to.get((node, place), 0)
+        if self._cluster.nodes[node].healthy and self._chance.random() < 0.7:
+            known = self.replicated_to[node, place] = self._cluster.logs[place].high_watermark
+        return known
 
     def _failed(self, node: int, version: int, place: Place, code: int) -> PartitionData:
         failed = PartitionData(

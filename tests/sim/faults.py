@@ -91,6 +91,12 @@ def _swallow(world: "Simulation", fault: Fault) -> None:
         world.network.swallow(link)
 
 
+def _clog(world: "Simulation", fault: Fault) -> None:
+    links = list(world.network.links.values())
+    for link in world.chance.sample(links, min(len(links), world.chance.choice((1, 2, 8)))):
+        world.network.clog(link, fault.seconds)
+
+
 def _slow(world: "Simulation", fault: Fault) -> None:
     node = world.chance.choice(list(world.cluster.nodes))
     there, back = world.chance.choice(((10, 10), (50, 50), (200, 200), (1, 50), (1, 200), (1, 200)))
@@ -170,6 +176,7 @@ FAULTS: dict[str, Callable[["Simulation", Fault], None]] = {
     "silence": _silence,
     "slow": _slow,
     "swallow": _swallow,
+    "clog": _clog,
     "refuse": _refuse,
     "freeze": _freeze,
     "forget sessions": _forget_sessions,

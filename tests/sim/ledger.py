@@ -13,7 +13,7 @@ from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.records import parse_batch
 from ottla.errors import DeliveryFailed, OttlaError
-from ottla.sdk.connection.connection import Exchange
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.accumulator import Receipt
 from tests.sim.cluster import ModelCluster

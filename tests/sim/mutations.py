@@ -13,9 +13,12 @@ from ottla.codec.records import BatchBuilder
 from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import Cluster
+from ottla.sdk.connection.pipeline import Pipeline
+from ottla.sdk.connection.pool import Connections
+from ottla.sdk.consume.answers import FetchAnswers
+from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
-from ottla.sdk.consume.fetching import Fetching
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import Time
 from ottla.sdk.consume.sessions import Asked
@@ -147,7 +150,7 @@ def _from_the_beginning(retry: Any) -> Any:
     def broken(self: Any, positions: Any, error: OttlaError, now: float) -> None:
         retry(self, positions, error, now)
         for each in positions:
-            self._seek(each, Time(EARLIEST))
+            self.seek(each, Time(EARLIEST))
 
     return broken
 
@@ -167,9 +170,9 @@ def _whatever_comes(merged: Any) -> Any:
     return broken
 
 
-_mutation("the batch that holds the offset is skipped", (Fetching, "_buffer", _from_the_next_batch_on))
+_mutation("the batch that holds the offset is skipped", (FetchAnswers, "_buffer", _from_the_next_batch_on))
 _mutation("an answer that a seek has overtaken is delivered", (Asked, "matters", lambda _: property(lambda self: True)))
-_mutation("any error resets to the beginning", (Fetching, "_retry", _from_the_beginning))
+_mutation("any error resets to the beginning", (Positions, "retry", _from_the_beginning))
 _mutation(
     "the old leader is asked for ever",
     (Cluster, "_merged", _the_first_leader_for_ever),
@@ -266,7 +269,7 @@ _mutation("what is in hand is committed", (Committing, "hand_out", _what_is_in_h
 _mutation("a member begins without asking where the group stands", (calls, "committed", _nobody_committed))
 _mutation(
     "revoked partitions are read on",
-    (Fetching, "unassign", _nothing),
+    (Positions, "unassign", _nothing),
     (ConsumerCore, "_readable", _nothing),
 )
 _mutation("a member joins again without giving anything up", (ClassicMember, "rejoin", _eager_ones_keep_all))
@@ -277,5 +280,8 @@ _mutation("a batch is lost where its caller is cancelled", (ConsumerCore, "next_
 
 # -- the core ----------------------------------------------------------------------------------------------------------
 
-_mutation("requests have no deadline", (ClientCore, "_watch", _nothing))
+_never_writing = property(lambda self: False)
+
+_mutation("requests have no deadline", (Connections, "_watch", _nothing))
+_mutation("a request does not wait for the one before to be written", (Pipeline, "writing", lambda _: _never_writing))
 _mutation("nobody pauses before trying again", (ClientCore, "backoff", lambda _: lambda self, failures: 0.0))

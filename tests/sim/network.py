@@ -3,6 +3,8 @@
 Rules:
 - A connection keeps the order of its bytes; nothing keeps the order between connections.
 - A node answers a connection's requests one by one, in their order: what waits at the node holds up what is behind it.
+- A client's socket takes a request at once, or, while it is clogged, in pieces; the client is told when the last one is
+  taken, and sends nothing before that.
 - When a connection breaks, what its client had sent before may still arrive: some of it, never a later part without an
   earlier one. What a node says on it is lost.
 - A connection that is swallowed is open on both sides, and nothing passes.
@@ -20,7 +22,7 @@ from typing import Any, Protocol
 
 from ottla.codec import frames
 from ottla.codec.apis.offset_commit import OffsetCommitRequest
-from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send, Written
 from tests.sim.clock import Clock
 from tests.sim.history import History
 
@@ -80,6 +82,10 @@ class Link:
     queue: deque[Incoming] = field(default_factory=deque)
     serving: bool = False
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
+    clogged: float = 0.0
+    """Until when the client's socket takes little at a time."""
+    writing: bool = False
+    """The client has not been told yet that what it sent is written."""
 
 
 class Network:
@@ -130,6 +136,11 @@ class Network:
         self._history.add("×", link.label, "is swallowed")
         link.swallowed = True
 
+    def clog(self, link: Link, seconds: float) -> None:
+        """The client's socket takes little at a time for a while."""
+        self._history.add("×", link.label, f"is clogged for {seconds:.2f} s")
+        link.clogged = self._clock.now + seconds
+
     def crash(self, node: int) -> None:
         """All connections of a node break, and what it had in hand is gone."""
         self._held.pop(node, None)
@@ -177,11 +188,37 @@ class Network:
 
         self._clock.later(self._delay(link), arrive)
 
-    def send(self, client: Client, action: Send) -> None:
+    def send(self, client: Client, action: Send) -> bool:
+        """Take what a client sends; ``False`` where it is told later (`Written`) that everything is taken."""
         link = self.links.get((client.name, action.key))
         if link is None:
-            return
-        for frame in link.reader.feed(action.data):
+            return False
+        assert not link.writing, f"{link.label}: nothing may be sent before what was sent last is written"
+        data = b"".join(action.parts)
+        if self._clock.now >= link.clogged:
+            self._take(link, data)
+            return True
+        link.writing = True
+        cuts = sorted(self._chance.randint(0, len(data)) for _ in range(self._chance.randint(0, 3)))
+        pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+        left = link.clogged - self._clock.now
+        pauses = sorted(self._chance.uniform(0.0, left) for _ in pieces)
+        for piece, pause in zip(pieces, pauses, strict=True):
+            self._clock.later(pause, partial(self._take_piece, link, piece))
+        self._clock.later(pauses[-1], partial(self._written, link))
+        return False
+
+    def _take_piece(self, link: Link, piece: bytes) -> None:
+        if link.open:  # what the socket has not taken is lost with its connection
+            self._take(link, piece)
+
+    def _written(self, link: Link) -> None:
+        link.writing = False
+        if link.open:
+            link.client.hear(Written(link.key))
+
+    def _take(self, link: Link, data: bytes) -> None:
+        for frame in link.reader.feed(data):
             self.requests += 1
             incoming = Incoming(self.requests, frames.parse_request(frame))
             self._history.request(link.label, incoming.number, incoming.request.message)

@@ -2,6 +2,7 @@
 
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -11,8 +12,8 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
-from ottla.sdk.connection.connection import Exchange
-from ottla.sdk.core import DATA
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
 from ottla.sdk.produce.core import ProducerOptions
@@ -45,6 +46,8 @@ class Result:
     """Of virtual time."""
     records: int
     requests: int
+    features: Counter[str]
+    """How often what happened, of what a world may have."""
 
     @property
     def cause(self) -> str:
@@ -98,6 +101,7 @@ class Simulation:
             fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
             partition_max_bytes=chance.choice((200, 2000, 2**20)),
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
+            rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
         self.faults = drawn(chance, self.seconds, LONGEST)
         self.say("#", f"seed {seed}", f"{nodes} nodes of Kafka {release}, {self.topics}, {self.options}, {self.manner}")
@@ -124,7 +128,9 @@ class Simulation:
             Random(f"{self.seed} {who}"),
         )
         self.processes[who] = process
-        core, forget, submit = process.core, process.core.forget, process.core.submit
+        core, submit = process.core, process.core.submit
+        topics = core.metadata._topics
+        forget = topics.forget
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange)
@@ -140,8 +146,8 @@ class Simulation:
                     self.epochs.forgot(who, topic)
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
-        core.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
-        core.observers.append(learned)
+        topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
+        core.metadata.observers.append(learned)
         return process
 
     def spare(self, fit: Callable[[Node], bool]) -> int | None:
@@ -248,7 +254,10 @@ class Simulation:
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
             violation.__cause__ = error
         requests = self.network.requests
-        return Result(self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests)
+        features = self.cluster.data.features
+        return Result(
+            self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests, features
+        )
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")

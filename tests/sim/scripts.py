@@ -166,7 +166,9 @@ def known(process: Process, topics: Iterable[str]) -> Script:
     for topic in topics:
         while True:
             within = process.core.options.api_timeout
-            found: Any = yield from process.asked(partial(process.core.topic, topic), f"topic {topic!r}", within)
+            found: Any = yield from process.asked(
+                partial(process.core.metadata.topic, topic), f"topic {topic!r}", within
+            )
             if not isinstance(found, OttlaError):
                 break
             process.history.add("·", process.name, f"no topic {topic!r}: {found}")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -23,6 +24,8 @@ def test_every_promise_is_kept() -> None:
     results = [play(seed) for seed in range(QUICK)]
     assert not broken(results)
     assert min(each.records for each in results) >= 200
+    features = sum((each.features for each in results), Counter())
+    assert features["a leader sends a reader to a replica"] and features["a follower is read from"]
 
 
 @pytest.mark.slow

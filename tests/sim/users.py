@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Event, Run, Send
+from ottla.sdk.events import Close, Connect, Event, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Await, Shielded, Steps
@@ -92,8 +92,8 @@ class Process:
         self._wake_at = float("inf")
         self._moment, self._timers = -1.0, 0
         self.core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
-        self._set_timer = self.core.later
-        self.core.later = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
+        self._set_timer = self.core.timers.add
+        self.core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
 
     def _counted(self, when: float, call: Callable[[float], None]) -> Any:
         if self.clock.now != self._moment:
@@ -119,16 +119,18 @@ class Process:
         if not self.alive:
             return
         runs = []
-        for action in self.core.poll(self.clock.now):
-            match action:
-                case Run(call=call):
-                    runs.append(call)
-                case Connect():
-                    self._network.connect(self, action)
-                case Send():
-                    self._network.send(self, action)
-                case Close():
-                    self._network.close(self, action)
+        while actions := self.core.poll(self.clock.now):
+            for action in actions:
+                match action:
+                    case Run(call=call):
+                        runs.append(call)
+                    case Connect():
+                        self._network.connect(self, action)
+                    case Send():
+                        if self._network.send(self, action):
+                            self.core.handle(Written(action.key), self.clock.now)
+                    case Close():
+                        self._network.close(self, action)
         for call in runs:
             call()
         due = self.core.deadline

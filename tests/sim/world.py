@@ -40,7 +40,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Run, Send
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
@@ -139,8 +139,8 @@ class ModelBroker:
         asked = names if message.topics is None else {each.name or "" for each in message.topics}
         return MetadataResponse(
             brokers=tuple(
-                MetadataResponseBroker(node_id=n, host=self.host, port=self.port + n - self.nodes[0])
-                for n in self.nodes
+                MetadataResponseBroker(node_id=node, host=self.host, port=self.port + index)
+                for index, node in enumerate(self.nodes)
             ),
             controller_id=1,
             topics=tuple(
@@ -269,19 +269,21 @@ class World:
 
     def _act(self) -> None:
         runs = []
-        for action in self.core.poll(self.now):
-            match action:
-                case Run(call=call):
-                    runs.append(call)
-                case Connect(key=key):
-                    self._links[key] = next(self._numbers)
-                    self._inbox[key] = b""
-                    self._later(key, Connected(key))
-                case Send(key=key, data=data):
-                    if key in self._links:
-                        self._later(key, data)
-                case Close(key=key):
-                    self._links.pop(key, None)
+        while actions := self.core.poll(self.now):
+            for action in actions:
+                match action:
+                    case Run(call=call):
+                        runs.append(call)
+                    case Connect(key=key):
+                        self._links[key] = next(self._numbers)
+                        self._inbox[key] = b""
+                        self._later(key, Connected(key))
+                    case Send(key=key, parts=parts):
+                        if key in self._links:
+                            self._later(key, b"".join(parts))
+                            self.core.handle(Written(key), self.now)
+                    case Close(key=key):
+                        self._links.pop(key, None)
         for call in runs:
             call()
 

@@ -1,0 +1,358 @@
+"""Keeping the metadata: asks for them, learns from the answers, and serves those that wait for a topic.
+
+Rules:
+- A node that is connected is asked, else the next one in turn. If there is no answer within a second another is asked
+  as well: a dead address costs a second at most.
+- However many parts ask, and however often, metadata are refreshed once in `retry_backoff` at most. Only what a caller
+  waits for (a topic that is not known, the first connection) and the next address after one that failed are asked for
+  at once.
+- Bootstrap addresses that were found by zeroconf are looked for again (`Find`) after a round in which no node
+  answered. A broker that answers REBOOTSTRAP_REQUIRED makes the client forget all nodes (KIP-1102).
+- A client belongs to the first cluster that it learns of. Metadata of a cluster with another id are refused, and the
+  node that gave them counts as one that failed: records, offsets and sequences of the one mean nothing in the other.
+  (Java and librdkafka go on with the other cluster and log it.) If the change is meant, open another client.
+- While no node can be reached, what was tried is kept for the error.
+
+Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetadata.java.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    InconsistentClusterId,
+    InvalidTopic,
+    OttlaError,
+    RebootstrapRequired,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from ottla.sdk.cluster.client import MetadataClient
+from ottla.sdk.cluster.cluster import Cluster, Topic
+from ottla.sdk.cluster.held import HeldTopics
+from ottla.sdk.cluster.nodes import Nodes
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.events import Found, Node, logged
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.timers import Timer
+
+log = logger("ottla.sdk")
+
+HEDGE_DELAY = 1.0
+"""Seconds without an answer after which another node is asked as well; doubled for each that is asked already."""
+MAX_TOPIC_NAME = 249
+"""Characters. Source: Topic.java, MAX_NAME_LENGTH."""
+UNKNOWN_TOPIC_GRACE = 5.0
+"""Seconds in which a topic that the broker is just creating may be unknown."""
+
+
+@dataclass(slots=True, eq=False)
+class TopicWait:
+    """A caller waits for a topic to be known."""
+
+    name: str
+    create: bool
+    outcome: Outcome[Topic]
+    until: float | None = None
+    """When an unknown topic is no longer taken for one that is being created; set by the first answer about it."""
+
+
+class Metadata:
+    """The metadata of ``cluster``, kept up to date for ``client``.
+
+    Args:
+        nodes: those to ask in turn.
+        findable: the driver can look for other bootstrap addresses (`Find`).
+    """
+
+    def __init__(self, client: MetadataClient, cluster: Cluster, nodes: Nodes, *, findable: bool = False) -> None:
+        self._client, self._options = client, client.options
+        self.cluster, self._nodes = cluster, nodes
+        self._findable, self._finding = findable, False
+        self.updated_at = -math.inf
+        """When they were last learned."""
+        self.observers: list[Callable[[float], None]] = []
+        """Called after every update."""
+        self._topics = HeldTopics(cluster, self._options.metadata_max_age)
+        self._waits: list[TopicWait] = []
+        self._due: Timer | None = None
+        self._asked: dict[int, Timer] = {}
+        """Nodes that have not answered yet, each with when another is asked as well."""
+        self._ask_again = False
+        """Metadata newer than those under way were asked for."""
+        self._created = False
+        """The last request was one that may create topics."""
+        self._failures = 0
+        """Attempts without metadata since they were last learned."""
+        self._troubles: dict[str, tuple[str, int]] = {}
+        """Per address, why it could not be used, and how often that was tried; cleared by success."""
+
+    # -- what others want to know ------------------------------------------------------------------------------------
+
+    def connect(self, now: float) -> Outcome[None]:
+        """Settled once any broker has answered with metadata."""
+        outcome: Outcome[None] = Outcome()
+
+        def first(now: float) -> None:
+            self.observers.remove(first)
+            outcome.succeed(None)
+
+        def expire(now: float) -> None:
+            outcome.fail(self.unreachable("cannot connect", self._options.connect_timeout))
+
+        self.observers.append(first)
+        self._client.fail_on_close(outcome)
+        outcome.when_done(self._client.later(now + self._options.connect_timeout, expire).cancel)
+        self._ask_at(now)
+        return outcome
+
+    def topic(self, name: str, now: float, *, create: bool = False, fresh: bool = False) -> Outcome[Topic]:
+        """The topic, once it is known; asks for it if need be, or in any case if it is to be ``fresh``.
+
+        Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
+        first only after a grace in which the broker may be creating it; or with `BrokerUnreachable`.
+        """
+        outcome: Outcome[Topic] = Outcome()
+        known = self.cluster.topics.get(name)
+        if not known and (why := unnameable(name)):
+            outcome.fail(InvalidTopic(why))
+        elif known and not fresh and name not in self._topics.released:
+            outcome.succeed(known)
+        elif self._client.closed:
+            outcome.fail(self._client.closed)
+        else:
+            self._client.fail_on_close(outcome)
+            self._waits.append(TopicWait(name, create, outcome))
+            expire = self._client.later(
+                now + self._options.api_timeout, lambda now: outcome.fail(self.why_no_topic(name))
+            )
+            outcome.when_done(expire.cancel)
+            self._ask_at(now)
+        return outcome
+
+    def why_no_topic(self, name: str) -> OttlaError:
+        """The error for a topic that is not known, as far as anybody said why."""
+        code = self.cluster.errors.get(name)
+        if code is not None and not self._troubles:
+            return broker_error(code, f"topic {name!r}")
+        return self.unreachable(f"topic {name!r}", self._options.api_timeout)
+
+    def why_no_leader(self, topic: str, partition: int) -> OttlaError:
+        """The error for a partition without a leader."""
+        code = self.cluster.errors.get(topic)
+        where = f"{topic}-{partition}"
+        return broker_error(code, where) if code else ConnectionLost(f"{where} has no leader")
+
+    def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
+        """The error for "no broker answered": each address and what it said."""
+        known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
+        unanswered = [known[each] for each in self._asked if each in known] or (
+            [] if self._troubles else self._nodes.seeds
+        )
+        said = {_address(node): "no answer yet" for node in unanswered}
+        said |= {where: f"{why} ({_tried(times)})" for where, (why, times) in self._troubles.items()}
+        tried = "; ".join(f"{where}: {why}" for where, why in said.items())
+        advice = "check the address, and that a broker listens there"
+        return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
+
+    def explain(self, now: float) -> Iterator[str]:
+        """What is waited for, in lines for people; nothing if all is well."""
+        for where, (why, times) in self._troubles.items():
+            yield f"metadata: {where} gave none: {why} ({_tried(times)})"
+        if self._troubles and -math.inf < self.updated_at < now:
+            yield f"metadata: those in use are {now - self.updated_at:.1f} s old"
+        for each in self._waits:
+            if not each.outcome.done:
+                yield f"topic {each.name!r}: waiting for a broker to say where it is"
+
+    def hold(self, name: str) -> Callable[[], None]:
+        """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""
+        if name in self._topics.released:
+            self._client.soon(self.refresh)
+        return self._topics.hold(name)
+
+    def forget(self, name: str) -> None:
+        """The topic is not as it was known: it is asked for again when it is wanted."""
+        self._topics.forget(name)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def refresh(self, now: float, delay: float = 0.0) -> None:
+        """Ask for metadata in ``delay`` seconds at the latest, but `retry_backoff` after the last at the earliest.
+
+        Cheap to call often.
+        """
+        self._ask_at(max(now + delay, self.updated_at + self._options.retry_backoff))
+
+    def suspect(self, now: float, delay: float) -> None:
+        """A connection broke, or a node does not answer: the cluster may have changed."""
+        if not self._failures and not self._client.closed:
+            self.refresh(now, delay)
+
+    def _ask_at(self, when: float) -> None:
+        due = self._due
+        if due and due.call and due.when <= when:
+            return
+        if due:
+            due.cancel()
+        self._due = self._client.later(when, self._ask)
+
+    def _ask(self, now: float) -> None:
+        self._due = None
+        # A node that has not answered in time may be stopped: the others are asked nevertheless.
+        asked = len(self._asked)
+        if not any(hedge.call for hedge in self._asked.values()):
+            self._ask_another(now)
+        if asked and len(self._asked) == asked:
+            self._ask_again = True
+
+    def _ask_another(self, now: float) -> None:
+        """Ask a node that is not being asked."""
+        node = self._client.other_node(self._asked)
+        if self._client.closed or node is None:
+            return
+        names, create = self._next_topics()
+
+        def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
+            self._asked.pop(node.id).cancel()
+            if not self._client.closed:
+                self._answered(node, answer, names, now)
+
+        self._asked[node.id] = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
+        timeout = min(self._options.request_timeout, self._options.connect_timeout)
+        request = requests.metadata(names, create=create)
+        self._client.submit(node, Exchange(request, ended, now + timeout), now)
+
+    def _next_topics(self) -> tuple[list[str], bool]:
+        """The topics to ask for, and whether they may be created.
+
+        One request creates all of its topics or none, so one that may create asks only for those that may be created,
+        and the next one for all.
+        """
+        self._waits = [each for each in self._waits if not each.outcome.done]
+        create = not self._created and any(each.create and each.name not in self.cluster.topics for each in self._waits)
+        self._created = create
+        wanted = [each.name for each in self._waits if each.create or not create]
+        return list(dict.fromkeys(wanted if create else [*self._topics.held, *wanted])), create
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _answered(self, node: Node, answer: MetadataResponse | OttlaError, names: list[str], now: float) -> None:
+        if isinstance(answer, OttlaError):
+            self._failed(node, answer, now)
+        elif answer.error_code == RebootstrapRequired.code:
+            self._rebootstrap(node, now)
+        elif answer.error_code or not answer.brokers:
+            # A broker that has just started may know no broker yet, not even itself.
+            why = broker_error(answer.error_code) if answer.error_code else ConnectionLost("it knows no broker yet")
+            self._failed(node, why, now)
+        elif None not in (self.cluster.cluster_id, answer.cluster_id) and self.cluster.cluster_id != answer.cluster_id:
+            self._refuse_foreign(node, answer, now)
+        else:
+            self._learn(answer, names, now)
+
+    def _failed(self, node: Node, error: OttlaError, now: float) -> None:
+        where = _address(node)
+        _, times = self._troubles.get(where, ("", 0))
+        self._troubles[where] = (str(error).removeprefix(where).lstrip(": "), times + 1)
+        self._failures += 1
+        log.info("metadata could not be had", extra={"node": logged(node), "address": where, "why": str(error)})
+        # The next address is tried at once; only a whole round of failures earns a pause.
+        rounds, rest = divmod(self._failures, len(self._nodes))
+        self._ask_at(now if rest else now + self._client.backoff(rounds))
+        if not rest and self._findable and not self._finding:
+            self._finding = True
+            self._client.find()
+
+    def found(self, event: Found, now: float) -> None:
+        """The driver has looked for bootstrap addresses."""
+        self._finding = False
+        if event.addresses and not self._client.closed:
+            self._nodes.replace(event.addresses)
+            self._failures = 0
+            self._ask_at(now)
+
+    def _rebootstrap(self, node: Node, now: float) -> None:
+        """The broker knows that what is known of the cluster is worthless."""
+        why = "a broker asks for a new start from the bootstrap addresses"
+        log.warning(why, extra={"node": logged(node)})
+        self.cluster.nodes.clear()
+        self._client.give_up_all(why.replace("a broker", "the broker"), now)
+        self._failed(node, RebootstrapRequired(_address(node)), now)
+
+    def _refuse_foreign(self, node: Node, answer: MetadataResponse, now: float) -> None:
+        """The address leads to another cluster: nothing of what it says is about the one of this client."""
+        known, other = self.cluster.cluster_id, answer.cluster_id
+        what = f"it belongs to cluster {other!r}, and this client to {known!r}"
+        if _address(node) not in self._troubles:
+            log.error(
+                "an address leads to another cluster, which has neither the records nor the offsets of the one known: "
+                "its metadata are refused; check the bootstrap addresses, or restart the client if this is meant",
+                extra={"address": _address(node), "cluster_known": known, "cluster_there": other},
+            )
+        self._client.give_up(node, what, now)
+        self._failed(node, InconsistentClusterId(f"{_address(node)}: {what}"), now)
+
+    def _learn(self, answer: MetadataResponse, asked: list[str], now: float) -> None:
+        self._failures, self.updated_at = 0, now
+        self._troubles.clear()
+        self.cluster.update(answer)
+        answered = {each.name for each in answer.topics}
+        for name in asked:
+            if name not in answered:
+                self.cluster.topics.pop(name, None)
+                self.cluster.errors[name] = UnknownTopicOrPartition.code
+        self._topics.learned(asked, now)
+        self._waits = [each for each in self._waits if not self._judge(each, asked, now)]
+        for observer in list(self.observers):
+            observer(now)
+        self._client.nodes_changed(now)
+        self._plan_next(asked, now)
+
+    def _plan_next(self, asked: list[str], now: float) -> None:
+        """Ask again: at once about topics left out, soon about those being created, else when they are old."""
+        again, self._ask_again = self._ask_again, False
+        if any(each.name not in asked for each in self._waits):
+            self._ask_at(now)
+        else:
+            soon = self._waits or again or (self._created and self._topics.held)
+            self.refresh(now, self._options.retry_backoff if soon else self._options.metadata_max_age)
+
+    def _judge(self, wait: TopicWait, asked: list[str], now: float) -> bool:
+        """Settle ``wait`` if the answer to a question about ``asked`` allows it; whether it is settled."""
+        name, outcome = wait.name, wait.outcome
+        if outcome.done or name not in asked:
+            return outcome.done
+        if topic := self.cluster.topics.get(name):
+            outcome.succeed(topic)
+            return True
+        error = broker_error(self.cluster.errors.get(name, UnknownTopicOrPartition.code), f"topic {name!r}")
+        if wait.until is None:
+            wait.until = now + min(UNKNOWN_TOPIC_GRACE, self._options.api_timeout / 2)
+        passing = error.retriable and (now < wait.until or not isinstance(error, UnknownTopicOrPartition))
+        if not passing:
+            outcome.fail(error)
+        return not passing
+
+
+def unnameable(topic: str) -> str:
+    """Why no topic can have this name, which no request could hold; brokers judge all others."""
+    try:
+        topic.encode()
+    except UnicodeEncodeError as error:
+        return f"topic {topic!r:.80} cannot be encoded: {error.reason}"
+    return f"topic {topic!r:.80} has {len(topic)} characters, and 249 at most" if len(topic) > MAX_TOPIC_NAME else ""
+
+
+def _tried(times: int) -> str:
+    return f"tried {times} times" if times > 1 else "tried once"
+
+
+def _address(node: Node) -> str:
+    return f"{node.host}:{node.port}"

@@ -1,0 +1,260 @@
+"""All connections of a client, and what is known of the nodes that they lead to.
+
+Rules:
+- A connection is named by its node and its channel. A broker serves the requests of a connection one by one, so what
+  may wait there has a channel of its own: fetches (`FETCH`), Produce, which waits for replicas (`PRODUCE`), and each
+  group's JoinGroup. All else goes by `DATA`.
+- A connection is made when there is a request for it, at once, and closed when there has been none for long.
+- A machine that stops closes no sockets, and requests to it would wait until their time is over. So if a node has not
+  answered for five seconds the metadata are refreshed, which asks another node; if the cluster has given it up, its
+  connections end, and what waits there goes to the new leaders. (Java waits.)
+- Nodes that have left the cluster are forgotten, with their connections and metrics, once nothing is under way there.
+- `poll` costs what is due: connections that have something to do, and a heap of deadlines.
+
+Source: NetworkClient.java, Selector.java, ClusterConnectionStates.java.
+"""
+
+import math
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.sdk.connection.connection import Connection, State
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.peer import Peer
+from ottla.sdk.connection.versions import common
+from ottla.sdk.events import (
+    DATA,
+    Action,
+    Connected,
+    Filled,
+    Key,
+    Lost,
+    Node,
+    Received,
+    Written,
+)
+from ottla.sdk.logs import logger
+from ottla.sdk.metrics import Metrics
+from ottla.sdk.options import Options
+from ottla.sdk.timers import Timer, Timers
+
+if TYPE_CHECKING:
+    from random import Random  # a machine is given chance, it does not take any
+
+log = logger("ottla.sdk")
+
+UNANSWERED_LIMIT = 5.0
+"""Seconds without an answer after which a node may be dead; Fetch may take its wait longer."""
+
+ConnectionEvent = Connected | Written | Received | Filled | Lost
+
+
+class Connections:
+    """The connections of one client.
+
+    Args:
+        timers: have the client polled in time.
+        actions: gets what the driver is to do.
+        suspect: called with ``now`` when a connection broke, or a node has not answered for long: the metadata may
+            say why.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        metrics: Metrics,
+        rng: "Random",
+        timers: Timers,
+        actions: list[Action],
+        suspect: Callable[[float, float], None],
+    ) -> None:
+        self._options, self._metrics, self._rng = options, metrics, rng
+        self._timers, self._actions, self._suspect = timers, actions, suspect
+        self._peers: dict[int, Peer] = {}
+        self._connections: dict[Key, Connection] = {}
+        self._busy: dict[Key, None] = {}
+        """Connections that may have something to do (an ordered set: replays must not depend on hashes)."""
+        self._watched: dict[Key, float] = {}
+        """Connections whose deadline is among the timers."""
+        self._liveness_check: Timer | None = None
+
+    # -- the driver's side -------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Some connection may have something to do at once."""
+        return bool(self._busy)
+
+    def poll(self, now: float) -> bool:
+        """See to one connection that may have something to do; ``False`` if there is none."""
+        if not self._busy:
+            return False
+        key = next(iter(self._busy))
+        del self._busy[key]
+        if connection := self._connections.get(key):
+            self._actions += connection.poll(now)
+            self._watch(key, connection)
+        return True
+
+    def handle(self, event: ConnectionEvent, now: float) -> None:
+        connection = self._connections.get(event.key)
+        if connection is None:
+            return
+        match event:
+            case Written():
+                self._actions += connection.written(now)
+                if connection.requests.in_flight:
+                    return  # what is due next is due as before
+            case Received(data=data):
+                self._actions += connection.received(data, now)
+            case Filled(count=count):
+                self._actions += connection.filled(count, now)
+            case Connected():
+                self._actions += connection.connected(now)
+            case Lost(why=why):
+                connection.lost(why, now)
+                self._busy[event.key] = None
+        self._watch(event.key, connection)
+
+    def room(self, key: Key) -> memoryview | None:
+        """Where the rest of a large answer belongs, if one is under way."""
+        connection = self._connections.get(key)
+        return connection.room if connection else None
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
+        """Send a request to ``node``, at the address given."""
+        peer = self._peer(node, now)
+        key = (node.id, channel)
+        connection = self._connections.get(key)
+        if connection is None:
+            connection = self._connections[key] = Connection(key, peer, self._options.client_id)
+        connection.submit(exchange, now)
+        self._busy[key] = None
+        if self._liveness_check is None:
+            self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT, self._check_liveness)
+
+    def connected(self, node_id: int) -> bool:
+        """A request to the node would go out at once, on the ordinary channel."""
+        connection = self._connections.get((node_id, DATA))
+        return connection is not None and connection.state is State.READY
+
+    def least_loaded(self, but: Container[int]) -> Node | None:
+        """The node with the least to do on its ordinary channel, of those that are connected and not among ``but``."""
+        ready = [
+            each
+            for key, each in self._connections.items()
+            if key[1] == DATA and each.state is State.READY and key[0] not in but
+        ]
+        return min(ready, key=lambda each: (each.load, each.key)).peer.node if ready else None
+
+    def supports(self, node_id: int, request: type) -> range | None:
+        """The versions of a request that both the node and we can speak: an empty range where there are none.
+
+        ``None`` as long as the node has not said: `Exchange.build` and `Exchange.versions` then decide when it has.
+        """
+        peer = self._peers.get(node_id)
+        return None if peer is None or peer.versions is None else common(request, None, peer.versions)
+
+    def peer(self, node_id: int) -> Peer | None:
+        """What is known of a node, if there ever was a request to it."""
+        return self._peers.get(node_id)
+
+    def explain(self, now: float) -> Iterator[str]:
+        """What the connections wait for, in lines for people."""
+        for connection in self._connections.values():
+            yield from connection.explain(now)
+
+    # -- nodes that come, move and go --------------------------------------------------------------------------------
+
+    def update(self, nodes: Mapping[int, Node], seeds: Collection[int], now: float) -> None:
+        """These are the nodes of the cluster, and the ids of the bootstrap addresses: move, give up and forget."""
+        for node in nodes.values():
+            if node.id in self._peers:
+                self._peer(node, now)
+        for key in self._unanswered(now):
+            if key[0] not in nodes:
+                self._give_up(key, "it does not answer, and the cluster has given it up", now)
+        gone = [each for each in self._peers if each not in nodes and each not in seeds]
+        for node_id in gone:
+            if not any(each.load for key, each in self._connections.items() if key[0] == node_id):
+                self._forget(node_id, now)
+
+    def give_up(self, node_id: int, why: str, now: float) -> None:
+        """Close the connections to a node, which is to blame: the next attempt comes after a pause."""
+        for key in [key for key in self._connections if key[0] == node_id]:
+            self._give_up(key, why, now)
+
+    def give_up_all(self, why: str, now: float) -> None:
+        for key in list(self._connections):
+            self._give_up(key, why, now)
+
+    def retire(self, channel: str, now: float) -> None:
+        """Close the connections of a channel, which is not used any more."""
+        for key in [key for key in self._connections if key[1] == channel]:
+            self._close(key, now)
+
+    def close(self, now: float) -> None:
+        """End every request. The driver closes the sockets."""
+        for connection in list(self._connections.values()):
+            connection.retire(now)
+
+    def _peer(self, node: Node, now: float) -> Peer:
+        """What is known of the node, which may have another address by now."""
+        peer = self._peers.get(node.id)
+        if peer is None:
+            peer = self._peers[node.id] = Peer(node, self._options, self._metrics, self._rng, self._failed)
+        elif peer.node != node and peer.moved(node):
+            log.info("a node has another address", extra={"node": node.id, "address": f"{node.host}:{node.port}"})
+            for key, connection in list(self._connections.items()):
+                if key[0] == node.id:
+                    self._actions += connection.moved(now)
+                    self._busy[key] = None
+        return peer
+
+    def _failed(self, now: float) -> None:
+        """A connection broke: the leaders may have moved, and so may the cluster."""
+        self._suspect(now, self._options.retry_backoff)
+
+    def _give_up(self, key: Key, why: str, now: float) -> None:
+        self._actions += self._connections[key].give_up(why, now)
+        self._busy[key] = None
+
+    def _close(self, key: Key, now: float) -> None:
+        connection = self._connections.pop(key)
+        self._watched.pop(key, None)
+        self._busy.pop(key, None)
+        self._actions += connection.retire(now)
+
+    def _forget(self, node_id: int, now: float) -> None:
+        for key in [key for key in self._connections if key[0] == node_id]:
+            self._close(key, now)
+        self._peers.pop(node_id).traffic.remove()
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _check_liveness(self, now: float) -> None:
+        """Have others asked about nodes that do not answer any more."""
+        working = any(each.requests.in_flight for each in self._connections.values())
+        self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT / 2, self._check_liveness) if working else None
+        if self._unanswered(now):
+            self._suspect(now, 0.0)
+
+    def _unanswered(self, now: float) -> list[Key]:
+        """Connections to nodes of the cluster that have not answered for too long."""
+        limit = UNANSWERED_LIMIT + self._options.fetch_max_wait
+        return [key for key, each in self._connections.items() if key[0] >= 0 and each.unanswered_for(now) >= limit]
+
+    def _watch(self, key: Key, connection: Connection) -> None:
+        """Have the connection polled at its deadline; an earlier poll that is due anyway will look again."""
+        due = connection.deadline
+        if due is None or due >= self._watched.get(key, math.inf):
+            return
+        self._watched[key] = due
+        self._timers.add(due, lambda now: self._wake(key, due))
+
+    def _wake(self, key: Key, due: float) -> None:
+        if self._watched.get(key) == due:
+            del self._watched[key]
+        self._busy[key] = None

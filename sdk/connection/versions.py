@@ -1,0 +1,142 @@
+"""Which versions of which API the client speaks, and why not others. Everything about versions stands here.
+
+Rules:
+- A request goes out in the highest version that both sides speak: `SPOKEN`, or else all that the codec declares.
+- Some requests need a narrower range; each such range has a name and a reason below, and is given to `Exchange`.
+- What a request says in a version below another is decided by its builder, with the constants below.
+
+Source: the ``validVersions`` of Kafka's JSON schemas, and ApiKeys.java.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ottla.codec import wire
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.apis.produce import ProduceRequest
+from ottla.errors import UnsupportedVersion
+
+Range = tuple[int, int]
+"""The lowest and the highest version."""
+
+
+class Spoken(NamedTuple):
+    """The versions of an API that the client speaks, and why they are fewer than the codec knows."""
+
+    low: int
+    high: int
+    why: str
+
+
+SPOKEN: dict[type, Spoken] = {
+    DeleteTopicsRequest: Spoken(0, 5, "6 names topics in another field, where they may have ids"),
+    ProduceRequest: Spoken(2, 12, "below 2 come message sets of magic 0; 13 names topics by id"),
+    MetadataRequest: Spoken(1, 13, "0 cannot ask for no topic"),
+}
+"""Where the client's logic understands fewer versions than the codec."""
+
+# -- narrower ranges, each for some requests of an API -----------------------------------------------------------------
+
+PRODUCE_IDEMPOTENT: Range = (3, 12)
+"""Only record batches, which came with 3, carry producer ids and sequences."""
+FETCH_BY_NAME: Range = (0, 12)
+"""From 13 on topics have ids only; for topics whose id is not known."""
+FIND_ONE_COORDINATOR: Range = (0, 3)
+"""From 4 on several keys are asked for at once, in another field."""
+COMMIT_BY_NAME: Range = (2, 9)
+"""Below 2 the broker does not take the member into account, and the offset never expires; 10 names topics by id."""
+COMMITTED_BY_NAME: Range = (1, 9)
+"""Of OffsetFetch, and of OffsetCommit for groups without members: 0 is ZooKeeper's, 10 names topics by id."""
+EPOCH_ENDS_FOR_CONSUMERS: Range = (3, 4)
+"""Below 3 OffsetForLeaderEpoch is for followers only (it takes their authorization)."""
+
+# -- what a version is the first, or the last, to have -----------------------------------------------------------------
+
+PRODUCE_RECORD_BATCHES = 3
+"""Record batches (Kafka 0.11); message sets of magic 1 before."""
+FETCH_WITHOUT_LIMIT = 2
+"""The last version without `max_bytes` for the whole answer."""
+FETCH_SESSIONS = 7
+FETCH_LAST_EPOCH = 12
+"""The epoch of the last record that was fetched, by which truncation is found (KIP-320)."""
+FETCH_BY_ID = 13
+LIST_OFFSETS_ISOLATION = 2
+LIST_OFFSETS_MAX_TIMESTAMP = 7
+"""Finds the record with the largest timestamp (Kafka 3.0)."""
+COMMITTED_OF_ALL_TOPICS = 2
+COMMITTED_STABLE = 7
+"""Can ask for what no open transaction is about to change."""
+COMMITTED_OF_MANY_GROUPS = 8
+LEAVE_AS_MEMBERS = 3
+"""The members that leave are a list."""
+LEAVE_WITH_REASON = 5
+CREATE_TOPIC_DEFAULTS = 4
+"""Leaves the numbers of partitions and replicas to the broker (KIP-464)."""
+METADATA_DECIDES_ABOUT_CREATION = 4
+"""Below it the broker's own settings decide whether a topic is created."""
+FETCH_THROTTLED_BY_CLIENT = 8
+"""Brokers that have this version (Kafka 2.0) answer at once and expect the client to wait (KIP-219)."""
+
+FITTED: dict[type, Callable[[Any, int], Any]] = {
+    MetadataRequest: lambda message, version: (
+        message if version >= METADATA_DECIDES_ABOUT_CREATION else replace(message, allow_auto_topic_creation=True)
+    ),
+}
+"""How a message is said in a version that has no field for all of it."""
+
+# -- what both sides speak ---------------------------------------------------------------------------------------------
+
+
+def speakable(request: type, wanted: Range | None = None) -> Range:
+    """The lowest and the highest version of a request that the client can speak (and that are ``wanted``)."""
+    declared = wire.api(request).versions
+    spoken = SPOKEN.get(request)
+    low, high = (spoken.low, spoken.high) if spoken else (declared.low, declared.high)
+    return (max(low, wanted[0]), min(high, wanted[1])) if wanted else (low, high)
+
+
+def common(request: type, wanted: Range | None, theirs: Mapping[int, Range]) -> range:
+    """The versions of a request that both sides can speak; empty where there are none."""
+    low, high = speakable(request, wanted)
+    offered = theirs.get(wire.api(request).key, (0, -1))
+    return range(max(low, offered[0]), min(high, offered[1]) + 1)
+
+
+def agreed(request: type, wanted: Range | None, theirs: Mapping[int, Range], where: str) -> int:
+    """The highest version that both sides can speak.
+
+    Raises:
+        UnsupportedVersion: there is none; says which API, what is needed, what the broker has, and since which Kafka.
+    """
+    if both := common(request, wanted, theirs):
+        return both[-1]
+    low, high = speakable(request, wanted)
+    name = request.__name__.removesuffix("Request")
+    offered = theirs.get(wire.api(request).key)
+    has = f"has versions {offered[0]} to {offered[1]}" if offered else "does not offer it"
+    what = f"{name}: ottla speaks versions {low} to {high}, {where} {has}"
+    if offered and offered[0] > high:
+        raise UnsupportedVersion(f"{what}; use a newer ottla")
+    release = since(request, low)
+    raise UnsupportedVersion(f"{what}; it takes Kafka {release} or newer" if release else what)
+
+
+def since(request: type, version: int) -> str:
+    """The release of Kafka that first had a version of a request; empty where that is not known.
+
+    It stands in the docstring of the API's module, and nowhere else.
+    """
+    text = sys.modules[request.__module__].__doc__ or ""
+    found = re.search(rf"^    {version}(?:-\d+)? \(([\d.]+)\)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def throttles_clients(theirs: Mapping[int, Range]) -> bool:
+    """Whether a broker with these versions expects a client that is over its quota to wait (KIP-219)."""
+    offered = theirs.get(wire.api(FetchRequest).key)
+    return offered is not None and offered[1] >= FETCH_THROTTLED_BY_CLIENT

@@ -1,0 +1,159 @@
+"""What is fetched and not taken yet: how much it may be, and whose turn it is.
+
+Rules:
+- Buffers are bounded together, by `fetch_buffer_bytes`, what is under way included; a single batch may exceed that.
+  What a paused partition has buffered is kept until the others need the room.
+- Partitions take turns: one with several answers buffered goes to the end after each.
+- The error of a partition that cannot be read on has its turn, too, and is raised in it, once.
+
+Source: FetchBuffer.java, FetchCollector.java.
+"""
+
+from collections import OrderedDict
+from collections.abc import Container
+
+from ottla.errors import OttlaError
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.positions import Fetched, Position
+from ottla.sdk.consume.record_sets import AnyBatch
+from ottla.sdk.options import Options
+
+_AHEAD = 4
+"""Answers that a partition may have buffered where there is room for all."""
+
+
+class FetchBuffers:
+    """The buffers of one fetcher, all partitions together."""
+
+    def __init__(self, options: Options, isolation: int) -> None:
+        self._capacity, self._usual, self._isolation = (
+            options.fetch_buffer_bytes,
+            options.partition_max_bytes,
+            isolation,
+        )
+        self.size = 0
+        """Bytes in all buffers."""
+        self._turns: OrderedDict[Position, None] = OrderedDict()
+        """Partitions with something to take, or an error to raise, in the order in which the user gets them."""
+        self._paused: dict[Position, None] = {}
+
+    # -- what comes in, and goes unread -------------------------------------------------------------------------------
+
+    def add(self, position: Position, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
+        """Take in what follows the partition's `fetch_offset`, ``size`` bytes; what of it is new to take."""
+        fetched = position.add(batches, visible, size)
+        if fetched is not None:
+            self.size += fetched.size
+            self.offer(position)
+        return fetched
+
+    def offer(self, position: Position) -> None:
+        """The partition has something to take, or an error to raise."""
+        if not position.paused:
+            self._turns.setdefault(position)
+
+    def drop(self, position: Position) -> None:
+        """Forget what is buffered of the partition, and whatever is under way."""
+        self.size -= position.buffered
+        position.drop()
+        self._turns.pop(position, None)
+
+    def rewind(self, position: Position) -> None:
+        """Drop what is buffered, and have it read again."""
+        self.size -= position.buffered
+        position.rewind()
+        self._turns.pop(position, None)
+
+    def forget(self, position: Position) -> None:
+        """The partition is not read any more."""
+        self.drop(position)
+        self._paused.pop(position, None)
+
+    # -- pausing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused, sorted."""
+        return sorted(each.place for each in self._paused)
+
+    def pause(self, position: Position) -> None:
+        """Hand out nothing of the partition; what is buffered is kept."""
+        self._paused[position] = None
+        position.paused = True
+        self._turns.pop(position, None)
+
+    def resume(self, position: Position) -> None:
+        self._paused.pop(position, None)
+        position.paused = False
+        if position.buffer or position.unraised:
+            self.offer(position)
+
+    # -- room ---------------------------------------------------------------------------------------------------------
+
+    def wants(self, position: Position, partitions: int) -> bool:
+        """The partition, one of so many, is to be fetched: its buffer has room for more."""
+        if position.paused or not position.buffer:
+            return not position.paused
+        if position.stuck:
+            return False
+        share = self._capacity // max(1, partitions)
+        ahead = max(self._usual, min(_AHEAD * self._usual, share))
+        return position.buffered < ahead
+
+    def room(self, least: int, under_way: int) -> int:
+        """Bytes that a Fetch may bring, with so many under way; 0 where they are fewer than ``least``.
+
+        A single batch may be larger than all the room there is: it then gets all of it.
+        """
+        least = min(least, self._capacity)
+        free = self._capacity - self.size - under_way
+        for position in self._paused:
+            if free >= least:
+                break
+            if position.buffer:  # is fetched again when it is resumed
+                free += position.buffered
+                self.rewind(position)
+        return free if free >= least else 0
+
+    def is_sound(self, position: Position) -> bool:
+        """No checksum of what is buffered of the partition is wrong."""
+        return position.is_sound(self._isolation)
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        """There is something to take, or an error to raise."""
+        return bool(self._turns)
+
+    def next(self, only: Container[TopicPartition] | None = None) -> Position | None:
+        """The partition whose turn it is; of these only, if any are given."""
+        return next((each for each in self._turns if only is None or each.place in only), None)
+
+    def error(self, position: Position) -> OttlaError | None:
+        """The error that is to be raised now that it is the partition's turn, once."""
+        if not position.unraised:
+            return None
+        position.unraised = False
+        del self._turns[position]
+        return position.trouble
+
+    def take(self, position: Position) -> tuple[Fetched | None, OttlaError | None]:
+        """What is next of the partition, up to a damaged batch; and what is wrong with that.
+
+        What follows damage is to be fetched again: where a damaged batch ends cannot be trusted.
+        """
+        damage = position.check(self._isolation)
+        if damage is not None and not position.buffer[0].batches:
+            self.rewind(position)
+            return None, damage
+        fetched = position.take()
+        self.size -= fetched.size
+        if damage is not None:
+            fetched.size = sum(len(each.data) for each in fetched.batches)
+            self.rewind(position)
+        elif position.buffer:
+            self._turns.move_to_end(position)
+        else:
+            del self._turns[position]
+            position.stuck = False
+        return fetched, damage

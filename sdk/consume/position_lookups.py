@@ -1,0 +1,137 @@
+"""Asks leaders about positions: at which offset to start, and whether a new leader has what was read (KIP-320).
+
+One question per node and kind, about all partitions there. A seek makes the answer to an older question worthless.
+
+Source: OffsetFetcher.java, OffsetsForLeaderEpochUtils.java.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartitionResponse, ListOffsetsRequest
+from ottla.codec.apis.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderEpochRequest
+from ottla.errors import OttlaError, RemoteProtocolError, UnsupportedVersion, broker_error
+from ottla.sdk.connection import requests
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import EPOCH_ENDS_FOR_CONSUMERS
+from ottla.sdk.consume.assigned import Positions
+from ottla.sdk.consume.changes import Changes
+from ottla.sdk.consume.lookups import by_place, ends_of_epochs, offset_in
+from ottla.sdk.consume.positions import Ago, Position, Start, State, Time
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Node
+
+
+class PositionLookups:
+    """Of one fetcher, whose parts are given.
+
+    Args:
+        wall: the time of day, in seconds since 1970, when the machine's time was 0; needed for `Ago` only.
+    """
+
+    def __init__(
+        self, core: ClientCore, positions: Positions, changes: Changes, isolation: int, wall: float = math.nan
+    ) -> None:
+        self._core, self._positions, self._changes = core, positions, changes
+        self._isolation, self._wall = isolation, wall
+
+    @property
+    def knows_the_time(self) -> bool:
+        """`Ago` can be looked up."""
+        return not math.isnan(self._wall)
+
+    def resolve(self, node: Node, positions: Sequence[Position], now: float) -> None:
+        """Ask the node at which offsets to start."""
+        epoch, timeout = self._positions.leader_epoch, self._core.options.request_timeout
+        wanted = {each.place: (self._timestamp(each.start, now), epoch(each)) for each in positions}
+        build = partial(requests.list_offsets, wanted, self._isolation, timeout)
+        exchange = Exchange(ListOffsetsRequest, _unset, now + timeout, build=build)
+        self._ask(
+            node, positions, exchange, lambda each, result, now: self._resolved(each, result, exchange.version), now
+        )
+
+    def validate(self, node: Node, positions: Sequence[Position], now: float) -> None:
+        """Ask the node, which leads the partitions newly, whether it has what was read of them."""
+        wanted = {each.place: (each.fetch_epoch, self._positions.leader_epoch(each)) for each in positions}
+        until = now + self._core.options.request_timeout
+        exchange = Exchange(ends_of_epochs(wanted), _unset, until, versions=EPOCH_ENDS_FOR_CONSUMERS)
+        self._ask(node, positions, exchange, self._validated, now)
+
+    def _ask(
+        self,
+        node: Node,
+        positions: Sequence[Position],
+        exchange: Exchange,
+        learn: Callable[[Position, Any, float], None],
+        now: float,
+    ) -> None:
+        """Send a question about positions; ``learn`` what is answered about each."""
+        asked = [(each, each.seeks) for each in positions]
+        for each in positions:
+            each.asking = True
+
+        def ended(answer: Any, now: float) -> None:
+            closed = self._positions.closed
+            still = [position for position, seeks in asked if position.seeks == seeks and not closed]
+            for position in still:
+                position.asking = False
+            if isinstance(answer, UnsupportedVersion) and exchange.kind is OffsetForLeaderEpochRequest:
+                for position in still:
+                    self._valid(position)
+            elif isinstance(answer, OttlaError):
+                self._positions.retry(still, answer, now)
+            else:
+                results = by_place(answer)
+                for position in still:
+                    self._learn(position, results.get(position.place), learn, now)
+            self._changes.notify()
+
+        exchange.ended = ended
+        self._core.submit(node, exchange, now)
+
+    def _learn(
+        self, position: Position, result: Any, learn: Callable[[Position, Any, float], None], now: float
+    ) -> None:
+        where = f"{position.place[0]}-{position.place[1]}"
+        if result is None:
+            self._positions.retry([position], RemoteProtocolError(f"{where} was left out of the answer"), now)
+        elif result.error_code:
+            self._positions.retry([position], broker_error(result.error_code, where), now)
+        else:
+            position.recovered()
+            learn(position, result, now)
+
+    def _resolved(self, position: Position, result: ListOffsetsPartitionResponse, version: int) -> None:
+        offset = offset_in(result)
+        if offset >= 0:
+            self._positions.resolved(position, offset)
+        elif version == 0:
+            position.start = Time(EARLIEST)  # no segment was finished by then: the record comes after the beginning
+        else:
+            position.start = Time(LATEST)  # no record is that young: wait for one
+        self._changes.review(position)
+
+    def _validated(self, position: Position, result: EpochEndOffset, now: float) -> None:
+        positions = self._positions
+        if result.end_offset < 0 or result.leader_epoch < 0:
+            positions.confirm(position, lambda: positions.truncated(position, -1, -1), now)
+        elif result.end_offset < position.fetch_offset:
+            end, epoch = result.end_offset, result.leader_epoch
+            positions.confirm(position, lambda: positions.truncated(position, end, epoch), now)
+        else:
+            self._valid(position)
+
+    def _valid(self, position: Position) -> None:
+        position.state, position.leader_epoch = State.FETCHING, self._positions.leader_epoch(position)
+        self._changes.review(position)
+
+    def _timestamp(self, start: Start, now: float) -> int:
+        if isinstance(start, Ago):
+            return max(0, int((self._wall + now - start.seconds) * 1000))
+        return start.timestamp if isinstance(start, Time) else LATEST
+
+
+def _unset(answer: Any, now: float) -> None:
+    """In place of what `PositionLookups._ask` puts there."""

@@ -1,0 +1,83 @@
+"""Partitions that could not be asked about: they are asked about again, after a pause, and reported if that goes on.
+
+Reading may wait for ever, but not silently: a partition without an answer for `STALL` seconds is reported.
+
+Source: OffsetFetcher.java, AbstractFetch.java.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.consume.positions import NO_NODE, Position
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+
+log = logger("ottla.sdk.consumer")
+
+STALL = 30.0
+"""Seconds without an answer before a partition is reported."""
+
+
+class Retries:
+    """Of one fetcher.
+
+    Args:
+        leave: takes a partition out of the requests.
+        again: called with each partition that is to be asked about again, when its pause is over.
+        give_up: called with a partition that another attempt would not help, the error, and whether that is because its
+            topic is gone.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        leave: Callable[[Position], None],
+        again: Callable[[Position], None],
+        give_up: Callable[[Position, OttlaError, bool], None],
+    ) -> None:
+        self._core, self._leave, self._again, self._give_up = core, leave, again, give_up
+
+    def retry(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
+        """Partitions could not be asked about this time, by one ``error``."""
+        again: list[Position] = []
+        for position in positions:
+            self._leave(position)
+            position.replica = NO_NODE
+            if math.isnan(position.failing_since):
+                position.failing_since = now
+            # Brokers forget a partition for a moment when it moves; one that stays unknown is gone.
+            unknown = isinstance(error, UnknownTopicOrPartition)
+            gone = unknown and now - position.failing_since > self._core.options.api_timeout / 2
+            if error.retriable and not gone and not self._core.closed:
+                position.trouble = error
+                again.append(position)
+            else:
+                self._give_up(position, error, gone)
+        if again:
+            self._report(again, error, now)
+            self._pause(again, error, now)
+
+    def _pause(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
+        failures = max(each.failures for each in positions)
+        pause = self._core.backoff(failures)
+        stale = isinstance(error, BrokerError) and error.stale_metadata and failures == 0
+        self._core.metadata.refresh(now, 0.0 if stale else pause)
+        for position in positions:
+            position.failures += 1
+            position.retry_at = now + pause
+
+        def over(now: float) -> None:
+            for position in positions:
+                self._again(position)
+
+        self._core.later(now + pause, over)
+
+    def _report(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
+        stalled = [e for e in positions if now - e.failing_since >= STALL and now - e.reported >= STALL]
+        for position in stalled:
+            position.reported = now
+        if stalled:
+            topic, partition = stalled[0].place
+            extra = {"topic": topic, "partition": partition, "partitions": len(stalled), "why": str(error)}
+            log.error("a partition is stalled", extra=extra | {"seconds": round(now - stalled[0].failing_since)})
