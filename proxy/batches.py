@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Headers, Record, parse_batch
+from ottla.errors import EncodeError
 from ottla.proxy.control import Identity
 
 Row = tuple[int, bytes | None, bytes | None, Headers]
@@ -60,6 +61,14 @@ class Batch:
 
     def add(self, rows: Sequence[Row], sender: Sender) -> None:
         self.parts.append(Part(sender, self.builder.extend(rows), len(rows)))
+
+    def takes(self, rows: Sequence[Row], sender: Sender) -> bool:
+        """Add the rows, unless their timestamps lie too far from those of others that are in the batch."""
+        try:
+            self.add(rows, sender)
+        except EncodeError:
+            return False
+        return True
 
     def seal(self, identity: Identity, sequence: int) -> bytes:
         if self.data is None:

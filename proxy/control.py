@@ -13,6 +13,7 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import BrokerUnreachable, OttlaError, broker_error
 from ottla.proxy.cluster import Cluster
+from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
 from ottla.proxy.link import Link, Links
 
@@ -100,17 +101,24 @@ class Control:
 
     def pump(self, now: float) -> None:
         """Ask what there is to ask."""
-        if self._link is None:
+        if self._link is None or not self._link.open:
             if now >= self._connect_not_before:
                 addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
                 address = addresses[next(self._turn) % len(addresses)]
                 self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
         elif self._link.ready:
-            for question in self._questions():
-                if question.may_be_asked(now):
-                    question.begin(now)
-                    ask = self._ask_metadata if question is self._metadata else self._ask_identity
-                    ask(self._link, now + self._request_timeout)
+            try:
+                self._ask(self._link, now)
+            except Exception as bug:
+                log.exception("a bug in the proxy, please report it: a question to upstream")
+                self._link.end(as_ottla_error(bug), now)
+
+    def _ask(self, link: Link, now: float) -> None:
+        for question in self._questions():
+            if question.may_be_asked(now):
+                question.begin(now)
+                ask = self._ask_metadata if question is self._metadata else self._ask_identity
+                ask(link, now + self._request_timeout)
 
     def _greeted(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
@@ -156,9 +164,9 @@ class Control:
         if answer.error_code:
             log.warning("no producer id for the proxy yet: %s", broker_error(answer.error_code))
             return
-        waiting, self._identity_for = self._identity_for, []
-        for then in waiting:
-            then((answer.producer_id, answer.producer_epoch), now)
+        while self._identity_for:
+            self._identity_for[0]((answer.producer_id, answer.producer_epoch), now)
+            del self._identity_for[0]
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "a link that is lost was made"

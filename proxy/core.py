@@ -6,7 +6,10 @@ through another port: what was sent before must be known there too.
     core.handle(event, now)              # for whatever happens
     for action in core.poll(now): ...    # after every `handle`, and at `core.deadline`
 
-Rule: no clock, no socket, no chance: the same events at the same times give the same actions.
+Rules:
+- No clock, no socket, no chance: the same events at the same times give the same actions.
+- No exception leaves `handle` or `poll` (see `ottla.proxy.contained`): a session that raises loses its client, a link
+  that raises is ended.
 """
 
 import logging
@@ -16,12 +19,12 @@ from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import BrokerUnreachable, RemoteProtocolError
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.control import Control
 from ottla.proxy.delivery import Delivery
 from ottla.proxy.events import (
     Action,
     Address,
-    CloseClient,
     Connected,
     Event,
     HoldClients,
@@ -32,12 +35,15 @@ from ottla.proxy.events import (
     Received,
     Requested,
 )
-from ottla.proxy.link import Links
+from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Rewriter, Tally
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.session import Session
 
 log = logging.getLogger("ottla.proxy")
+
+_PAUSE_AFTER_BUG = 1.0
+"""Seconds until the next poll by itself after a bug in one, which would have it polled again at once, for ever."""
 
 
 class ProxyCore:
@@ -60,6 +66,8 @@ class ProxyCore:
         self._opening: set[int] = set()
         self._after_opening: list[Callable[[], None]] = []
         self._held: frozenset[int] = frozenset()
+        self._not_before = 0.0
+        """No deadline lies before: see `_PAUSE_AFTER_BUG`."""
 
     @property
     def ready(self) -> bool:
@@ -87,26 +95,28 @@ class ProxyCore:
                 self._requested(client, node, ticket, frame, now)
             case Left(client):
                 if session := self._sessions.pop(client, None):
-                    session.left()
+                    with contained("a client has left"):
+                        session.left()
             case Connected(number):
-                if link := self.links.find(number):
-                    link.connected(now)
+                self._on_link(number, lambda link: link.connected(now), now)
             case Received(number, frame):
-                self._received(number, frame, now)
+                self._on_link(number, lambda link: link.received(frame, now), now)
             case Lost(number, why):
-                if link := self.links.find(number):
-                    link.lost(why, now)
+                self._on_link(number, lambda link: link.lost(why, now), now)
             case Listening(node, port):
-                self.cluster.listening(node, port)
                 self._opening.discard(node)
+                with contained("a port was opened"):
+                    self.cluster.listening(node, port)
         self._open_waiters()
 
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
-        self.links.expire(now)
-        self.rewriter.expire(now)
-        self.delivery.pump(now)
-        self.control.pump(now)
+        for part in (self.links.expire, self.rewriter.expire, self.delivery.pump, self.control.pump):
+            try:
+                part(now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: %s", part.__qualname__)
+                self._not_before = now + _PAUSE_AFTER_BUG
         self._hold()
         actions = self.actions.copy()
         self.actions.clear()
@@ -117,7 +127,8 @@ class ProxyCore:
     def deadline(self) -> float | None:
         """When to poll if nothing happens."""
         parts = (self.links.deadline, self.rewriter.deadline, self.delivery.deadline, self.control.deadline)
-        return min((deadline for deadline in parts if deadline is not None), default=None)
+        due = min((deadline for deadline in parts if deadline is not None), default=None)
+        return None if due is None else max(due, self._not_before)
 
     # -- what sessions share
 
@@ -133,20 +144,27 @@ class ProxyCore:
         session = self._sessions.get(client)
         if session is None:
             session = self._sessions[client] = Session(self, client, node)
+        if session.closed:  # what stood behind the bytes that it was closed for
+            return
         try:
             session.request(ticket, frame, now)
         except RemoteProtocolError as error:
-            self.actions.append(CloseClient(client, str(error)))
+            session.close(str(error))
+        except Exception:
+            session.failed("a request")
 
-    def _received(self, number: int, frame: bytes, now: float) -> None:
+    def _on_link(self, number: int, step: Callable[[Link], None], now: float) -> None:
         link = self.links.find(number)
         if link is None:
             return
         try:
-            link.received(frame, now)
+            step(link)
         except RemoteProtocolError as error:
             log.error("upstream breaks the protocol: %s", error, extra={"peer": str(link)})
             link.end(error, now)
+        except Exception as bug:
+            log.exception("a bug in the proxy, please report it: an upstream connection is ended")
+            link.end(as_ottla_error(bug), now)
 
     def _learned(self, metadata: MetadataResponse, now: float) -> None:
         self.rewriter.learned(metadata, now)

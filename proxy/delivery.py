@@ -57,6 +57,7 @@ from ottla.errors import (
 from ottla.proxy.batches import Batch, Result, Row, Sender
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.control import Control, Identity
 from ottla.proxy.link import Link, Links
 
@@ -123,10 +124,37 @@ class _Lane:
         self.link: Link | None = None
         self.version = 0
         self.ready: dict[_Destination, None] = {}
-        self.in_flight: list[_Destination] = []
+        self.in_flight: deque[_Destination] = deque()
         self.not_before = 0.0
         """Nothing goes before: the node was unreachable, or has asked for patience (a quota)."""
         self.failures = 0
+
+
+class _Identities:
+    """The proxy's own producer ids: one for all destinations, until it is given up for one of them."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._newest: Identity | None = None
+        self._asked = False
+
+    def given(self, destination: _Destination) -> bool:
+        """Whether the destination has a producer id; if there is none to have, one is asked for."""
+        if destination.identity is None and self._newest is not None:
+            destination.identity, destination.sequence = self._newest, 0
+        if destination.identity is None and not self._asked:
+            self._control.want_identity(self._take)
+            self._asked = True
+        return destination.identity is not None
+
+    def abandon(self, destination: _Destination) -> None:
+        """Never use the destination's producer id for it again."""
+        if self._newest == destination.identity:
+            self._newest = None
+        destination.identity = None
+
+    def _take(self, identity: Identity, now: float) -> None:
+        self._asked, self._newest = False, identity
 
 
 class Delivery:
@@ -144,8 +172,7 @@ class Delivery:
         self._seen = 0
         """Of `Cluster.changes`."""
         self._numbers = count()
-        self._identity: Identity | None = None
-        self._identity_asked = False
+        self._identities = _Identities(control)
 
     @property
     def idle(self) -> bool:
@@ -180,10 +207,11 @@ class Delivery:
             or batch.data is not None
             or batch.compression != compression
             or batch.builder.size + size > self._config.max_batch
+            or not batch.takes(rows, sender)
         ):
             batch = Batch(compression, now)
+            batch.add(rows, sender)
             destination.queue.append(batch)
-        batch.add(rows, sender)
         if not destination.busy:
             destination.busy = True
             self._steer(destination, now)
@@ -192,8 +220,12 @@ class Delivery:
         """Send what can be sent."""
         while self._later and self._later[0][0] <= now:
             _, _, destination = heapq.heappop(self._later)
-            self._give_back_the_expired(destination, now)
-            self._go_on(destination, now)
+            try:
+                self._give_back_the_expired(destination, now)
+                self._go_on(destination, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s", destination)
+                self._try_later(destination, now)
         if now >= self._next_look:
             self._next_look = now + 1.0
             self._look_for_the_expired(now)
@@ -204,14 +236,21 @@ class Delivery:
         for lane in self._lanes.values():
             if lane.ready and not lane.in_flight:
                 if now >= lane.not_before:
-                    self._drive(lane, now)
+                    self._drive_contained(lane, now)
                 else:
                     self._lane_due = min(self._lane_due, lane.not_before)
 
     # -- where a destination goes
 
     def _steer(self, destination: _Destination, now: float) -> None:
-        """To the lane of its leader."""
+        """To the lane of its leader, or to a later try."""
+        try:
+            self._steer_to_leader(destination, now)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: the way for %s", destination)
+            self._try_later(destination, now)
+
+    def _steer_to_leader(self, destination: _Destination, now: float) -> None:
         node = self._cluster.leader(destination.topic, destination.partition)
         if node == NO_LEADER or node not in self._cluster.nodes:
             self._try_later(destination, now)
@@ -251,7 +290,7 @@ class Delivery:
             doubtful = destination.queue[0].uncertain
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
             if doubtful:
-                self._abandon_identity(destination)
+                self._identities.abandon(destination)
                 message = f"{broker_error(code).name}: upstream did not say whether it stored it ({reason})"
             else:
                 message = f"{broker_error(code).name}: upstream did not take it ({reason})"
@@ -264,8 +303,18 @@ class Delivery:
 
     # -- the lanes
 
+    def _drive_contained(self, lane: _Lane, now: float) -> None:
+        try:
+            self._drive(lane, now)
+        except Exception as bug:
+            log.exception("a bug in the proxy, please report it: the way to node %d", lane.node)
+            if lane.link is None:
+                self._lost(lane, as_ottla_error(bug), now)
+            else:
+                lane.link.end(as_ottla_error(bug), now)
+
     def _drive(self, lane: _Lane, now: float) -> None:
-        if lane.link is None:
+        if lane.link is None or not lane.link.open:
             address = self._cluster.nodes[lane.node]
             ready, lost = partial(self._ready, lane), partial(self._lost, lane)
             lane.link = self._links.connect(address, now, ready=ready, lost=lost)
@@ -281,8 +330,7 @@ class Delivery:
         by_topic: dict[str, list[PartitionProduceData]] = {}
         size = 0
         for destination in list(lane.ready):
-            if self._identified(destination):
-                data = destination.queue[0].seal(destination.identity or (-1, -1), destination.sequence)
+            if self._identities.given(destination) and (data := self._sealed(lane, destination, now)):
                 if size and size + len(data) > REQUEST_BYTES:
                     break
                 size += len(data)
@@ -308,6 +356,18 @@ class Delivery:
             failed=partial(self._unanswered, lane),
         )
 
+    def _sealed(self, lane: _Lane, destination: _Destination, now: float) -> bytes | None:
+        """The bytes of the destination's first batch; ``None`` if it has none, and is given back."""
+        try:
+            return destination.queue[0].seal(destination.identity or (-1, -1), destination.sequence)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: a batch for %s", destination)
+            del lane.ready[destination]
+            refusal = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
+            self._settle(destination, refusal, now)
+            self._go_on(destination, now)
+            return None
+
     def _ready(self, lane: _Lane, now: float) -> None:
         assert lane.link is not None, "a link that is ready was made"
         lane.version = lane.link.version(ProduceRequest, NEWEST_PRODUCE)
@@ -315,6 +375,8 @@ class Delivery:
 
     def _lost(self, lane: _Lane, error: OttlaError, now: float) -> None:
         lane.link = None
+        if lane.in_flight:  # never so but for a bug: the link has told of each request already
+            self._unanswered(lane, error, now)
         lane.not_before = now + min(BACKOFF * 2**lane.failures, LONGEST_BACKOFF)
         if lane.failures == 0 and lane.ready:
             log.warning("records wait for a connection: %s", error, extra={"node": lane.node})
@@ -324,23 +386,25 @@ class Delivery:
             self._try_later(destination, now)
 
     def _unanswered(self, lane: _Lane, error: OttlaError, now: float) -> None:
-        sent, lane.in_flight = lane.in_flight, []
+        sent, lane.in_flight = lane.in_flight, deque()
         log.warning("no answer for records, so they are sent again: %s", error, extra={"node": lane.node})
         for destination in sent:
-            destination.queue[0].uncertain = True
+            if destination.queue:
+                destination.queue[0].uncertain = True
             destination.last_error = RequestTimedOut.code
             self._try_later(destination, now)
 
     def _answered(self, lane: _Lane, answer: ProduceResponse, now: float) -> None:
         results = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
-        sent, lane.in_flight = lane.in_flight, []
         lane.not_before = now + answer.throttle_time_ms / 1000
-        for destination in sent:
+        while lane.in_flight:  # until it is judged: if that raises, the rest is sent again
+            destination = lane.in_flight[0]
             result = results.get((destination.topic, destination.partition))
             if result is None:
                 missing = UnknownServerError.code
                 result = PartitionProduceResponse(index=destination.partition, error_code=missing, base_offset=-1)
             self._judge(destination, result, now)
+            lane.in_flight.popleft()
 
     # -- outcomes
 
@@ -358,7 +422,7 @@ class Delivery:
                 destination.sequence = (destination.sequence + batch.builder.count) & 0x7FFFFFFF
                 self._settle(destination, Result(0, answer.base_offset if code == 0 else -1), now)
             elif batch.uncertain and code not in OF_THE_CONTENT:
-                self._abandon_identity(destination)
+                self._identities.abandon(destination)
                 self._settle(destination, Result(code, message=answer.error_message, doubtful=True), now)
             elif len(batch.parts) > 1:
                 destination.queue.popleft()
@@ -370,7 +434,7 @@ class Delivery:
     def _sequence_lost(self, destination: _Destination, code: int, now: float) -> None:
         name = broker_error(code).name
         log.warning("upstream has lost a sequence", extra={"partition": str(destination), "error": name})
-        self._abandon_identity(destination)
+        self._identities.abandon(destination)
         batch = destination.queue[0]
         if batch.uncertain:
             message = f"{name}: upstream no longer knows whether it stored this batch"
@@ -387,31 +451,11 @@ class Delivery:
         for part in batch.parts:
             offset = result.offset + part.first if result.offset >= 0 else -1
             told = Result(result.error_code, offset, result.message, result.doubtful)
-            part.sender.settled(destination.partition, told, now)
+            with contained("records of a client are settled"):
+                part.sender.settled(destination.partition, told, now)
 
     def _go_on(self, destination: _Destination, now: float) -> None:
         """The destination is neither in flight nor waiting for its next try: on with what it has, if anything."""
         destination.busy = bool(destination.queue)
         if destination.busy:
             self._steer(destination, now)
-
-    # -- the proxy's own producer ids
-
-    def _identified(self, destination: _Destination) -> bool:
-        """Whether the destination has a producer id; if there is none to have, one is asked for."""
-        if destination.identity is None and self._identity is not None:
-            destination.identity, destination.sequence = self._identity, 0
-        if destination.identity is None and not self._identity_asked:
-            self._identity_asked = True
-            self._control.want_identity(self._take_identity)
-        return destination.identity is not None
-
-    def _abandon_identity(self, destination: _Destination) -> None:
-        """Never use the destination's producer id for it again."""
-        if self._identity == destination.identity:
-            self._identity = None
-        destination.identity = None
-
-    def _take_identity(self, identity: Identity, now: float) -> None:
-        self._identity_asked = False
-        self._identity = identity

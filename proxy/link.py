@@ -18,6 +18,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsRespons
 from ottla.codec.frames import build_request, framed, parse_response
 from ottla.errors import ConnectionLost, OttlaError, RemoteProtocolError, TimeoutExpired, broker_error
 from ottla.proxy.carried import Versions
+from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
 
 M = TypeVar("M", bound=wire.Declared)
@@ -91,6 +92,7 @@ class Link:
         self.number = number
         self.address = address
         self.ready = False
+        self.open = True
         self.versions: Versions = {}
         """What the broker serves; known once the link is ready."""
         self._links = links
@@ -98,7 +100,6 @@ class Link:
         self._expected: deque[_Expected] = deque()
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
-        self._open = True
 
     @property
     def deadline(self) -> float:
@@ -186,8 +187,8 @@ class Link:
         expected = self._expected.popleft()
         try:
             expected.arrived(frame, now)
-        except RemoteProtocolError as error:
-            expected.failed(error, now)
+        except Exception as error:
+            expected.failed(as_ottla_error(error), now)
             raise
 
     def time_out(self, now: float) -> None:
@@ -196,20 +197,22 @@ class Link:
 
     def close(self) -> None:
         """Hang up on purpose; nobody is told."""
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             self._links.forget(self)
             self._links.actions.append(Disconnect(self.number))
 
     def end(self, error: OttlaError, now: float) -> None:
         """The connection ended, or must: tell everyone who waits."""
-        if not self._open:
+        if not self.open:
             return
         self.close()
         waiting, self._expected = self._expected, deque()
         for each in waiting:
-            each.failed(error, now)
-        self._on_lost(error, now)
+            with contained("an upstream connection has ended"):
+                each.failed(error, now)
+        with contained("an upstream connection has ended"):
+            self._on_lost(error, now)
 
     def lost(self, why: str, now: float) -> None:
         self.end(ConnectionLost(f"{self}: {why}"), now)

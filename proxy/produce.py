@@ -8,6 +8,7 @@ Rules:
 """
 
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,10 +22,13 @@ from ottla.errors import (
     CorruptMessage,
     DecodeError,
     InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopic,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
+    UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedForMessageFormat,
     broker_error,
@@ -32,6 +36,7 @@ from ottla.errors import (
 from ottla.proxy.batches import Result, Row, rows_of
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
+from ottla.proxy.contained import contained
 from ottla.proxy.control import Control
 from ottla.proxy.delivery import Delivery
 from ottla.proxy.producers import Numbered, Outcome, Producers, Window
@@ -47,9 +52,14 @@ TRANSACTIONS_REFUSED = (
     "the proxy moves this topic's records by key and cannot do so in transactions: produce to it without "
     "transactional.id, or to upstream directly"
 )
+_BUG = "the proxy failed on these records, as its log says"
 _MAGIC = 16
 """Where the format of a record set stands."""
 _RECORD_OVERHEAD = 20
+_FARTHEST = 2**63 - 1
+"""Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Names of topics; others would fail, or break the connection, where upstream is asked. Source: Topic.java."""
 MOST_FENCED = 10_000
 """Producers to remember as told of."""
 METADATA_WAIT = 15.0
@@ -141,6 +151,9 @@ class Rewriter:
         self, topic: str, partition: int, data: Buffer | None, transactional: bool, answered: Answered, now: float
     ) -> None:
         """Deliver the record set ``data`` that a client sent for a partition; ``answered`` hears what became of it."""
+        if not _LEGAL_NAME.fullmatch(topic):
+            answered(Outcome(InvalidTopic.code, error_message="there can be no topic of this name"), now)
+            return
         if topic in self._cluster.topics and not any(each.topic == topic for each in self._parked):
             self._accept(topic, partition, data or b"", transactional, answered, now)
             return
@@ -213,8 +226,16 @@ class Rewriter:
     def _sorted(
         self, topic: str, partition: int, batch: RecordBatch, ways: Routes, window: "Window[ClientBatch] | None"
     ) -> ClientBatch:
-        """The records by destination. Raises `InvalidRecord`: they are damaged."""
+        """The records by destination.
+
+        Raises:
+            InvalidRecord: they are damaged.
+            InvalidTimestamp: they may not fit a batch any more once they are parted.
+        """
         records = _rows(batch)
+        stamps = [timestamp for timestamp, _, _, _ in records]
+        if max(stamps) - min(stamps) > _FARTHEST:
+            raise InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
         keys = [key for _, key, _, _ in records]
         partition_of = ways.partition_of
         destinations = [partition if key is None else partition_of(key) for key in keys]
@@ -264,12 +285,30 @@ class Rewriter:
             self.finished(batch, now)
         each = batch.size // max(batch.count, 1)
         for destination, part in rows.items():
-            self._delivery.put(batch.topic, destination, part, each * len(part), batch.compression, batch, now)
+            try:
+                self._delivery.put(batch.topic, destination, part, each * len(part), batch.compression, batch, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
+                batch.settled(destination, Result(UnknownServerError.code, message=_BUG), now)
 
     # -- out
 
     def finished(self, batch: ClientBatch, now: float) -> None:
         """Every part of a batch is settled."""
+        try:
+            outcome, followers = self._judged(batch)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            outcome = Outcome(UnknownServerError.code, error_message=_BUG)
+            followers = [each for each in batch.window.abandon() if each is not batch] if batch.window else []
+        self._tell(batch, outcome, now)
+        for follower in followers:
+            self._tell(follower, Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed"), now)
+        if batch.window is not None and batch.window.under_way:
+            self._deliver(batch.window.under_way[0], now)
+
+    def _judged(self, batch: ClientBatch) -> tuple[Outcome, list[ClientBatch]]:
+        """What the clients of a batch are told, and the batches that were to follow it and are refused with it."""
         followers: list[ClientBatch] = []
         if batch.failures:
             worst = max(batch.failures.values(), key=lambda result: result.doubtful)
@@ -284,17 +323,14 @@ class Rewriter:
             outcome = Outcome(0, batch.offset)
             if batch.window is not None:
                 batch.window.succeed(outcome)
-        self._tell(batch, outcome, now)
-        for follower in followers:
-            self._tell(follower, Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed"), now)
-        if batch.window is not None and batch.window.under_way:
-            self._deliver(batch.window.under_way[0], now)
+        return outcome, followers
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         self.buffered -= batch.size
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:
-            answered(outcome, now)
+            with contained("a client is told what became of its records"):
+                answered(outcome, now)
 
     def _log_refusal(self, batch: ClientBatch, result: Result) -> None:
         self._tally(batch.topic).refused += 1
@@ -334,7 +370,11 @@ class Rewriter:
 
     def _unpark(self, each: _Parked, now: float) -> None:
         self.buffered -= len(each.data)
-        self._accept(each.topic, each.partition, each.data, each.transactional, each.answered, now)
+        try:
+            self._accept(each.topic, each.partition, each.data, each.transactional, each.answered, now)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: records for %s-%d", each.topic, each.partition)
+            each.answered(Outcome(UnknownServerError.code, error_message=_BUG), now)
 
     def _routes_of(self, topic: str) -> Routes:
         known, ways = self._cluster.topics[topic], self._routes.get(topic)
@@ -364,7 +404,7 @@ class Rewriter:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
         known = self._cluster.topics.get(topic)
         rule = self._rules.of(topic)
-        if known is None:
+        if known is None and _LEGAL_NAME.fullmatch(topic):
             self._control.want_topics(topic)  # its first records pass uncounted
         if known is None or rule is None or not data:
             return

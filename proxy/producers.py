@@ -131,6 +131,12 @@ class Window(Generic[B]):
                 for index in range(batch.count):
                     self._stored_ahead.pop((batch.base_sequence + index) % _SEQUENCES, None)
 
+    def abandon(self) -> list[B]:
+        """Nobody knows any more what is stored: fence the producer. Returns the batches that were under way."""
+        under_way, self.under_way = list(self.under_way), deque()
+        self._fenced = True
+        return under_way
+
     def fail(self, stored: Mapping[int, int], *, fence: bool) -> list[B]:
         """The batch being delivered is refused.
 

@@ -24,6 +24,7 @@ from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
 from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
+    Action,
     Address,
     Answer,
     CloseClient,
@@ -197,32 +198,47 @@ class _Driver:
 
     def _act(self, now: float) -> None:
         for action in self.core.poll(now):
-            match action:
-                case Answer(client, ticket, data):
-                    place = self._tickets[client].pop(ticket)
-                    if data:
-                        place.send(data)
-                    else:
-                        place.nothing()
-                case Send(link, data):
-                    self._pipes[link].send(data)
-                case Connect(link, address, client):
-                    self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
-                    self._nursery.start_soon(self._pipes[link].run)
-                case Disconnect(link):
-                    self._pipes.pop(link).close()
-                case CloseClient(client, why):
-                    if connection := self.clients.get(client):
-                        log.warning("client disconnected: %s", why, extra={"peer": connection.peer})
-                        connection.close(why)
-                case HoldClients(clients, held):
-                    for client in clients:
-                        self.hold(client, "records", held)
-                case Listen(node):
-                    above = self._above.setdefault(node, len(self._above))
-                    self._nursery.start_soon(self._open_port, node, above)
+            try:
+                self._do(action)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: its connection is closed")
+                self._give_up(action)
         deadline = self.core.deadline
         self._nap.deadline = math.inf if deadline is None else deadline
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Answer(client, ticket, data):
+                place = self._tickets[client].pop(ticket)
+                if data:
+                    place.send(data)
+                else:
+                    place.nothing()
+            case Send(link, data):
+                self._pipes[link].send(data)
+            case Connect(link, address, client):
+                self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
+                self._nursery.start_soon(self._pipes[link].run)
+            case Disconnect(link):
+                self._pipes.pop(link).close()
+            case CloseClient(client, why):
+                if connection := self.clients.get(client):
+                    log.warning("client disconnected: %s", why, extra={"peer": connection.peer})
+                    connection.close(why)
+            case HoldClients(clients, held):
+                for client in clients:
+                    self.hold(client, "records", held)
+            case Listen(node):
+                above = self._above.setdefault(node, len(self._above))
+                self._nursery.start_soon(self._open_port, node, above)
+
+    def _give_up(self, action: Action) -> None:
+        """End the connection that an action was for, which has failed."""
+        match action:
+            case Answer(client) if connection := self.clients.get(client):
+                connection.close("internal error")
+            case Send(link) | Connect(link) if pipe := self._pipes.get(link):
+                pipe.close()
 
     async def _watch_deadlines(self) -> None:
         while True:
@@ -323,6 +339,9 @@ class _Pipe:
                 self._why = f"cannot connect: {error.strerror or error}"
             except (trio.BrokenResourceError, trio.TooSlowError) as error:
                 self._why = f"broke: {error.__cause__ or error or type(error).__name__}"
+            except Exception as bug:  # such as an address of upstream that is none
+                log.exception("an upstream connection failed")
+                self._why = f"internal error: {bug}"
         if self._client is not None and self._holds:
             self._driver.hold(self._client.id, "upstream", False)
         self._driver.happened(Lost(self._link, self._why))

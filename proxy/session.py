@@ -6,12 +6,15 @@ Rules:
   also if it has carried records with ``acks=0``, for a hang-up is all that a node says when it refuses them.
 - Answers may be ready in any order; the listener sends them in the order of the requests.
 - What is not in the table `CARRIED` closes the connection, as an API that a broker does not know.
+- A Produce request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
+  a partition, and answers once (KafkaApis.handleProduceRequest); no client sends it.
 """
 
+import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
@@ -21,11 +24,13 @@ from ottla.codec.apis.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
 from ottla.errors import (
     CoordinatorNotAvailable,
+    InvalidRequest,
     InvalidRequiredAcks,
     OttlaError,
     RemoteProtocolError,
@@ -47,6 +52,10 @@ from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Answered, Rewriter
 from ottla.proxy.producers import Outcome
 from ottla.proxy.routing import TopicRules
+
+log = logging.getLogger("ottla.proxy")
+
+P = ParamSpec("P")
 
 ANSWER_TIMEOUT = 900.0
 """Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
@@ -85,11 +94,12 @@ class Session:
         """What goes on once the link is ready."""
         self._carries_unanswered = False
         """Requests that have no answer went over the link."""
-        self._gone = False
+        self.closed = False
+        """It is over: nothing is answered, or taken, any more."""
 
     def left(self) -> None:
         """The client's connection has ended."""
-        self._gone = True
+        self.closed = True
         if self._link is not None:
             self._link.close()
 
@@ -126,7 +136,9 @@ class Session:
         self._waiting.append(then)
         if self._link is None:
             address = self._house.cluster.nodes[self._node]
-            self._link = self._house.links.connect(address, now, ready=self._ready, lost=self._lost, client=self.client)
+            self._link = self._house.links.connect(
+                address, now, ready=self._ready, lost=self._contained(self._lost), client=self.client
+            )
 
     def _ready(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
@@ -138,26 +150,46 @@ class Session:
     def _lost(self, error: OttlaError, now: float) -> None:
         self._link = None
         if self._waiting or self._carries_unanswered:
-            self._close(str(error))
+            self.close(str(error))
 
     def _forward(self, frame: bytes, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
         self._carries_unanswered = self._carries_unanswered or arrived is None
+        failed = self._contained(self._unanswered)
         self._with_link(
-            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=self._unanswered),
-            now,
+            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed), now
         )
 
     def _unanswered(self, error: OttlaError, now: float) -> None:
-        self._close(str(error))
+        self.close(str(error))
 
-    def _close(self, why: str) -> None:
-        if not self._gone:
+    # -- the end
+
+    def close(self, why: str) -> None:
+        """Close the client's connection without another answer."""
+        if not self.closed:
+            self.closed = True
             self._house.actions.append(CloseClient(self.client, why))
+
+    def failed(self, what: str) -> None:
+        """Close the client's connection for the exception being handled, which is a bug."""
+        log.exception("a bug in the proxy, please report it: %s; the client's connection is closed", what)
+        self.close("internal error")
+
+    def _contained(self, step: Callable[P, None]) -> Callable[P, None]:
+        """``step`` for others to call: what it raises ends this client's connection, and does them no harm."""
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                step(*args, **kwargs)
+            except Exception:
+                self.failed("an answer")
+
+        return call
 
     # -- answers
 
     def _answer(self, ticket: int, data: bytes) -> None:
-        if not self._gone:
+        if not self.closed:
             self._house.actions.append(Answer(self.client, ticket, data))
 
     def _pass_back(self, ticket: int, frame: bytes, now: float) -> None:
@@ -175,7 +207,7 @@ class Session:
             self._house.cluster.point_here(answer)
             self._answer(ticket, build_response(answer, version, correlation_id))
 
-        self._house.when_ports_are_open(tell)
+        self._house.when_ports_are_open(self._contained(tell))
 
     def _coordinator(self, ticket: int, version: int, frame: bytes, now: float) -> None:
         correlation_id, answer = parse_response(FindCoordinatorResponse, version, frame)
@@ -202,17 +234,21 @@ class Session:
     def _produce(self, ticket: int, version: int, correlation_id: int, frame: bytes, now: float) -> None:
         request = parse_request(frame)
         message: ProduceRequest = request.message
+        gathering = Gathering(message, version, correlation_id, partial(self._answer, ticket))
+        if gathering.names_a_partition_twice:
+            self._refuse(message, gathering, now)
+            return
         rules, rewriter = self._house.rules, self._house.rewriter
         passed = tuple(topic for topic in message.topic_data if not rules.rewrites(topic.name))
         for topic in passed:
             if rules.of(topic.name) is not None:
                 for each in topic.partition_data:
                     rewriter.observe(topic.name, each.index, each.records)
-        gathering = Gathering(message, version, correlation_id, partial(self._answer, ticket))
         if len(passed) < len(message.topic_data):
             self.produces = True
             self._rewrite(message, gathering, now)
         if passed:
+            gathering.pass_on(passed)
             if len(passed) < len(message.topic_data):
                 message.topic_data = passed
                 frame = build_request(message, version, correlation_id, request.header.client_id)[4:]
@@ -230,16 +266,26 @@ class Session:
                 continue
             for each in topic.partition_data:
                 heard = partial(gathering.settle, topic.name, each.index)
-                answered: Answered = heard if message.acks else self._unheard
+                answered: Answered = self._contained(heard) if message.acks else self._unheard
                 if message.acks in (-1, 0, 1):
                     self._house.rewriter.offer(topic.name, each.index, each.records, transactional, answered, now)
                 else:
                     answered(Outcome(InvalidRequiredAcks.code), now)
 
+    def _refuse(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
+        """Of a request that names a partition twice nothing is stored: its answer could not tell the two apart."""
+        refusal = Outcome(InvalidRequest.code, error_message="the request names a partition more than once")
+        if not message.acks:
+            self._unheard(refusal, now)
+            return
+        for topic in message.topic_data:
+            for each in topic.partition_data:
+                gathering.settle(topic.name, each.index, refusal, now)
+
     def _unheard(self, outcome: Outcome, now: float) -> None:
         """Of records that nobody waits for: an error closes the connection, as a broker does."""
         if outcome.error_code:
-            self._close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
+            self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
 
     def _produced(self, gathering: "Gathering", ticket: int, frame: bytes, now: float, *, whole: bool) -> None:
         version = gathering.version
@@ -273,6 +319,9 @@ class Gathering:
         self._correlation_id, self._answer = correlation_id, answer
         self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
         self._places = {(name, index) for name, indexes in self._order for index in indexes}
+        self.names_a_partition_twice = len(self._places) < sum(len(indexes) for _, indexes in self._order)
+        self._passed: set[tuple[str, int]] = set()
+        """Those that upstream answers for."""
         self._answered = False
         self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._upstream = ProduceResponse(responses=())
@@ -287,12 +336,21 @@ class Gathering:
         )
         self.answer_if_complete()
 
+    def pass_on(self, topics: Iterable[TopicProduceData]) -> None:
+        """Upstream is to answer for these, in one answer."""
+        self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
+
     def take(self, answer: ProduceResponse) -> None:
-        """Upstream has answered for its part."""
+        """Upstream has answered for its part.
+
+        Raises:
+            RemoteProtocolError: not for all of it.
+        """
+        answered = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
+        if missing := self._passed - answered.keys():
+            raise RemoteProtocolError(f"the answer to Produce lacks {len(missing)} of the partitions")
         self._upstream = answer
-        for topic in answer.responses:
-            for each in topic.partition_responses:
-                self._settled[topic.name, each.index] = each
+        self._settled |= {place: answered[place] for place in self._passed}
         self.answer_if_complete()
 
     def answer_if_complete(self) -> None:

@@ -235,6 +235,26 @@ def _takes_what(method: Callable[..., Any], owner: object, name: str) -> None:
         raise ConfigurationError(f"{called}, which it does not take: {error}") from None
 
 
+def refused_coroutine(what: str, returned: object) -> ConfigurationError | None:
+    """The error for a function of the user's that is called, and not awaited, and that returned what must be.
+
+    `is_async` sees what is written with ``async def``; ``lambda result: store(result)`` shows only when it is called.
+    A coroutine is closed, since nobody will run it: so Python does not warn of it as well.
+
+    Args:
+        what: names the function, as ``on_delivery`` or ``Mine.on_acknowledgement``.
+        returned: by the call; mostly ``None``.
+    """
+    if returned is None or not inspect.isawaitable(returned):
+        return None
+    if inspect.iscoroutine(returned):
+        returned.close()
+    return ConfigurationError(
+        f"{what} is called, and not awaited, but returned {returned!r}, which was not run: write it without `async`; "
+        "for what takes long have it hand the result to a task of yours, as by a memory channel's send_nowait"
+    )
+
+
 def is_async(function: object) -> bool:
     """Whether a call of it has to be awaited, as far as that can be seen."""
     while isinstance(function, partial):

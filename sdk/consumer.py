@@ -248,8 +248,7 @@ class Consumer:
             OffsetOutOfRange: a position is outside the log, and ``reset`` is ``"error"``.
             FencedInstanceId, GroupAuthorizationFailed, InconsistentGroupProtocol, …: the group refuses this member.
             CommitFailed: a commit that nobody awaited was refused.
-            UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on until a
-                seek. Raised once: the next call goes on with the others, and raises it again if there are none.
+            UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
             LocalProtocolError: another task waits for a batch, or a method of the listener asks; in a group also while
                 another task has a batch in hand that it has not committed.
         """

@@ -297,9 +297,8 @@ class ConsumerCore:
             self.membership.join(now)
             return
         new = [place for place in self._subscription.partitions if place not in self.fetcher.places]
-        self.fetcher.assign({place: self._subscription.start(place) for place in new}, now)
+        self.fetcher.assign({place: self._subscription.start_anew(place) for place in new}, now)
         self.fetcher.follow(topics, may_go=self._options.matches is not None)
-        self._subscription.begun(new)
 
     def _on_step(self, step: Step | None, now: float) -> None:
         """The membership has news."""

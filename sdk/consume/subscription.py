@@ -38,6 +38,7 @@ class Subscription:
         self.topics: tuple[str, ...] = options.topics
         self._first: dict[str, int] | None = None
         """Per topic that there was at the first look, how many partitions it had then; -1: that is not known yet."""
+        self._started: set[TopicPartition] = set()
         self._due: Timer | None = None
         self._unmatched: int | None = None
         """How many topics there are, where none of them matches."""
@@ -61,11 +62,11 @@ class Subscription:
         there = self._first is None or partition < self._first.get(topic, 0)
         return self._options.start if there else Time(EARLIEST)
 
-    def begun(self, places: Iterable[TopicPartition]) -> None:
-        """These are read now; a topic that goes, and comes again under its name, is another one."""
-        for topic, _ in places:
-            if self._first is not None:
-                self._first.pop(topic, None)
+    def start_anew(self, place: TopicPartition) -> Start:
+        """As `start`, without a group. What was read before, and was gone, is another topic now: it is read whole."""
+        known = place in self._started
+        self._started.add(place)
+        return Time(EARLIEST) if known else self.start(place)
 
     @property
     def partitions(self) -> list[TopicPartition]:

@@ -97,7 +97,9 @@ class TrioDriver(Driver[TrioLink]):
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._nursery = await self._manager.__aenter__()
+        around = await self._manager.__aenter__()
+        with trio.CancelScope(shield=True):
+            self._nursery = await around.start(_until_left)
         self._nursery.start_soon(self._keep_time)
 
     async def stop(self, error: BaseException | None) -> None:
@@ -278,6 +280,18 @@ def _taken_from(stream: trio.SocketStream) -> socket.socket:
     taken = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
     taken.setblocking(False)
     return taken
+
+
+async def _until_left(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    """The nursery of the client's own tasks, which a cancellation around the client does not reach.
+
+    What a producer or a consumer does when its block is cancelled (flush, commit, leave the group) needs connections:
+    the tasks end when the client's block has been left.
+    """
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            task_status.started(nursery)
+            await trio.sleep_forever()
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ottla.codec.apis.offset_commit import OffsetCommitResponse
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitResponse,
+)
 from ottla.errors import (
     BrokerError,
     CommitFailed,
@@ -443,10 +445,7 @@ class Sender:
         self.in_flight = commits
         request = requests.commit_offsets(
             self._group,
-            {
-                place: (each.commit.offset, each.commit.leader_epoch, each.commit.metadata)
-                for place, each in commits.items()
-            },
+            {place: (e.commit.offset, e.commit.leader_epoch, e.commit.metadata) for place, e in commits.items()},
             generation=identity.generation,
             member_id=identity.member_id,
             instance_id=identity.instance_id,

@@ -66,6 +66,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Meter, Metrics
+from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.produce.accumulator import MAX_IN_FLIGHT, Batch, Identity, PartitionQueue
 from ottla.sdk.timers import Timer
 
@@ -332,7 +333,7 @@ class Sender:
             topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
         return ProduceRequest(
             acks=self._options.acks,
-            timeout_ms=int(self._core.options.request_timeout * 1000),
+            timeout_ms=broker_timeout_ms(self._core.options.request_timeout),
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),
         )
 

@@ -65,9 +65,15 @@ class Program:
 
     def end(self, number: signal.Signals, within: float = PATIENCE) -> tuple[int, bytes, float]:
         """Send a signal and wait for the end: the exit code, stderr, and the seconds it took."""
+        assert self.process.stdin is not None
         start = time.monotonic()
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=within)
+        # `communicate` closes stdin, and the end of its input might reach the program before the signal.
+        open_stdin = os.dup(self.process.stdin.fileno())
+        try:
+            self.process.send_signal(number)
+            out, err = self.process.communicate(timeout=within)
+        finally:
+            os.close(open_stdin)
         self._rest += out
         return self.process.returncode, err, time.monotonic() - start
 

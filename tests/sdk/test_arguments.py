@@ -1,8 +1,9 @@
 """Whoever gives what does not fit hears which argument it is, what he gave, and what would do."""
 
 import inspect
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial, wraps
@@ -13,7 +14,7 @@ import pytest
 import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import checked, derived, described, fitting, is_async
+from ottla.sdk.arguments import checked, derived, described, fitting, is_async, refused_coroutine
 from ottla.sdk.group.assignors import Assignor
 from ottla.testing import Broker
 
@@ -372,3 +373,30 @@ async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(ottla_broker: B
         await producer.send_many("t", [b"a", b"b"], on_delivery=heard.append)
         await producer.flush()
         assert len(heard) == 2
+
+
+def test_what_returns_a_coroutine_is_refused_once_it_has_and_the_coroutine_is_closed() -> None:
+    ran: list[object] = []
+
+    async def store(result: object) -> None:
+        ran.append(result)
+
+    returned = (lambda result: store(result))("receipt")
+    error = refused_coroutine("on_delivery", returned)
+    assert isinstance(error, ConfigurationError)
+    assert re.match(r"on_delivery is called, and not awaited, but returned .*store.*: write it without", str(error))
+    assert inspect.getcoroutinestate(returned) == inspect.CORO_CLOSED  # or Python would warn: never awaited
+    assert ran == []
+
+
+@pytest.mark.parametrize("returned", [None, 0, "text", [], object(), (each for each in "generator")])
+def test_what_returns_anything_else_is_left_alone(returned: object) -> None:
+    assert refused_coroutine("on_delivery", returned) is None
+
+
+def test_what_returns_something_else_that_is_awaited_is_refused_too() -> None:
+    class Later:
+        def __await__(self) -> Iterator[None]:
+            raise AssertionError("nobody awaits it")
+
+    assert refused_coroutine("Mine.on_acknowledgement", Later()) is not None

@@ -423,10 +423,8 @@ async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_bro
                 with trio.move_on_after(0.001):
                     await consumer.__anext__()
             machine = consumer._core
-            assert (
-                max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._changes.news))
-                <= 2
-            )
+            outcomes = (machine._moved, machine._news, machine.fetcher._changes.news)
+            assert max(len(each._callbacks) for each in outcomes) <= 2
             for number in range(20):
                 await producer.send("t", b"%d" % number)
                 assert [record.value for record in await consumer.__anext__()] == [b"%d" % number]

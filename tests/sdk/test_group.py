@@ -947,3 +947,21 @@ async def test_without_a_group_nothing_can_be_committed(ottla_broker: Broker) ->
             for attempt in (batch.commit_soon, consumer.commit_soon):
                 with pytest.raises(LocalProtocolError, match="group='billing'"):
                     attempt()
+
+
+async def test_a_cancellation_around_the_client_leaves_the_consumer_its_moment_to_leave(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    async with ottla.connect(ottla_broker.bootstrap) as other, other.producer() as producer:
+        await producer.send("t", b"v")
+        with trio.CancelScope() as around:
+            async with (
+                ottla.connect(ottla_broker.bootstrap) as client,
+                client.consumer("t", group="g", start="beginning") as consumer,
+            ):
+                async for batch in consumer:
+                    batch.commit_soon()
+                    around.cancel()
+        assert around.cancelled_caught
+        described = (await other.describe_groups(["g"]))["g"]
+        assert not described.members
+        assert (await other.committed("g"))["t", 0].offset == 1

@@ -619,3 +619,16 @@ async def test_sending_soon_is_what_trio_takes_for_a_task(ottla_broker: Broker) 
         await producer.flush()
     assert len(stored) == 49 and all(isinstance(each, Receipt) for each in stored)
     assert max(each.offset for each in stored) <= 98
+
+
+async def test_a_cancellation_around_the_client_leaves_what_is_accepted_its_moment(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    with trio.CancelScope() as around:
+        async with ottla.connect(ottla_broker.bootstrap) as client, client.producer(linger=60) as producer:
+            for _ in range(100):
+                await producer.send_soon("t", b"v")  # nothing is known of the topic yet, nor of a connection to it
+            around.cancel()
+            await trio.sleep_forever()
+    assert around.cancelled_caught
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        assert len(await stored(client, "t", 100)) == 100

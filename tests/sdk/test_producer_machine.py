@@ -94,6 +94,15 @@ def test_leaders_that_move_cost_nothing_but_time(seed: int) -> None:
     assert sorted(int(v or b"") for place in world.broker.logs for v in values(world, place)) == list(range(120))
 
 
+def test_a_broker_is_told_less_than_the_time_for_which_its_answer_is_awaited() -> None:
+    world = World(ModelBroker({"t": 1}, 1), options=Options(request_timeout=10.0))
+    producer = producer_in(world)
+    send(producer, world, b"v")
+    world.call(producer.flush)
+    told = [message.timeout_ms for _, message in world.broker.requests if isinstance(message, ProduceRequest)]
+    assert told == [8000]  # so that its REQUEST_TIMED_OUT arrives before the connection is given up
+
+
 def test_the_same_seed_replays_exactly() -> None:
     def story() -> list[str]:
         world = World(ModelBroker({"t": 4}, 2), seed=42, breaks=0.3)

@@ -1,0 +1,345 @@
+"""One client, or one upstream connection, never ends the proxy: whatever is raised inside, the others are served."""
+
+import contextlib
+import dataclasses
+import logging
+import random
+import socket
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any, Self
+
+import pytest
+import trio
+
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.codec.frames import build_request
+from ottla.codec.partitioners import murmur2_partition
+from ottla.codec.records import BatchBuilder
+from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, InvalidTopic, MessageTooLarge
+from ottla.proxy.batches import Batch
+from ottla.proxy.cluster import Cluster
+from ottla.proxy.control import Control
+from ottla.proxy.delivery import Delivery, _Identities
+from ottla.proxy.events import Action, CloseClient, Received, Requested
+from ottla.proxy.link import Link, Links
+from ottla.proxy.produce import ClientBatch, Rewriter
+from ottla.proxy.producers import Producers, Window
+from ottla.proxy.serve import _Driver
+from ottla.proxy.session import Gathering, Session
+from ottla.testing import Broker
+from tests.proxy.running import PATIENCE, RunningProxy, proxied
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, Upstream, World, batch
+
+PARTITIONS = 2
+TO = [next(b"%d" % i for i in range(99) if murmur2_partition(b"%d" % i, PARTITIONS) == p) for p in range(PARTITIONS)]
+"""Partition -> a key that goes there."""
+OPENING = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+KNOWN = MetadataRequest(topics=(MetadataRequestTopic(name="t"), MetadataRequestTopic(name="plain")))
+
+
+def world_of(nodes: int = 2, **options: Any) -> World:
+    world = World(Upstream({"t": PARTITIONS, "plain": 1}, nodes), "t=rewrite", "plain=observe", **options)
+    world.request(0, KNOWN, 9)
+    world.settle(1)
+    return world
+
+
+def timed(producer_id: int, sequence: int, *records: tuple[int, bytes]) -> bytes:
+    builder = BatchBuilder()
+    for timestamp, key in records:
+        builder.append(timestamp, key, b"v")
+    return builder.build(producer_id=producer_id, producer_epoch=0 if producer_id >= 0 else -1, base_sequence=sequence)
+
+
+def twice(*topics: str, acks: int = -1) -> ProduceRequest:
+    """A partition named twice, in one entry of its topic or in two."""
+    data = [PartitionProduceData(index=0, records=batch([(key, b"v")])) for key in TO]
+    parts = [tuple(data)] if len(topics) == 1 else [(each,) for each in data]
+    named = tuple(TopicProduceData(name=name, partition_data=each) for name, each in zip(topics, parts, strict=True))
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=named)
+
+
+# -- what is refused before anything has changed
+
+
+def test_a_batch_with_timestamps_too_far_apart_is_refused_alone() -> None:
+    world = world_of()
+    producer_id = world.producer_id(1)
+    world.slow = True
+    first = world.produce(1, {("t", 0): timed(producer_id, 0, (0, TO[0]))})
+    far = timed(producer_id, 1, (0, TO[1]), (2**63 - 1, TO[0]), (-(2**62), TO[0]))
+    second = world.produce(1, {("t", 0): far})
+    world.slow = False
+    world.release()
+    assert (first.code, second.code) == (0, InvalidTimestamp.code)
+    assert world.produce(1, {("t", 0): timed(producer_id, 1, (0, TO[0]))}).code == 0
+
+
+def test_batches_whose_timestamps_lie_too_far_from_each_other_are_not_joined() -> None:
+    world = world_of()
+    world.slow = True
+    first = world.produce(1, {("t", 0): timed(-1, -1, (0, TO[0]))})  # in flight, so that the others wait together
+    others = [
+        world.produce(2 + n, {("t", 0): timed(-1, -1, (at, TO[0]))}) for n, at in enumerate((2**63 - 1, -(2**62)))
+    ]
+    world.slow = False
+    world.release()
+    world.settle(1)
+    assert [reply.code for reply in (first, *others)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["a" * 250, "no spaces", ""])
+def test_what_cannot_be_a_topic_is_refused_and_nobody_is_asked_for_it(name: str) -> None:
+    world = World(Upstream({"t": PARTITIONS}), "*=rewrite")
+    assert world.produce(1, {(name, 0): batch([(b"k", b"v")])}).code == InvalidTopic.code
+
+
+@pytest.mark.parametrize("topics", [("t",), ("t", "t"), ("plain",), ("plain", "plain")])
+def test_a_request_that_names_a_partition_twice_is_refused_and_nothing_of_it_is_stored(topics: tuple[str, ...]) -> None:
+    world = world_of()
+    world.upstream.errors["t", 1].append(MessageTooLarge.code)
+    answer = world.request(1, twice(*topics), 9).parsed(ProduceResponse)
+    codes = [each.error_code for topic in answer.responses for each in topic.partition_responses]
+    assert codes == [InvalidRequest.code] * 2
+    assert world.upstream.values("t") == world.upstream.values("plain") == []
+
+
+def test_a_client_that_names_a_partition_twice_and_waits_for_no_answer_is_hung_up_on() -> None:
+    world = world_of()
+    world.request(1, twice("t", acks=0), 9)
+    assert "more than once" in world.closed[1]
+    assert world.upstream.values("t") == []
+
+
+def test_nothing_is_taken_from_a_client_after_the_bytes_that_it_is_closed_for() -> None:
+    world = world_of()
+    for _ in range(2):  # in one chunk, so that the listener has not closed the connection yet
+        world.core.handle(Requested(1, 0, 0, b"\x7f\xff" + bytes(6)), world.now)
+    assert [type(action) for action in world.core.poll(world.now)] == [CloseClient]
+
+
+def test_an_answer_of_upstream_that_lacks_a_partition_ends_the_connection_that_waits_for_it() -> None:
+    world = world_of()
+    store = world.upstream._produce
+    world.upstream._produce = lambda node, request: dataclasses.replace(store(node, request), responses=())  # type: ignore[method-assign]
+    world.produce(1, {("plain", 0): batch([(b"k", b"v")])}, version=10)
+    assert "lacks 1 of the partitions" in world.closed[1]
+
+
+# -- what nobody has thought of
+
+MACHINES = (
+    Session,
+    Gathering,
+    Rewriter,
+    ClientBatch,
+    Delivery,
+    _Identities,
+    Batch,
+    Window,
+    Producers,
+    Control,
+    Cluster,
+    Link,
+    Links,
+)
+CONTAINING: set[object] = {
+    *(Session.close, Session.failed, Session.left, Session._contained),
+    *(Link.end, Link.close, Links.find, Links.forget),
+    *(ClientBatch.settled, Rewriter.finished, Delivery._steer, Delivery._try_later, Window.abandon),
+    Control._questions,  # `ProxyCore.deadline` reads it
+}
+"""By these the rest is contained."""
+ENTRIES = [
+    pytest.param(machine, name, id=f"{machine.__name__}.{name}")
+    for machine in MACHINES
+    for name, method in vars(machine).items()
+    if isinstance(method, FunctionType) and method not in CONTAINING and not name.startswith("__")
+]
+MOST_CALLS = 3
+"""Of a method, of which each is made to raise in turn."""
+
+
+class Injected(Exception):
+    """What nobody has thought of."""
+
+
+def day(world: World) -> list[tuple[int, Reply]]:
+    """Some of all that can happen; (client, reply)."""
+    cuts = iter([CUT_AFTER])
+    world.upstream.fate = lambda request: next(cuts, ANSWERED)
+    world.upstream.errors["t", 1] += [7, MessageTooLarge.code]
+    replies = []
+    for client in (1, 2):
+        replies.append((client, world.request(client, KNOWN, 9)))
+        opening = world.request(client, OPENING, 4)
+        replies.append((client, opening))
+        if opening.frame is None:
+            continue
+        producer_id = opening.parsed(InitProducerIdResponse).producer_id
+        for sequence in (0, 2, 4):
+            data = batch([(key, b"v") for key in TO], producer_id, 0, sequence)
+            replies.append((client, world.produce(client, {("t", 0): data, ("plain", 0): batch([(b"k", b"v")])})))
+        world.produce(client, {("t", 1): batch([(TO[0], b"v")])}, acks=0)
+    replies.append((3, world.produce(3, {("t", 9): batch([(b"k", b"v")])})))
+    replies.append((3, world.produce(3, {("new", 0): batch([(b"k", b"v")])})))
+    world.kill(1)
+    replies.append((4, world.produce(4, {("t", 0): batch([(key, b"v") for key in TO])})))
+    world.settle(1)
+    world.leave(1)
+    world.upstream.down.clear()
+    world.settle(130)
+    return replies
+
+
+def the_day_with(monkeypatch: pytest.MonkeyPatch, machine: type, name: str, fails: int | None) -> int:
+    """Have the method's call number ``fails`` raise, and see that all others are served; how often it was called."""
+    calls: Counter[str] = Counter()
+    method: Callable[..., Any] = vars(machine)[name]
+
+    @wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        calls[name] += 1
+        if calls[name] - 1 == fails:
+            raise Injected
+        return method(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, name, called)
+        world = World(Upstream({"t": PARTITIONS, "plain": 1}, 2), "t=rewrite", "plain=observe", "new=rewrite")
+        replies = day(world)
+        count, tried, fails = calls[name], fails, None
+        for client, reply in replies:
+            ended = reply.frame is not None or client in world.closed
+            assert ended, f"call {tried} of {name}: client {client} still waits for {reply}"
+        world.settle(2)
+        assert world.request(8, KNOWN, 9).frame
+        later = world.produce(8, {("t", p): batch([(key, b"late") for key in TO]) for p in range(PARTITIONS)})
+        world.settle(2)
+        assert {each.error_code for each in later.produced.values()} == {0}
+    return count
+
+
+@pytest.mark.parametrize(("machine", "name"), ENTRIES)
+def test_whatever_is_raised_where_ever_the_others_are_served(
+    machine: type, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    calls = the_day_with(monkeypatch, machine, name, None)
+    for fails in range(min(calls, MOST_CALLS)):
+        the_day_with(monkeypatch, machine, name, fails)
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Some bytes changed, left out or put in."""
+    changed = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        start = rng.randrange(len(changed) + 1)
+        end, more = (
+            start + rng.randrange(3),
+            bytes(rng.choice([0, 1, 0x7F, 0x80, 0xFF]) for _ in range(rng.randrange(3))),
+        )
+        changed[start:end] = more
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("damages", [Requested, Received])
+@pytest.mark.parametrize("seed", range(15))
+def test_no_bytes_of_clients_or_of_upstream_are_a_bug(
+    damages: type[Requested | Received], seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(seed)
+    world = World(Upstream({"t": PARTITIONS, "plain": 1}, 2), "t=rewrite", "plain=observe", "new=rewrite")
+    handle, answer = world.core.handle, world.upstream.answer
+
+    def damaging(event: Any, now: float) -> None:
+        if isinstance(event, damages) and rng.random() < 0.2:
+            event = dataclasses.replace(event, frame=damaged(event.frame, rng))
+        handle(event, now)
+
+    def answer_or_hang_up(node: int, frame: bytes) -> tuple[bytes | None, str]:
+        try:
+            return answer(node, frame)
+        except (DecodeError, AssertionError):  # the latter of a wrong CRC
+            return None, CUT_BEFORE
+
+    world.core.handle, world.upstream.answer = damaging, answer_or_hang_up  # type: ignore[method-assign]
+    with contextlib.suppress(DecodeError):  # a client's own, of what passes unread
+        day(world)
+    world.core.handle = handle  # type: ignore[method-assign]
+    world.settle(5)
+    asked = world.request(8, KNOWN, 9)
+    world.settle(5)
+    assert asked.frame
+    assert "a bug in the proxy" not in caplog.text
+
+
+# -- the driver under it
+
+
+@pytest.mark.parametrize("failing", ["Answer", "Send"])
+def test_an_action_that_cannot_be_carried_out_ends_its_connection_only(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, failing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ottla_broker.create_topic("t")
+    original, armed = _Driver._do, list[bool]()
+
+    def do(self: _Driver, action: Action) -> None:
+        if armed and type(action).__name__ == failing:
+            armed.clear()
+            raise Injected
+        original(self, action)
+
+    monkeypatch.setattr(_Driver, "_do", do)
+    with proxied(ottla_broker.bootstrap, "t=rewrite") as proxy, connected(proxy) as other:
+        assert other.ask(KNOWN)
+        with connected(proxy) as client:
+            armed.append(True)
+            assert client.ask(KNOWN) == b""  # hung up on
+        assert other.ask(KNOWN)
+    assert "a bug in the proxy" in caplog.text
+
+
+def test_an_upstream_address_that_is_none_ends_its_connection_only(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = trio.open_tcp_stream
+
+    async def open_tcp_stream(host: str, port: int) -> trio.SocketStream:
+        return await opened("a" * 70 if wrong else host, port)
+
+    wrong: list[bool] = []
+    monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
+    with proxied(ottla_broker.bootstrap) as proxy, connected(proxy) as other:
+        assert other.ask(KNOWN)
+        wrong.append(True)
+        with connected(proxy) as client:
+            assert client.ask(KNOWN) == b""
+        wrong.clear()
+        assert other.ask(KNOWN)
+    assert "an upstream connection failed" in caplog.text
+
+
+class connected:
+    """A client's bare connection to a proxy."""
+
+    def __init__(self, proxy: RunningProxy) -> None:
+        host, _, port = proxy.bootstrap.rpartition(":")
+        self._stream = socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+    def ask(self, request: Any) -> bytes:
+        """The answer, or nothing where the connection was closed instead."""
+        self._stream.sendall(build_request(request, 9, 1, "c"))
+        with self._stream.makefile("rb") as answers:
+            return answers.read(int.from_bytes(answers.read(4), "big"))
