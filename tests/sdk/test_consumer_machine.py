@@ -1,6 +1,7 @@
 """What a consumer in a group is told, and when: steps that overtake each other leave no partition behind."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,29 +40,13 @@ from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import MemberOptions, Membership
-from ottla.sdk.steps import TURN, Steps
-from tests.sdk.coordinator import Call, Coordinator
+from ottla.sdk.steps import TURN, Shielded, Steps
+from tests.sdk.calling import Call, Cancelled, Tasks
+from tests.sdk.coordinator import Coordinator
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 Places = tuple[tuple[str, int], ...]
 Told = tuple[str, Places]
-
-
-class Cancelled(BaseException):
-    """A loop's."""
-
-
-class Tasks:
-    """A loop whose tasks are strings."""
-
-    def name_of(self, task: Any) -> str:
-        return str(task)
-
-    def where(self, task: Any) -> str:
-        return f"in {task}"
-
-    def has_ended(self, task: Any) -> bool:
-        return False
 
 
 class Reader:
@@ -88,7 +73,7 @@ class Reader:
         self.loop = self.call(self.machine.next_batch("task"))
 
     def call(self, steps: Steps[Any]) -> Call[Any]:
-        return Call(self.world, steps)
+        return Call(self.world.core, steps, lambda: self.world.now, self.world.run)
 
     def ask(self) -> None:
         """Ask for a batch, once more."""
@@ -562,3 +547,93 @@ def test_a_wait_for_a_batch_that_is_cancelled_while_others_have_their_turn_leave
     assert reader.world.core.resume(steps, reader.world.now) is TURN, "before anything is taken, or counts as done"
     with pytest.raises(Cancelled):
         reader.world.core.resume(steps, reader.world.now, raised=Cancelled())
+
+
+# -- a cancellation at every suspension --------------------------------------------------------------------------------
+
+
+class Cancelling:
+    """A user's whole life in a group, whose calls are cancelled at one suspension: the ``at``th of all."""
+
+    def __init__(self, at: int | None) -> None:
+        self.at, self.suspensions, self.generation = at, 0, 0
+        self.told: list[Told] = []
+        self.reader = Reader()
+
+    def call(self, steps: Steps[Any], enough: Callable[[], bool] = lambda: False) -> Call[Any]:
+        """Make a call, answer what it waits for until that is ``enough``, and cancel it if it is its turn."""
+        call = self.reader.call(steps)
+        while not call.go_on().over:
+            if call.awaits is None and enough():
+                call.throw(Cancelled())
+                break
+            if (awaits := call.awaits) is not None:
+                self.told.append((awaits.function.__name__, awaits.args[0]))
+            shielded = isinstance(call._wait, Shielded) or (awaits is not None and awaits.shield)
+            self.suspensions += not shielded
+            if not shielded and self.suspensions == self.at:
+                call.throw(Cancelled())
+            elif awaits is not None:
+                call.answer()
+            else:
+                self.answer()
+        return call
+
+    def answer(self) -> None:
+        """The coordinator answers whatever waits, or time passes."""
+        reader, world = self.reader, self.reader.world
+        if world.pending(JoinGroupRequest):
+            self.generation += 1
+            reader.assign(self.generation, T0, T1)
+        elif world.pending(OffsetFetchRequest):
+            reader.stands(7)
+        elif world.pending(OffsetCommitRequest):
+            reader.committed()
+        elif leaving := world.pending(LeaveGroupRequest):
+            world.answer(leaving[0], LeaveGroupResponse(error_code=0, members=()))
+        else:
+            world.later(0.1)
+
+    def live(self) -> None:
+        reader, machine = self.reader, self.reader.machine
+        reader.loop.throw(Cancelled())
+        self.until("assigned")
+        self.call(machine.navigation.seek({T0: Offset(9)}))
+        machine.committer.commit_soon({T1: 8})
+        self.call(machine.committer.commit(None))
+        self.call(machine.committer.committed([T0]))
+        machine.committer.commit_soon({T0: 10})
+        reader.world.run()
+        reader.beat(RebalanceInProgress)
+        self.until("revoked")
+        self.until("assigned")
+        left = self.call(machine.leave(None, "task"))
+        assert left.error is None or isinstance(left.error, Cancelled)
+
+    def until(self, method: str) -> None:
+        """Ask for batches until the listener was called, and nothing is left to be told."""
+        before = len(self.told)
+
+        def enough() -> bool:
+            called = any(name == method for name, _ in self.told[before:])
+            return called and self.reader.machine.notices.next() is None
+
+        for _ in range(3):  # one of them is cancelled, at most
+            self.call(self.reader.machine.next_batch("task"), enough)
+            if enough():
+                return
+        raise AssertionError(f"{method} is not called")
+
+
+def test_a_cancellation_at_any_suspension_leaves_the_group_and_tells_of_each_going_once() -> None:
+    clean = Cancelling(None)
+    clean.live()
+    assert clean.suspensions >= 8
+    for at in range(1, clean.suspensions + 1):
+        user = Cancelling(at)
+        user.live()
+        came = [place for name, places in user.told if name == "assigned" for place in places]
+        gone = [place for name, places in user.told if name != "assigned" for place in places]
+        assert sorted(set(came)) == sorted(set(gone)) and len(gone) <= len(came), user.told
+        machine = user.reader.machine
+        assert machine.closed and not user.reader.member.owned and not machine.notices.known

@@ -1,53 +1,22 @@
 """A consumer without a group that reads topics by pattern: they may come, go, and be recreated."""
 
 import uuid
+from typing import Any
 
 import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.errors import DataLoss
+from ottla.errors import Closed, DataLoss
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.positions import Fetched, Time
+from ottla.sdk.consume.positions import Time
 from ottla.sdk.consume.subscription import PATTERN_AGE
 from ottla.sdk.options import Options
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps
+from tests.sdk.calling import Call, Tasks
 from tests.sdk.leaders import Leaders, Log
 from tests.sdk.reading import values
-
-
-class Tasks:
-    """A loop with one task."""
-
-    def name_of(self, task: object) -> str:
-        return "a task"
-
-    def where(self, task: object) -> str:
-        return "somewhere"
-
-    def has_ended(self, task: object) -> bool:
-        return False
-
-
-def opened(leaders: Leaders, options: ConsumerOptions) -> ConsumerCore:
-    """A consumer whose block was entered."""
-    core = leaders.core
-    machine = ConsumerCore(core, options, Fetcher(core), Tasks())
-    steps = machine.enter({}, "task")
-    try:
-        while True:
-            waiting = core.resume(steps, leaders.now)
-            assert isinstance(waiting, Outcome)
-            leaders.run(waiting)
-    except StopIteration:
-        return machine
-
-
-def taken(machine: ConsumerCore) -> Fetched | None:
-    """The next batch, where there is one."""
-    machine.committing.finish()
-    return machine._take()
 
 
 class Reader:
@@ -58,8 +27,11 @@ class Reader:
         for topic in topics:
             self.leaders.logs[topic, 0].append(topic.encode())
         options = ConsumerOptions(start=Time(start), matches=TopicFilter("t.*"))
-        self.machine = opened(self.leaders, options)
+        self.machine = ConsumerCore(self.leaders.core, options, Fetcher(self.leaders.core), Tasks())
+        entering = called(self.leaders, self.machine.enter({}, "task"))
         self.leaders.run(1.0)
+        assert entering.go_on().over
+        self.loop: Call[Any] | None = None
 
     def create(self, topic: str, *values: bytes) -> None:
         """Create the topic, or recreate it."""
@@ -77,10 +49,22 @@ class Reader:
         got: list[bytes] = []
         end = self.leaders.now + seconds
         while self.leaders.now < end:
-            while fetched := taken(self.machine):
-                got += values(fetched)
+            while (loop := self.ask()).over:
+                if loop.error is not None:
+                    raise loop.error
+                got += values(loop.result[0])
+                self.loop = None
             self.leaders.run(0.1)
         return got
+
+    def ask(self) -> Call[Any]:
+        """Ask for a batch, or go on waiting for it."""
+        self.loop = self.loop or called(self.leaders, self.machine.next_batch("task"))
+        return self.loop.go_on()
+
+
+def called(leaders: Leaders, steps: Steps[Any]) -> Call[Any]:
+    return Call(leaders.core, steps, lambda: leaders.now, lambda: leaders.run(0.0))
 
 
 @pytest.mark.parametrize("gap", [0.0, 5.0, 25.0], ids=["at once", "after a while", "when it was given up"])
@@ -127,26 +111,27 @@ def test_a_topic_that_was_deleted_is_dropped_and_stops_no_other(caplog: pytest.L
 def test_a_topic_that_is_read_by_name_is_still_data_loss() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"old")
-    machine = opened(leaders, ConsumerOptions(start=Time(EARLIEST), topics=("t",)))
-    leaders.run(1.0)
-    assert taken(machine) is not None
+    options = ConsumerOptions(start=Time(EARLIEST), topics=("t",))
+    machine = ConsumerCore(leaders.core, options, Fetcher(leaders.core), Tasks())
+    entering = called(leaders, machine.enter({}, "task"))
+    leaders.run(1.0)  # the topic is known
+    entering.go_on()
+    leaders.run(1.0)  # and where it begins
+    assert entering.go_on().over and called(leaders, machine.next_batch("task")).result
     leaders.ids["t"], leaders.logs["t", 0] = uuid.UUID(int=999), Log()
     leaders.sessions.clear()
     leaders.core.metadata.refresh(leaders.now)
-    leaders.run(machine._wait())
+    loop = called(leaders, machine.next_batch("task"))
     leaders.run(5.0)
-    with pytest.raises(DataLoss):
-        taken(machine)
+    assert isinstance(loop.go_on().error, DataLoss)
 
 
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
     reader = Reader("t1")
     core, machine = reader.leaders.core, reader.machine
-    while taken(machine):
-        pass
-    waiting = machine._wait()
-    assert not waiting.done
+    reader.read(1.0)
+    assert not reader.ask().over
     core.close(reader.leaders.now)
-    assert waiting.done and machine.closed and machine.fetcher.closed
+    assert isinstance(reader.ask().error, Closed) and machine.closed and machine.fetcher.closed
     assert not core.metadata.observers and not core.parts and not core._closers
     assert core.deadline is None
