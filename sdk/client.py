@@ -32,8 +32,8 @@ from ottla.sdk.admin import (
 from ottla.sdk.arguments import checked, derived
 from ottla.sdk.calls import resets
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.core import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
 from ottla.sdk.consume.places import Where, place_at, start_at
 from ottla.sdk.consume.positions import Fetched, NoStart, Offset, Start, Time
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED

@@ -1,27 +1,29 @@
 """Offsets on their way to the coordinator: they never go backwards.
 
-    commit ──► wanted ── sent ──► in flight ── acknowledged ──► (gone)
-                 ▲                    │
-                 └───── retriable ────┘   newer wishes win
+    commit ──► pending ── sent ──► in flight ── acknowledged ──► (gone)
+                 ▲                     │
+                 └───── retriable ─────┘   newer commits win
 
 Rules:
-- At most one OffsetCommit of a consumer is in flight. What is wished for meanwhile is coalesced, and goes next.
-- Per partition only the highest offset that was wished for is kept, so a repetition never carries an older one. (The
-  classic bug: 2000 fails, 3000 succeeds, and the repetition of 2000 rewinds the group.) Only a seek, which says that
-  going back is meant, lowers the mark; what was wished for before goes out nevertheless, unless something newer does.
+- At most one OffsetCommit of a consumer is in flight. What is committed meanwhile is coalesced, and goes next.
+- Per partition only the highest offset that was asked for is kept, so a retry never carries an older one. (The classic
+  bug: 2000 fails, 3000 succeeds, and the retry of 2000 rewinds the group.) Only a seek, which says that going back is
+  meant, lowers the mark; what was asked for before goes out nevertheless, unless something newer does.
 - A commit belongs to one ownership of its partition, an `Assignment`. What is not acknowledged when it ends is dropped
   and never sent again: the next owner has begun where the group stood.
 - An offset that was sent and never answered may still arrive: a machine that was stopped reads what lies in its sockets
-  when it goes on, and no order holds between two connections. So behind a commit in doubt the newest is sent once more,
-  `request_timeout` later. Between those two nothing can be promised.
+  when it goes on, and no order holds between two connections. So behind a commit whose outcome is unknown the newest is
+  sent once more, `request_timeout` later. Between those two nothing can be promised.
 - Nothing is sent without a generation: while the members synchronize, commits wait and go out in the next one.
-- Who waits on a commit waits for everything that was wished for before, too.
+- To wait for a commit is to wait for everything that was asked for before, too. A waiter that is cancelled withdraws
+  nothing.
 
 Source: ConsumerCoordinator.java, OffsetCommitResponseHandler.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ottla.codec.apis.offset_commit import (
@@ -50,7 +52,7 @@ from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Node
+from ottla.sdk.events import DATA, Node
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer
@@ -76,13 +78,13 @@ class Assignment:
 
     place: TopicPartition
     asked: int = -1
-    """The highest offset that was wished for."""
+    """The highest offset that was asked for."""
     taken: CommittedOffset | None = None
     """What the coordinator took last."""
-    doubtful: bool = False
+    outcome_unknown: bool = False
     """An older offset may still be under way somewhere."""
     handed: int = -1
-    """Behind what was handed out since the last seek; -1 also where it is told already that it was not committed."""
+    """Behind what was handed out since the last seek; -1 also where the loss was reported already."""
     seeks: int = 0
     """Counts the moves after which lower offsets are meant."""
     over: str = ""
@@ -101,8 +103,11 @@ class PendingCommit:
     commit: CommittedOffset
     assignment: Assignment
     number: int
-    """Of the oldest request to commit that it stands for."""
+    """Of the oldest call that it stands for."""
     since: float
+
+
+PendingCommits = dict[TopicPartition, PendingCommit]
 
 
 class Commits:
@@ -110,9 +115,9 @@ class Commits:
 
     Args:
         identity: who commits now; ``None``: wait.
-        refused: told of errors that concern the member, and whom they were for; whether it will do something about
-            them: end the assignments, or keep them in a new generation.
-        told: hears of offsets that the coordinator has taken.
+        refused: called, machine to machine, with errors that concern the member, and whom they were for; whether it
+            will do something about them: end the assignments, or keep them in a new generation.
+        taken: called, machine to machine, with offsets that the coordinator has taken.
     """
 
     def __init__(
@@ -121,14 +126,15 @@ class Commits:
         group: str,
         identity: Callable[[], Identity | None] = Identity,
         refused: Callable[[OttlaError, Identity, float], bool] = lambda error, identity, now: False,
-        told: Callable[[Mapping[TopicPartition, CommittedOffset]], None] = lambda offsets: None,
+        taken: Callable[[Mapping[TopicPartition, CommittedOffset]], None] | None = None,
     ) -> None:
         self._core, self._group, self._identity, self._refused = core, group, identity, refused
-        self._told = told
+        self._on_taken = taken
         self._assignments: dict[TopicPartition, Assignment] = {}
-        self._wanted: dict[TopicPartition, PendingCommit] = {}
-        self._in_flight: dict[TopicPartition, PendingCommit] = {}
-        self._waiters: list[tuple[int, Outcome[None]]] = []
+        self._pending: PendingCommits = {}
+        """What goes with the next OffsetCommit."""
+        self._sender = Sender(core, group, identity, self._answered)
+        self._waiting = Waiters()
         self._number = 0
         self._failures = 0
         """Attempts in a row that brought nothing."""
@@ -136,7 +142,6 @@ class Commits:
         self._due: Timer | None = None
         self._failed: CommitFailed | None = None
         self._done = core.metrics.meter("commit", group=group)
-        self._latency = core.metrics.timing("commit-latency", group=group)
         self._dropped = core.metrics.counter("commit-failed-total", group=group)
 
     # -- assignments -------------------------------------------------------------------------------------------------
@@ -155,10 +160,10 @@ class Commits:
         if assignment is None:
             return
         assignment.over = why
-        wishes = [each for each in (self._in_flight.get(place), self._wanted.pop(place, None)) if each is not None]
-        if wishes:
-            wishes[-1].number = wishes[0].number
-            self._fail({place: wishes[-1]}, f"offsets were not committed, because {why}", quiet=True)
+        sent, newer = self._sender.in_flight.get(place), self._pending.pop(place, None)
+        if (last := newer or sent) is not None:
+            last.number = (sent or last).number
+            self._fail({place: last}, f"offsets were not committed, because {why}", quiet=True)
 
     def rewind(self, place: TopicPartition) -> None:
         """The user seeks: from here on lower offsets are meant."""
@@ -167,19 +172,31 @@ class Commits:
             assignment.seeks += 1
 
     def renew(self, place: TopicPartition, why: str) -> None:
-        """The log is not what it was: nothing that was wished for holds any more, and lower offsets are meant."""
+        """The log is not what it was: nothing that was asked for holds any more, and lower offsets are meant."""
         if assignment := self._assignments.get(place):
-            doubtful = assignment.doubtful or place in self._in_flight
+            outcome_unknown = assignment.outcome_unknown or place in self._sender.in_flight
             self.disown(place, why)
-            self.own(place).doubtful = doubtful
+            self.own(place).outcome_unknown = outcome_unknown
+
+    def found(self, assignment: Assignment, at: CommittedOffset | None) -> CommittedOffset | None:
+        """The coordinator said that the group stands at ``at``; where it stands.
+
+        What was asked for, or taken, after that question was sent is newer than its answer.
+        """
+        pending = self._pending.get(assignment.place) or self._sender.in_flight.get(assignment.place)
+        if pending is not None and pending.assignment is assignment:
+            return pending.commit
+        if assignment.taken is None and at is not None:
+            assignment.asked, assignment.taken = at.offset, at
+        return assignment.taken
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[Assignment, CommittedOffset], now: float) -> None:
-        """PendingCommit for these offsets; one that is lower than was wished for already changes nothing.
+        """Have these offsets committed; one that is lower than was asked for already changes nothing.
 
         Raises:
-            CommitFailed: a assignment is over; none of the offsets is taken.
+            CommitFailed: an assignment is over; none of the offsets is taken.
         """
         over = {assignment.place: each.offset for assignment, each in offsets.items() if assignment.over}
         if over:
@@ -190,51 +207,55 @@ class Commits:
             if each.offset < assignment.asked:
                 continue
             assignment.asked = each.offset
-            before = self._wanted.get(assignment.place)
+            before = self._pending.get(assignment.place)
             number, since = (before.number, before.since) if before else (self._number, now)
-            self._wanted[assignment.place] = PendingCommit(each, assignment, number, since)
+            self._pending[assignment.place] = PendingCommit(each, assignment, number, since)
         self.wake()
 
     def settled(self, now: float) -> Outcome[None]:
-        """Settled when everything wished for so far is acknowledged.
+        """Settled when everything asked for so far is acknowledged.
 
         Fails with `CommitFailed`, or with `TimeoutExpired` after `api_timeout`.
         """
         outcome: Outcome[None] = Outcome()
-        if not self._wanted and not self._in_flight:
+        if not self._pending and not self._sender.in_flight:
             outcome.succeed(None)
             return outcome
-        self._waiters.append((self._number, outcome))
+        timeout = self._core.options.api_timeout
 
         def expire(now: float) -> None:
-            told = "; ".join(self.explain(now))
-            outcome.fail(TimeoutExpired(f"not committed within {self._core.options.api_timeout:g} s: {told}"))
+            why = "; ".join(self.explain(now))
+            outcome.fail(TimeoutExpired(f"not committed within {timeout:g} s: {why}"))
 
-        outcome.when_done(self._core.later(now + self._core.options.api_timeout, expire).cancel)
+        self._waiting.add(self._number, outcome)
+        outcome.when_done(self._core.later(now + timeout, expire).cancel)
         self._core.fail_on_close(outcome)
         return outcome
 
     @property
     def pending(self) -> dict[TopicPartition, int]:
         """What is not acknowledged."""
-        wishes = {**self._in_flight, **self._wanted}
-        return {place: wish.commit.offset for place, wish in wishes.items()}
+        return {place: each.commit.offset for place, each in (self._sender.in_flight | self._pending).items()}
+
+    def take_failure(self) -> CommitFailed | None:
+        """What failed since the last time and nobody waited for."""
+        failed, self._failed = self._failed, None
+        return failed
 
     def raise_failures(self) -> None:
         """Raise `CommitFailed` for what failed since the last time and nobody waited for."""
-        if (failed := self._failed) is not None:
-            self._failed = None
+        if (failed := self.take_failure()) is not None:
             raise failed
 
     def explain(self, now: float) -> Iterator[str]:
-        wishes = {**self._in_flight, **self._wanted}
-        if not wishes:
+        pending = self._sender.in_flight | self._pending
+        if not pending:
             return
-        since = min(each.since for each in wishes.values())
-        places = ", ".join(f"{topic}-{partition}" for topic, partition in list(wishes)[:3])
-        more = f" and {len(wishes) - 3} more" if len(wishes) > 3 else ""
+        since = min(each.since for each in pending.values())
+        places = ", ".join(f"{topic}-{partition}" for topic, partition in list(pending)[:3])
+        more = f" and {len(pending) - 3} more" if len(pending) > 3 else ""
         where = self._core.coordinators.where(self._group)
-        what = "for an answer" if self._in_flight else "to be sent"
+        what = "for an answer" if self._sender.in_flight else "to be sent"
         if self._identity() is None:
             what = "for the rebalance to end"
         trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
@@ -246,31 +267,185 @@ class Commits:
 
     def wake(self) -> None:
         """Send soon, if there is anything and anybody to send it as."""
-        if self._wanted and not self._in_flight and (self._due is None or self._due.call is None):
+        if self._pending and not self._sender.in_flight and (self._due is None or self._due.call is None):
             self._due = self._core.soon(self._find)
 
     def _find(self, now: float) -> None:
-        if self._in_flight or not self._wanted or self._identity() is None:
+        if self._sender.in_flight or not self._pending or self._identity() is None:
             return
         found = self._core.coordinators.find(self._group, now)
+        found.when_done(lambda: self._core.soon(lambda now: self._found(found, now)))
 
-        def arrived() -> None:
-            if found.error is not None:
-                self._core.soon(lambda now: self._judge(found.error, self._wanted, now))
-            else:
-                self._core.soon(lambda now: self._send(found.result(), now))
+    def _found(self, found: Outcome[Node], now: float) -> None:
+        if found.error is not None:
+            self._retry_or_fail(found.error, self._pending, now)
+        elif not self._sender.in_flight and self._pending and self._sender.send(found.result(), self._pending, now):
+            self._pending = {}
 
-        found.when_done(arrived)
+    def _answered(
+        self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
+    ) -> None:
+        self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
+        self._sender.in_flight = {}  # only now: until then no waiter for these may be told that all is well
+        self._settle()
+        self.wake()
 
-    def _send(self, node: Node, now: float) -> None:
-        identity = self._identity()
-        if self._in_flight or not self._wanted or identity is None:
+    def _judge(
+        self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
+    ) -> None:
+        """What becomes of each partition's offset."""
+        if isinstance(answer, OttlaError):
+            self._core.coordinators.heard(self._group, answer)
+            self._retry_or_fail(answer, sent, now)
             return
-        self._in_flight, self._wanted = self._wanted, {}
-        sent = self._in_flight
+        codes = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+        self._take({place: each for place, each in sent.items() if codes.get(place) == 0}, now)
+        errors: dict[int | None, PendingCommits] = {}
+        for place, each in sent.items():
+            if codes.get(place) != 0:
+                errors.setdefault(codes.get(place), {})[place] = each
+        if not errors:
+            self._failures, self._trouble = 0, ""
+        for code, commits in errors.items():
+            places = ", ".join(f"{topic}-{partition}" for topic, partition in commits)
+            if code is None:
+                self._retry_or_fail(RemoteProtocolError(f"OffsetCommit was answered without {places}"), commits, now)
+                continue
+            error = broker_error(code, f"group {self._group!r}, {places}")
+            self._core.coordinators.heard(self._group, error)
+            if isinstance(error, _OF_THE_MEMBER) and self._refused(error, identity, now):
+                self._retry(commits, now)
+            else:
+                self._retry_or_fail(error, commits, now)
+
+    def _take(self, commits: PendingCommits, now: float) -> None:
+        """The coordinator has these offsets."""
+        if not commits:
+            return
+        self._done.add(len(commits), now)
+        for each in commits.values():
+            assignment = each.assignment
+            if each.commit.offset > assignment.asked:
+                continue  # a seek overtook it
+            assignment.taken = each.commit
+            if assignment.outcome_unknown:
+                assignment.outcome_unknown = False
+                self._core.later(now + self._core.options.request_timeout, partial(self._repeat, assignment))
+        if self._on_taken is not None:
+            self._on_taken({place: each.commit for place, each in commits.items()})
+
+    def _repeat(self, assignment: Assignment, now: float) -> None:
+        """Once more what was taken last, unless something newer is under way."""
+        under_way = assignment.place in self._pending or assignment.place in self._sender.in_flight
+        if assignment.taken is not None and not assignment.over and not under_way:
+            self._number += 1
+            self._pending[assignment.place] = PendingCommit(assignment.taken, assignment, self._number, now)
+            self.wake()
+
+    def _retry_or_fail(self, error: OttlaError, commits: PendingCommits, now: float) -> None:
+        """What was not acknowledged is retried, or given up where that is in vain."""
+        self._trouble = str(error)
+        if isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError):
+            for each in commits.values():
+                each.assignment.outcome_unknown = True
+        of_partitions = isinstance(error, BrokerError) and not isinstance(error, _OF_THE_COORDINATOR)
+        old = {
+            place: each
+            for place, each in commits.items()
+            if not error.retriable or (of_partitions and now - each.since > self._core.options.api_timeout)
+        }
+        left = {place: each for place, each in commits.items() if place not in old}
+        if old:
+            for place, each in old.items():
+                if self._pending.get(place) is each:
+                    del self._pending[place]
+            self._fail(old, f"offsets were not committed: {error}", cause=error)
+            for place, each in old.items():
+                if place not in self._pending:
+                    each.assignment.asked = each.assignment.committed
+        if left:
+            self._retry(left, now)
+
+    def _retry(self, commits: PendingCommits, now: float) -> None:
+        """Send these once more, after a pause; newer ones win, but stand for the older, too."""
+        for place, each in commits.items():
+            if newer := self._pending.get(place):
+                newer.number, newer.since = min(newer.number, each.number), min(newer.since, each.since)
+            elif not each.assignment.over:  # what an end overtook is gone
+                self._pending[place] = each
+        self._due = self._core.later(now + self._core.backoff(self._failures), self._find)
+        self._failures += 1
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        left = [*self._pending.values(), *self._sender.in_flight.values()]
+        self._waiting.settle(min((each.number for each in left), default=self._number + 1))
+
+    def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
+        """Give commits up; those who wait for them get the error, else the next call of the user, unless ``quiet``."""
+        error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
+        self._dropped.add(len(commits))
+        log.warning("offsets were not committed", extra={"group": self._group, "why": str(error)})
+        reported = self._waiting.fail(min(each.number for each in commits.values()), error)
+        if not reported and not quiet:
+            self._failed = self._failed or error
+        if reported or not quiet:
+            for each in commits.values():
+                each.assignment.handed = -1
+        self._settle()
+
+
+class Waiters:
+    """Those who wait until all commits up to a number are acknowledged."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Outcome[None], int] = {}
+
+    def add(self, number: int, outcome: Outcome[None]) -> None:
+        self._waiting[outcome] = number
+        outcome.when_done(lambda: self._waiting.pop(outcome, None))
+
+    def settle(self, oldest: int) -> None:
+        """All before ``oldest`` are acknowledged."""
+        for outcome in [each for each, number in self._waiting.items() if number < oldest]:
+            outcome.succeed(None)
+
+    def fail(self, oldest: int, error: OttlaError) -> bool:
+        """One that is as old as ``oldest`` failed; whether anybody waits for it."""
+        concerned = [each for each, number in self._waiting.items() if number >= oldest]
+        for outcome in concerned:
+            outcome.fail(error)
+        return bool(concerned)
+
+
+class Sender:
+    """OffsetCommit: at most one at a time.
+
+    Args:
+        answered: called, machine to machine, with what was sent, as whom, and its answer; then empties `in_flight`.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: str,
+        identity: Callable[[], Identity | None],
+        answered: Callable[[PendingCommits, Identity, OffsetCommitResponse | OttlaError, float], None],
+    ) -> None:
+        self._core, self._group, self._identity, self._answered = core, group, identity, answered
+        self.in_flight: PendingCommits = {}
+        self._latency = core.metrics.timing("commit-latency", group=group)
+
+    def send(self, node: Node, commits: PendingCommits, now: float) -> bool:
+        """Whether there is anybody to send them as."""
+        identity = self._identity()
+        if identity is None:
+            return False
+        self.in_flight = commits
         request = requests.commit_offsets(
             self._group,
-            {each: (w.commit.offset, w.commit.leader_epoch, w.commit.metadata) for each, w in sent.items()},
+            {place: (e.commit.offset, e.commit.leader_epoch, e.commit.metadata) for place, e in commits.items()},
             generation=identity.generation,
             member_id=identity.member_id,
             instance_id=identity.instance_id,
@@ -278,137 +453,8 @@ class Commits:
 
         def ended(answer: OffsetCommitResponse | OttlaError, answered: float) -> None:
             self._latency.record(answered - now, answered)
-            self._answered(sent, identity, answer, answered)
-            self._in_flight = {}  # only now: until then nobody who waits for these may be told that all is well
-            self._settle()
-            self.wake()
+            self._answered(commits, identity, answer, answered)
 
         deadline = now + self._core.options.request_timeout
-        self._core.submit(node, Exchange(request, ended, deadline, versions=COMMIT_BY_NAME), now)
-
-    def _answered(
-        self,
-        sent: dict[TopicPartition, PendingCommit],
-        identity: Identity,
-        answer: OffsetCommitResponse | OttlaError,
-        now: float,
-    ) -> None:
-        sent = {place: wish for place, wish in sent.items() if not wish.assignment.over}
-        if isinstance(answer, OttlaError):
-            self._core.coordinators.heard(self._group, answer)
-            self._judge(answer, sent, now)
-            return
-        codes = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
-        errors: dict[int | None, dict[TopicPartition, PendingCommit]] = {}
-        for place, wish in sent.items():
-            if codes.get(place) != 0:
-                errors.setdefault(codes.get(place), {})[place] = wish
-        taken = {place: wish.commit for place, wish in sent.items() if codes.get(place) == 0}
-        self._done.add(len(taken), now)
-        for place in taken:
-            self._taken(sent[place], now)
-        if taken:
-            self._told(taken)
-        if not errors:
-            self._failures, self._trouble = 0, ""
-        for code, wishes in errors.items():
-            places = ", ".join(f"{topic}-{partition}" for topic, partition in wishes)
-            if code is None:
-                self._judge(RemoteProtocolError(f"OffsetCommit was answered without {places}"), wishes, now)
-                continue
-            error = broker_error(code, f"group {self._group!r}, {places}")
-            self._core.coordinators.heard(self._group, error)
-            if isinstance(error, _OF_THE_MEMBER) and self._refused(error, identity, now):
-                self._again(wishes)
-                self._later(now)
-            else:
-                self._judge(error, wishes, now)
-
-    def _taken(self, wish: PendingCommit, now: float) -> None:
-        assignment = wish.assignment
-        if wish.commit.offset > assignment.asked:
-            return  # a seek overtook it
-        assignment.taken = wish.commit
-        if not assignment.doubtful:
-            return
-        assignment.doubtful = False
-        self._core.later(now + self._core.options.request_timeout, lambda now: self._repeat(assignment, now))
-
-    def _repeat(self, assignment: Assignment, now: float) -> None:
-        """Once more what was taken last, unless something newer is under way."""
-        pending = assignment.place in self._wanted or assignment.place in self._in_flight
-        if assignment.taken is not None and not assignment.over and not pending:
-            self._number += 1
-            self._wanted[assignment.place] = PendingCommit(assignment.taken, assignment, self._number, now)
-            self.wake()
-
-    def _judge(self, error: OttlaError | None, wishes: dict[TopicPartition, PendingCommit], now: float) -> None:
-        """Repeat, or give up, what was not acknowledged."""
-        if error is None:
-            return
-        self._trouble = str(error)
-        if isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError):
-            for wish in wishes.values():
-                wish.assignment.doubtful = True
-        mine = isinstance(error, BrokerError) and not isinstance(error, _OF_THE_COORDINATOR)
-        old = {
-            place: wish
-            for place, wish in wishes.items()
-            if not error.retriable or (mine and now - wish.since > self._core.options.api_timeout)
-        }
-        if old:
-            for place, wish in old.items():
-                if self._wanted.get(place) is wish:
-                    del self._wanted[place]
-            self._fail(old, f"offsets were not committed: {error}", cause=error)
-            for place, wish in old.items():
-                if place not in self._wanted:
-                    wish.assignment.asked = wish.assignment.committed
-        if left := {place: wish for place, wish in wishes.items() if place not in old}:
-            self._again(left)
-            self._later(now)
-
-    def _later(self, now: float) -> None:
-        self._due = self._core.later(now + self._core.backoff(self._failures), self._find)
-        self._failures += 1
-
-    def _again(self, wishes: dict[TopicPartition, PendingCommit]) -> None:
-        """Take wishes back; newer ones win, but stand for the older, too. What an end overtook is gone."""
-        for place, wish in wishes.items():
-            if newer := self._wanted.get(place):
-                newer.number, newer.since = min(newer.number, wish.number), min(newer.since, wish.since)
-            elif not wish.assignment.over:
-                self._wanted[place] = wish
-
-    # -- ends --------------------------------------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        wishes = [*self._wanted.values(), *self._in_flight.values()]
-        oldest = min((each.number for each in wishes), default=self._number + 1)
-        done = [outcome for number, outcome in self._waiters if number < oldest]
-        self._waiters = [each for each in self._waiters if each[0] >= oldest and not each[1].done]
-        for outcome in done:
-            outcome.succeed(None)
-
-    def _fail(
-        self,
-        wishes: dict[TopicPartition, PendingCommit],
-        why: str,
-        *,
-        cause: OttlaError | None = None,
-        quiet: bool = False,
-    ) -> None:
-        """Give wishes up; who waits for them hears it, else the next call of the user, unless that is no news."""
-        error = CommitFailed(why, {place: wish.commit.offset for place, wish in wishes.items()}, cause)
-        self._dropped.add(len(wishes))
-        log.warning("offsets were not committed", extra={"group": self._group, "why": str(error)})
-        oldest = min(each.number for each in wishes.values())
-        concerned = [outcome for number, outcome in self._waiters if number >= oldest and not outcome.done]
-        for outcome in concerned:
-            outcome.fail(error)
-        if not concerned and not quiet:
-            self._failed = self._failed or error
-        if concerned or not quiet:
-            for each in wishes.values():
-                each.assignment.handed = -1
-        self._settle()
+        self._core.submit(node, Exchange(request, ended, deadline, versions=COMMIT_BY_NAME), now, DATA)
+        return True

@@ -6,7 +6,7 @@ What every client asks first (ApiVersions, Metadata, FindCoordinator) is answere
 import random
 import uuid
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -21,8 +21,11 @@ from ottla.codec.apis.metadata import (
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Close, Connect, Connected, Key, Lost, Received, Run, Send, Written
 from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import TURN, Await, Shielded, Steps, Wait
 
 M = TypeVar("M")
+T = TypeVar("T")
 
 VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
 VERSIONS |= {11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 3)}
@@ -168,3 +171,57 @@ class Coordinator:
                 for name in names
             ),
         )
+
+
+class Call(Generic[T]):
+    """A user's call: it goes on by itself as far as it can, and a test answers what it awaits of the user's.
+
+    Attributes:
+        awaits: the user's function that it awaits.
+        error: what it ended with, if that was an error.
+    """
+
+    def __init__(self, world: Coordinator, steps: Steps[T]) -> None:
+        self._world, self._steps = world, steps
+        self._wait: Wait | None = None
+        self.over = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self._resume(None, None)
+        self.go_on()
+
+    @property
+    def awaits(self) -> Await | None:
+        self.go_on()
+        return self._wait if isinstance(self._wait, Await) else None
+
+    def go_on(self) -> "Call[T]":
+        """Go on, if what it waits for has come."""
+        while not self.over:
+            outcome = self._wait.outcome if isinstance(self._wait, Shielded) else self._wait
+            if not (outcome is TURN or (isinstance(outcome, Outcome) and outcome.done)):
+                break
+            self._resume(None, None)
+        return self
+
+    def answer(self, *, returned: bool = True) -> None:
+        """What it awaits has come to its end, or to that of its time."""
+        assert self.awaits is not None
+        self._resume(returned, None)
+        self.go_on()
+
+    def throw(self, error: BaseException) -> None:
+        """What it waits for raises, or it is cancelled there."""
+        self.go_on()
+        assert not self.over
+        self._resume(None, error)
+        self.go_on()
+
+    def _resume(self, sent: object, raised: BaseException | None) -> None:
+        try:
+            self._wait = self._world.core.resume(self._steps, self._world.now, sent=sent, raised=raised)
+        except StopIteration as end:
+            self.over, self.result = True, end.value
+        except BaseException as error:
+            self.over, self.error = True, error
+        self._world.run()

@@ -422,11 +422,9 @@ async def test_who_waits_in_vain_again_and_again_leaves_nothing_behind(ottla_bro
             for _ in range(200):
                 with trio.move_on_after(0.001):
                     await consumer.__anext__()
-            machine = consumer._machine
-            assert (
-                max(len(each._callbacks) for each in (machine._moved, machine._news, machine.fetcher._changes.news))
-                <= 2
-            )
+            machine = consumer._core
+            outcomes = (machine._moved, machine._news, machine.fetcher._changes.news)
+            assert max(len(each._callbacks) for each in outcomes) <= 2
             for number in range(20):
                 await producer.send("t", b"%d" % number)
                 assert [record.value for record in await consumer.__anext__()] == [b"%d" % number]

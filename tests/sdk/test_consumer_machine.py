@@ -7,6 +7,13 @@ import pytest
 
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -14,34 +21,88 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from ottla.errors import BrokerError, LocalProtocolError, RebalanceInProgress, UnknownMemberId
-from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions
+from ottla.errors import (
+    BrokerError,
+    Closed,
+    CommitFailed,
+    LocalProtocolError,
+    OffsetMetadataTooLarge,
+    OttlaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.positions import Offset
+from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
-from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
-from tests.sdk.coordinator import Coordinator
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.membership import MemberOptions, Membership
+from ottla.sdk.steps import TURN, Steps
+from tests.sdk.coordinator import Call, Coordinator
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 Places = tuple[tuple[str, int], ...]
+Told = tuple[str, Places]
+
+
+class Cancelled(BaseException):
+    """A loop's."""
+
+
+class Tasks:
+    """A loop whose tasks are strings."""
+
+    def name_of(self, task: Any) -> str:
+        return str(task)
+
+    def where(self, task: Any) -> str:
+        return f"in {task}"
+
+    def has_ended(self, task: Any) -> bool:
+        return False
 
 
 class Reader:
-    """A consumer of ``t`` in a group, and a test that plays its coordinator."""
+    """A consumer of ``t`` in a group, and a test that plays its coordinator, its loop and its listener.
 
-    def __init__(self, assignor: str = "range") -> None:
+    Attributes:
+        loop: what asks for a batch.
+    """
+
+    def __init__(self, assignor: str = "range", **options: Any) -> None:
         self.world = Coordinator({"t": 3})
         self.assignor = assignor
         self.world.core.metadata.topic("t", 0.0)
         self.world.run()
-        options = ConsumerOptions(
-            start=Offset(0), topics=("t",), group="g", member=MemberOptions(assignors=(ASSIGNORS[assignor],))
+        member = MemberOptions(assignors=(ASSIGNORS[assignor],), **options)
+        self.machine = ConsumerCore(
+            self.world.core,
+            ConsumerOptions(start=Offset(0), topics=("t",), group="g", member=member),
+            Fetcher(self.world.core),
+            Tasks(),
+            RebalanceListener(),
         )
-        self.machine = ConsumerCore(self.world.core, options, Fetcher(self.world.core))
-        self.machine.begin(0.0)
-        self.machine.idle(0.0)
-        self.world.run()
+        assert self.call(self.machine.enter({}, "task")).over
+        self.loop = self.call(self.machine.next_batch("task"))
+
+    def call(self, steps: Steps[Any]) -> Call[Any]:
+        return Call(self.world, steps)
+
+    def ask(self) -> None:
+        """Ask for a batch, once more."""
+        self.loop = self.call(self.machine.next_batch("task"))
+
+    @property
+    def commits(self) -> Commits:
+        assert self.machine.commits is not None
+        return self.machine.commits
+
+    @property
+    def member(self) -> Membership:
+        assert self.machine.membership is not None
+        return self.machine.membership
 
     def assign(self, generation: int, *places: tuple[str, int]) -> None:
         """Let the group give these partitions."""
@@ -79,18 +140,39 @@ class Reader:
         self.world.later(3.0)
         self.world.answer(self.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=error.code))
 
-    @property
-    def news(self) -> tuple[type[Step], Places] | None:
-        told = self.machine.next_step()
-        return (type(told[0]), told[1]) if told else None
+    def committed(self, code: int = 0) -> None:
+        """Answer the OffsetCommit that waits."""
+        request = self.world.asked(OffsetCommitRequest)
+        topics = tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+        self.world.answer(request, OffsetCommitResponse(topics=topics))
 
-    def tell(self) -> tuple[type[Step], Places]:
-        """Tell the user what is to be told next."""
-        told = self.machine.next_step()
+    @property
+    def news(self) -> Told | None:
+        """What the listener is being told."""
+        awaits = self.loop.awaits
+        return (awaits.function.__name__, awaits.args[0]) if awaits else None
+
+    def tell(self) -> Told:
+        """The listener returns from what it is being told."""
+        told = self.news
         assert told is not None
-        self.machine.done_with(*told, self.world.now)
-        self.world.run()
-        return type(told[0]), told[1]
+        self.loop.answer()
+        return told
+
+    def hand_out(self, place: tuple[str, int], offset: int) -> None:
+        """As if a batch that ends there had been handed out."""
+        assignment = self.commits.assignment(place)
+        assert assignment is not None
+        assignment.handed = offset
 
 
 def test_partitions_are_told_of_once_it_is_known_where_the_group_stands() -> None:
@@ -98,37 +180,102 @@ def test_partitions_are_told_of_once_it_is_known_where_the_group_stands() -> Non
     reader.assign(1, T0, T1)
     assert reader.news is None
     reader.stands(7)
-    assert reader.tell() == (Receive, (T0, T1))
+    assert reader.tell() == ("assigned", (T0, T1))
     assert reader.machine.fetcher.position(T0) == 7
 
 
-def test_a_revocation_that_a_loss_overtook_leaves_the_next_assignment_alone() -> None:
+def test_partitions_that_are_lost_while_they_are_given_up_are_not_told_of_again_and_come_again() -> None:
     reader = Reader()
     reader.assign(1, T0, T1)
     reader.stands(7)
     reader.tell()
     reader.beat(RebalanceInProgress)
-    revoke = reader.machine.next_step()
-    assert revoke is not None and isinstance(revoke[0], Revoke)  # the user takes time
+    assert reader.news == ("revoked", (T0, T1))  # the user takes time
     reader.beat(UnknownMemberId)
     reader.assign(2, T0, T1)
-    reader.machine.done_with(*revoke, reader.world.now)
-    assert reader.tell() == (Lose, (T0, T1))
+    assert reader.tell() == ("revoked", (T0, T1))
+    assert reader.news is None
     reader.stands(9)
-    assert reader.tell() == (Receive, (T0, T1))
+    assert reader.tell() == ("assigned", (T0, T1))
     assert reader.machine.fetcher.assignment == [T0, T1] and reader.machine.fetcher.position(T1) == 9
+
+
+@pytest.mark.parametrize("error", [Cancelled, ZeroDivisionError])
+def test_a_revocation_whose_telling_was_cancelled_or_raised_goes_on_and_is_not_told_again(
+    error: type[BaseException],
+) -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(RebalanceInProgress)
+    assert reader.news == ("revoked", (T0, T1))
+    reader.loop.throw(error())
+    assert isinstance(reader.loop.error, error) and reader.member.owned == (T0, T1)
+    reader.ask()
+    assert reader.news is None and not reader.member.owned
+    assert reader.world.pending(JoinGroupRequest)
+
+
+def test_a_revocation_whose_commits_were_cancelled_waits_for_them_in_the_next_call() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T0: 8})
+    reader.world.run()
+    reader.beat(RebalanceInProgress)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+    reader.ask()
+    assert reader.news is None and reader.member.owned == (T0,)
+    reader.committed()
+    reader.loop.go_on()
+    assert not reader.member.owned
+
+
+def test_a_revocation_that_is_cancelled_is_not_told_once_more_when_the_block_is_left() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(RebalanceInProgress)
+    assert reader.news == ("revoked", (T0,))
+    reader.loop.throw(Cancelled())
+    leaving = reader.call(reader.machine.leave(Cancelled(), "task"))
+    assert leaving.awaits is None and reader.world.pending(LeaveGroupRequest)
+
+
+def test_a_block_whose_leaving_is_cancelled_does_not_tell_of_what_it_told_already() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T0: 8})
+    reader.world.run()
+    reader.loop.throw(Cancelled())
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None and leaving.awaits.function.__name__ == "revoked"
+    leaving.answer()
+    cancelled = Cancelled()
+    leaving.throw(cancelled)  # while the commit is awaited
+    assert leaving.awaits is None and not leaving.over
+    reader.world.later(0.8)
+    assert leaving.go_on().awaits is None
+    reader.world.later(0.8)
+    assert leaving.go_on().error is cancelled
+    assert cancelled.__notes__ == ["ottla: not committed, so to be read again: t-0 at 8"]
 
 
 def test_a_rebalance_does_not_wait_for_positions_that_nobody_will_use() -> None:
     reader = Reader()
     reader.assign(1, T0, T1)
     reader.beat(RebalanceInProgress)  # nobody has told yet where the group stands
-    assert reader.tell() == (Revoke, ()), "who was never told that they came need not give them up"
+    assert reader.news is None, "what was never told to be there need not be given up"
     reader.assign(2, T2)
     reader.stands(3)
-    assert reader.tell() == (Receive, ())
-    assert reader.tell() == (Receive, (T2,))
-    assert reader.machine.fetcher.assignment == [T2] and reader.machine.received == (T2,)
+    assert reader.tell() == ("assigned", (T2,))
+    assert reader.machine.fetcher.assignment == [T2] and reader.machine.notices.known == (T2,)
 
 
 def test_a_cooperative_member_gives_up_before_it_is_known_where_what_it_got_stands() -> None:
@@ -138,10 +285,10 @@ def test_a_cooperative_member_gives_up_before_it_is_known_where_what_it_got_stan
     reader.tell()
     reader.beat(RebalanceInProgress)
     reader.assign(2, T0, T2)
-    assert reader.tell() == (Revoke, (T1,))
+    assert reader.tell() == ("revoked", (T1,))
     assert reader.news is None
     reader.stands(5)
-    assert reader.tell() == (Receive, (T2,))
+    assert reader.tell() == ("assigned", (T2,))
 
 
 def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> None:
@@ -150,11 +297,11 @@ def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> Non
         reader.assign(1, T0)
         reader.stands(0)
         reader.tell()
-        assignment = reader.machine.group_commits.assignment(T0)
+        assignment = reader.commits.assignment(T0)
         if gone:
             del reader.world.core.cluster.topics["t"]
         reader.beat(RebalanceInProgress)
-        assert reader.tell() == (Revoke, (T0,))
+        assert reader.tell() == ("revoked", (T0,))
         assert assignment is not None and why in assignment.over
 
 
@@ -164,23 +311,24 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     reader = Reader()
     reader.assign(1, T0, T1)
     reader.stands(7)
-    receive = reader.machine.next_step()
-    assert receive is not None and isinstance(receive[0], Receive)  # the user takes time
+    assert reader.news == ("assigned", (T0, T1))  # the user takes time
     reader.beat(UnknownMemberId)
-    reader.machine.seek({T0: Offset(5)}, reader.world.now)
-    reader.machine.done_with(*receive, reader.world.now)
-    reader.machine.seek({T0: Offset(5)}, reader.world.now)
-    assert reader.machine.owned([T0], "pause") == []
-    dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a wish is dropped")]
-    assert [(each.wish, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
-    with pytest.raises(LocalProtocolError, match="the group has taken it, which the loop is told of next"):
-        reader.machine.commit({T0: CommittedOffset(8)}, reader.world.now)
-    assert reader.tell() == (Lose, (T0, T1))
-    with pytest.raises(LocalProtocolError, match=r"\('t', 0\) is not assigned .* seek once `assigned`"):
-        reader.machine.seek({T0: Offset(5)}, reader.world.now)
+    reader.call(reader.machine.navigation.seek({T0: Offset(5)}))
+    reader.loop.answer()
+    assert reader.news == ("lost", (T0, T1))
+    reader.call(reader.machine.navigation.seek({T0: Offset(5)}))
+    reader.machine.navigation.pause([T0])
+    dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a call is dropped")]
+    assert [(each.call, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
+    with pytest.raises(LocalProtocolError, match="the group has taken it, which the listener is notified of next"):
+        reader.machine.committer.commit_soon({T0: 8})
+    reader.tell()
+    error = reader.call(reader.machine.navigation.seek({T0: Offset(5)})).error
+    assert isinstance(error, LocalProtocolError) and "('t', 0) is not assigned" in str(error)
+    assert "seek once `assigned`" in str(error)
     reader.assign(2, T0)
     reader.stands(9)
-    assert reader.tell() == (Receive, (T0,)) and reader.machine.fetcher.position(T0) == 9
+    assert reader.tell() == ("assigned", (T0,)) and reader.machine.fetcher.position(T0) == 9
 
 
 def test_a_seek_in_partitions_that_the_group_did_not_give_is_refused_whenever_it_comes() -> None:
@@ -190,9 +338,9 @@ def test_a_seek_in_partitions_that_the_group_did_not_give_is_refused_whenever_it
             reader.assign(1, *given)
             reader.stands(0)
             reader.tell()
-            reader.machine.seek({T1: Offset(3)}, reader.world.now)
-        with pytest.raises(LocalProtocolError, match="seek once `assigned`"):
-            reader.machine.seek({T0: Offset(5), T1: Offset(5)}, reader.world.now)
+            reader.call(reader.machine.navigation.seek({T1: Offset(3)}))
+        error = reader.call(reader.machine.navigation.seek({T0: Offset(5), T1: Offset(5)})).error
+        assert isinstance(error, LocalProtocolError) and "seek once `assigned`" in str(error)
     assert reader.machine.fetcher.position(T1) == 3
 
 
@@ -202,25 +350,22 @@ def test_what_was_lost_and_has_been_committed_since_is_not_told_of() -> None:
         reader.assign(1, T0)
         reader.stands(0)
         reader.tell()
-        assignment = reader.machine.group_commits.assignment(T0)
-        assert assignment is not None
-        assignment.handed = 10
+        reader.hand_out(T0, 10)
         reader.beat(UnknownMemberId)
         reader.tell()
         reader.assign(2, T0)
         reader.stands(committed)
         reader.tell()
         reader.beat(UnknownMemberId)
-        lost = reader.machine.commit_all(reader.world.now)
-        assert (lost and lost.offsets) == ({T0: 10} if committed == 5 else None)
+        error = reader.call(reader.machine.committer.commit(None)).error
+        assert (error.offsets if isinstance(error, CommitFailed) else None) == ({T0: 10} if committed == 5 else None)
 
 
 def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() -> None:
     reader = Reader()
     reader.assign(1, T0)
     reader.beat(UnknownMemberId)
-    assert reader.tell() == (Lose, ())
-    assert reader.machine.received == ()
+    assert reader.news is None and reader.machine.notices.known == ()
 
 
 def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> None:
@@ -233,7 +378,11 @@ def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> Non
             if chance.random() < 0.6:
                 reader.stands(generation)
             while chance.random() < 0.6 and reader.news:
-                reader.tell()
+                if chance.random() < 0.3:
+                    reader.loop.throw(Cancelled())
+                    reader.ask()
+                else:
+                    reader.tell()
             reader.world.later(3.0)
             for beat in reader.world.pending(HeartbeatRequest):
                 error = chance.choice([None, RebalanceInProgress, UnknownMemberId])
@@ -245,6 +394,171 @@ def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> Non
                 reader.assign(generation, T0, T1)
             reader.stands(generation)
             reader.world.later(1.0)
-        membership = reader.machine.membership
-        assert membership is not None and not membership.steps, seed
-        assert sorted(membership.owned) == sorted(reader.machine.received) == reader.machine.fetcher.assignment, seed
+        assert not reader.member.steps, seed
+        known = reader.machine.notices.known
+        assert sorted(reader.member.owned) == sorted(known) == reader.machine.fetcher.assignment, seed
+
+
+# -- is anybody there? -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cancelled", "by an error"])
+def test_max_poll_interval_is_counted_from_the_end_of_a_wait_however_it_ended(how: str) -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0)
+    reader.stands(0)
+    reader.tell()
+    for _ in range(10):
+        reader.world.later(3.0)
+        for beat in reader.world.pending(HeartbeatRequest):
+            reader.world.answer(beat, HeartbeatResponse(error_code=0))
+    assert reader.member.owned == (T0,), "who waits is there"
+    reader.loop.throw(Cancelled() if how == "cancelled" else OttlaError("a stalled partition"))
+    reader.world.later(4.9)
+    assert reader.member.owned == (T0,)
+    reader.world.later(0.2)
+    assert not reader.member.owned
+    reader.ask()
+    assert reader.news == ("lost", (T0,))
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_of_everything_sends_only_what_is_not_acknowledged() -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1, T2)
+    reader.stands(7)
+    reader.tell()
+    assert reader.call(reader.machine.committer.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
+    reader.call(reader.machine.navigation.seek({T1: Offset(9)}))
+    for _ in range(2):
+        waiting = [reader.call(reader.machine.committer.commit(None)) for _ in range(2)]
+        (request,) = reader.world.pending(OffsetCommitRequest)
+        sent = {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
+        assert sent == {T1: 9} and not waiting[0].over
+        reader.committed()
+        assert all(each.go_on().over for each in waiting)
+        assert reader.call(reader.machine.committer.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
+        reader.call(reader.machine.navigation.seek({T1: Offset(9)}))  # which says that lower offsets are meant
+
+
+def test_an_offset_that_was_refused_is_committed_with_everything_once_more() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.call(reader.machine.navigation.seek({T0: Offset(9)}))
+    first = reader.call(reader.machine.committer.commit(None))
+    reader.committed(OffsetMetadataTooLarge.code)
+    assert isinstance(first.go_on().error, CommitFailed)
+    assert not reader.call(reader.machine.committer.commit(None)).over
+    reader.committed()
+
+
+def test_a_commit_before_it_is_known_where_the_group_stands_is_not_undone_by_that() -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    (lookup,) = reader.world.pending(OffsetFetchRequest)
+    reader.machine.committer.commit_soon({T0: 5, T1: 6})
+    reader.world.run()
+    reader.stands(3)  # as it was before the commit
+    assert lookup not in reader.world.pending(OffsetFetchRequest)
+    with pytest.raises(LocalProtocolError, match="5 is committed"):
+        reader.machine.committer.commit_soon({T0: 4})
+    assert reader.news == ("assigned", (T0, T1))
+    assert (reader.machine.fetcher.position(T0), reader.machine.fetcher.position(T1)) == (5, 6)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_revoked_that_raises_at_the_end_of_the_block_drops_no_commit() -> None:
+    for answered in (True, False):
+        reader = Reader()
+        reader.assign(1, T0)
+        reader.stands(7)
+        reader.tell()
+        reader.machine.committer.commit_soon({T0: 8})
+        reader.world.run()
+        reader.loop.throw(Cancelled())
+        leaving = reader.call(reader.machine.leave(None, "task"))
+        mine = ValueError("mine")
+        leaving.throw(mine)
+        assert not leaving.over
+        if answered:
+            reader.committed()
+            leaving.go_on()
+            reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+        else:  # so that LeaveGroup, which waits behind it, is not answered either
+            reader.world.later(30.0)
+            leaving.go_on()
+            reader.world.later(0.8)
+        assert leaving.go_on().error is mine
+        notes = getattr(mine, "__notes__", [])
+        assert notes == ([] if answered else ["ottla: not committed, so to be read again: t-0 at 8"])
+
+
+@pytest.mark.parametrize("error", [None, Cancelled()])
+def test_a_block_is_left_with_a_good_bye_though_the_coordinator_has_to_be_looked_up(
+    error: BaseException | None,
+) -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+    reader.world.reachable = False
+    reader.world.break_connections()
+    reader.world.core.coordinators.forget("g")
+    leaving = reader.call(reader.machine.leave(error, "task"))
+    if error is None:
+        leaving.answer()
+    reader.world.later(0.01)
+    assert not leaving.go_on().over
+    reader.world.reachable = True
+    reader.world.later(0.5)
+    (request,) = reader.world.pending(LeaveGroupRequest)
+    assert [each.member_id for each in request.members] == ["me"]
+    reader.world.answer(request, LeaveGroupResponse(error_code=0, members=()))
+    if error is not None:
+        leaving.answer()  # `lost`
+    assert leaving.go_on().over and leaving.error is None and reader.machine.closed
+
+
+def test_a_block_ends_though_nobody_says_who_coordinates_the_group(caplog: pytest.LogCaptureFixture) -> None:
+    for error, seconds in ((None, 30.0), (Cancelled(), 0.75)):
+        reader = Reader()
+        reader.assign(1, T0)
+        reader.loop.throw(Cancelled())
+        reader.world.reachable = False
+        reader.world.break_connections()
+        reader.world.core.coordinators.forget("g")
+        leaving = reader.call(reader.machine.leave(error, "task"))
+        reader.world.later(seconds - 0.1)
+        assert not leaving.go_on().over
+        reader.world.later(0.2)
+        assert leaving.go_on().over and leaving.error is None
+    assert sum("a member left, but its group was not told" in each.message for each in caplog.records) == 2
+
+
+def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.world.core.close(reader.world.now)
+    assert reader.machine.ended.done and isinstance(reader.loop.go_on().error, Closed)
+    assert reader.machine not in reader.world.core.parts and not reader.world.core.metadata.observers
+    with pytest.raises(Closed):
+        reader.machine.committer.commit_soon({T0: 8})
+
+
+def test_a_wait_for_a_batch_that_is_cancelled_while_others_have_their_turn_leaves_the_batch_in_hand() -> None:
+    reader = Reader()
+    steps = reader.machine.next_batch("task")
+    reader.loop.throw(Cancelled())
+    reader.world.later(1.0)
+    assert reader.world.core.resume(steps, reader.world.now) is TURN, "before anything is taken, or counts as done"
+    with pytest.raises(Cancelled):
+        reader.world.core.resume(steps, reader.world.now, raised=Cancelled())

@@ -1,12 +1,12 @@
 """A member of a group: what it tells its user, and what it makes of what the coordinator says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from ottla.codec.apis.leave_group import LeaveGroupRequest
+from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.codec.consumer_protocol import parse_subscription
 from ottla.errors import (
@@ -24,6 +24,7 @@ from ottla.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from ottla.sdk.core import ClientCore
 from ottla.sdk.group.assignors import (
     ASSIGNORS,
     Assignor,
@@ -33,7 +34,8 @@ from ottla.sdk.group.assignors import (
     build_subscription,
     parse_assigned,
 )
-from ottla.sdk.group.membership import Lose, MemberOptions, Membership, Receive, Revoke, State, Step
+from ottla.sdk.group.member import TRANSITIONS, ClassicMember, Input, State
+from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
 from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 
@@ -58,7 +60,7 @@ class InGroup:
             instance_id=instance_id,
         )
         self.notified: list[Step | None] = []
-        self.member = Membership(
+        self.member = ClassicMember(
             self.world.core, GROUP, options, "group-1", lambda step, now: self.notified.append(step)
         )
         self.member.subscribe(("t",), 0.0)
@@ -173,7 +175,7 @@ def test_what_no_repetition_mends_ends_the_membership_with_the_error(error: type
     group = InGroup()
     group.refuse(error)
     group.world.later(60.0)
-    assert isinstance(group.member.failed, error) and group.member.state is State.OUT
+    assert isinstance(group.member.failed, error) and group.member.state is State.FAILED
     assert group.world.waiting == []
 
 
@@ -451,7 +453,7 @@ def test_a_session_timeout_that_the_broker_does_not_allow_is_named() -> None:
     assert "group.min.session.timeout.ms" in said and "JoinGroup of 'billing' with session_timeout=45]" in said
 
 
-def test_an_assignor_that_fails_is_named() -> None:
+def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye() -> None:
     class Broken:
         name, cooperative = "range", False
 
@@ -461,7 +463,146 @@ def test_an_assignor_that_fails_is_named() -> None:
         def assign(self, partitions: object, members: object) -> dict[str, list[tuple[str, int]]]:
             raise ZeroDivisionError("nobody")
 
-    group = InGroup()
-    group.member._options = MemberOptions(assignors=(Broken(),))
+    group = InGroup(Broken())
     group.joined(1, leader=True)
     assert "assignor 'range' failed: ZeroDivisionError: nobody" in str(group.member.failed)
+    assert group.world.asked(LeaveGroupRequest), "the others need not wait until its session ends"
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def put_into(state: State) -> InGroup:
+    """A member that has come into the state as members do."""
+    group = InGroup()
+    if state is State.PREPARING:
+        group.refuse(CoordinatorLoadInProgress)
+    if state in (State.ASSIGNING, State.SYNCING, State.STABLE, State.REVOKING):
+        group.joined(1, leader=state is State.ASSIGNING)
+    if state is State.ASSIGNING:
+        group = InGroup(topics={})
+        group.joined(1, leader=True)  # and waits to learn of a topic that nobody knows
+    if state in (State.STABLE, State.REVOKING):
+        group.synced(T0)
+        group.member.done(group.member.steps[0], group.world.now)
+    if state is State.REVOKING:
+        group.beat(RebalanceInProgress)
+    if state is State.OUT:
+        group.member.leave("for the test", group.world.now)
+    if state is State.FAILED:
+        group.refuse(GroupAuthorizationFailed)
+    if state is State.CLOSED:
+        group.member.close(group.world.now)
+    assert group.member.state is state
+    return group
+
+
+@pytest.mark.parametrize("what", Input)
+@pytest.mark.parametrize("state", State)
+def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_nothing(
+    state: State, what: Input
+) -> None:
+    group = put_into(state)
+    member, now = group.member, group.world.now
+    before = (member.owned, member.generation, list(member.steps))
+    causes: dict[Input, Callable[[], object]] = {
+        Input.JOIN: lambda: member.join(now),
+        Input.JOIN_SENT: lambda: member.join_sent(now),
+        Input.JOINED: lambda: member.joined(now),
+        Input.SYNC_SENT: lambda: member.sync_sent(now),
+        Input.ASSIGNED: lambda: member.synced(member.owned, now),
+        Input.REBALANCE: lambda: cooperative(member).rejoin("for the test", now),
+        Input.REVOKE: lambda: member.rejoin("for the test", now),
+        Input.RETRY: lambda: member.join_failed(NotCoordinator("for the test"), now),
+        Input.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
+        Input.FAIL: lambda: member.fail(GroupMaxSizeReached("for the test"), now),
+        Input.LEAVE: lambda: member.leave("for the test", now),
+        Input.CLOSE: lambda: member.close(now),
+    }
+    if what is Input.ASSIGNED_LESS:
+        member.owned = (T1,)
+        before = (member.owned, *before[1:])
+        member.synced((T0,), now)
+    elif what is Input.GIVEN_UP:
+        for step in list(member.steps):
+            member.done(step, now)
+    else:
+        causes[what]()
+    follows = TRANSITIONS.get((state, what), state)
+    assert member.state is follows
+    if (state, what) not in TRANSITIONS and what is not Input.GIVEN_UP:
+        assert (member.owned, member.generation, list(member.steps)) == before
+    group.world.run()
+
+
+def cooperative(member: ClassicMember) -> ClassicMember:
+    member._cooperative = True
+    return member
+
+
+def test_no_state_is_without_a_way_out_but_closed_and_none_is_out_of_reach() -> None:
+    assert {state for state, _ in TRANSITIONS} == set(State) - {State.CLOSED}
+    assert set(TRANSITIONS.values()) == set(State)
+    assert {what for _, what in TRANSITIONS} == set(Input)
+
+
+def test_a_custom_assignor_is_called_outside_of_the_core_and_may_call_it() -> None:
+    class Asking(Seeing):
+        calls: list[str]
+
+        def user_data(self, owned: Sequence[tuple[str, int]], generation: int) -> None:
+            self.check("user_data")
+
+        def assign(self, partitions: Mapping[str, int], members: Sequence[Member]) -> dict[str, list[tuple[str, int]]]:
+            self.check("assign")
+            return super().assign(partitions, members)
+
+        def check(self, name: str) -> None:
+            if self.core is not None:
+                with self.core.gate:
+                    self.calls.append(name)
+
+        core: ClientCore | None = None
+
+    assignor = Asking()
+    assignor.calls = []
+    group = InGroup(assignor)
+    assignor.core = group.world.core
+    group.joined(1, leader=True)
+    group.synced(T0)
+    group.member.done(group.member.steps[0], group.world.now)
+    group.beat(RebalanceInProgress)
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    assert group.join.member_id == ME and assignor.calls == ["assign", "user_data"]
+
+
+def test_what_an_assignor_says_of_a_membership_that_moved_on_meanwhile_is_dropped() -> None:
+    class Leaving(Seeing):
+        member: ClassicMember | None = None
+
+        def assign(self, partitions: Mapping[str, int], members: Sequence[Member]) -> dict[str, list[tuple[str, int]]]:
+            assert self.member is not None
+            self.member.leave("for the test", 0.0)
+            return super().assign(partitions, members)
+
+    assignor = Leaving()
+    group = InGroup(assignor)
+    assignor.member = group.member
+    group.joined(1, leader=True)
+    assert group.world.pending(SyncGroupRequest) == [] and group.member.state is State.OUT
+
+
+def test_a_good_bye_goes_to_another_coordinator_when_the_first_one_is_none_any_more() -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    left = group.member.leave("the consumer was closed", group.world.now)
+    group.world.run()
+    group.world.home = (2, "two", 9002)
+    answer = LeaveGroupResponse(error_code=NotCoordinator.code, members=())
+    group.world.answer(group.world.asked(LeaveGroupRequest), answer)
+    group.world.later(1.0)
+    (asked,) = group.world.waiting
+    assert asked.key[0] == 2 and isinstance(asked.message, LeaveGroupRequest)
+    group.world.answer(asked.message, LeaveGroupResponse(error_code=0, members=()))
+    assert left.done and left.error is None

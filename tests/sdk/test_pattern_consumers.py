@@ -6,12 +6,48 @@ import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import DataLoss
-from ottla.sdk.consume.core import PATTERN_AGE, ConsumerCore, ConsumerOptions, TopicFilter
+from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.positions import Fetched, Time
+from ottla.sdk.consume.subscription import PATTERN_AGE
 from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 from tests.sdk.leaders import Leaders, Log
 from tests.sdk.reading import values
+
+
+class Tasks:
+    """A loop with one task."""
+
+    def name_of(self, task: object) -> str:
+        return "a task"
+
+    def where(self, task: object) -> str:
+        return "somewhere"
+
+    def has_ended(self, task: object) -> bool:
+        return False
+
+
+def opened(leaders: Leaders, options: ConsumerOptions) -> ConsumerCore:
+    """A consumer whose block was entered."""
+    core = leaders.core
+    machine = ConsumerCore(core, options, Fetcher(core), Tasks())
+    steps = machine.enter({}, "task")
+    try:
+        while True:
+            waiting = core.resume(steps, leaders.now)
+            assert isinstance(waiting, Outcome)
+            leaders.run(waiting)
+    except StopIteration:
+        return machine
+
+
+def taken(machine: ConsumerCore) -> Fetched | None:
+    """The next batch, where there is one."""
+    machine.committing.finish()
+    return machine._take()
 
 
 class Reader:
@@ -22,8 +58,7 @@ class Reader:
         for topic in topics:
             self.leaders.logs[topic, 0].append(topic.encode())
         options = ConsumerOptions(start=Time(start), matches=TopicFilter("t.*"))
-        self.machine = ConsumerCore(self.leaders.core, options, Fetcher(self.leaders.core))
-        self.machine.begin(0.0)
+        self.machine = opened(self.leaders, options)
         self.leaders.run(1.0)
 
     def create(self, topic: str, *values: bytes) -> None:
@@ -42,8 +77,8 @@ class Reader:
         got: list[bytes] = []
         end = self.leaders.now + seconds
         while self.leaders.now < end:
-            while taken := self.machine.take(self.leaders.now):
-                got += values(taken[0])
+            while fetched := taken(self.machine):
+                got += values(fetched)
             self.leaders.run(0.1)
         return got
 
@@ -92,26 +127,24 @@ def test_a_topic_that_was_deleted_is_dropped_and_stops_no_other(caplog: pytest.L
 def test_a_topic_that_is_read_by_name_is_still_data_loss() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"old")
-    machine = ConsumerCore(leaders.core, ConsumerOptions(start=Time(EARLIEST), topics=("t",)), Fetcher(leaders.core))
-    leaders.run(leaders.core.metadata.topic("t", 0.0))
-    machine.begin(0.0)
+    machine = opened(leaders, ConsumerOptions(start=Time(EARLIEST), topics=("t",)))
     leaders.run(1.0)
-    assert machine.take(leaders.now) is not None
+    assert taken(machine) is not None
     leaders.ids["t"], leaders.logs["t", 0] = uuid.UUID(int=999), Log()
     leaders.sessions.clear()
     leaders.core.metadata.refresh(leaders.now)
-    leaders.run(machine.wait())
+    leaders.run(machine._wait())
     leaders.run(5.0)
     with pytest.raises(DataLoss):
-        machine.take(leaders.now)
+        taken(machine)
 
 
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
     reader = Reader("t1")
     core, machine = reader.leaders.core, reader.machine
-    while machine.take(reader.leaders.now):
+    while taken(machine):
         pass
-    waiting = machine.wait()
+    waiting = machine._wait()
     assert not waiting.done
     core.close(reader.leaders.now)
     assert waiting.done and machine.closed and machine.fetcher.closed

@@ -1,29 +1,29 @@
-"""Members of a group, each a user who handles batches and commits, in the words of `ottla.sdk.consumer`.
+"""Members of a group, each a user who handles batches and commits, as one would with `ottla.sdk.consumer`.
 
-A user may be slow, may leave in order, or may be killed; the world sees to it that somebody follows.
+A user may be slow, may cancel what it waits for, may leave in order or by an error, or may be killed; the world sees to
+it that somebody follows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.core import ConsumerCore, ConsumerOptions
+from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
+from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
+from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.group.assignors import ASSIGNORS
 from ottla.sdk.group.commits import Assignment
-from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.group.membership import MemberOptions, Revoke
+from ottla.sdk.outcome import Outcome, any_of
+from ottla.sdk.steps import Steps
 from tests.sim.data import Place
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import known
-from tests.sim.users import Process, Script, Violation, Wait
-
-LEAVE = 5.0
-"""Seconds that saying good-bye may take."""
+from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,16 @@ class Manner:
     heartbeat: float
     max_poll_interval: float
     commits: str
-    """``soon``: after each batch; ``sync``: that, and wait for it; ``auto``: by itself."""
+    """``soon``: after each batch; ``sync``: that, and wait for it; ``all``: everything, and wait;
+    ``auto``: by itself."""
     slow: float
     """Chance that a batch takes longer than `max_poll_interval`."""
     static: bool
     """Whether members have names that last (KIP-345)."""
+    impatient: float
+    """Chance that a call is cancelled while it waits."""
+    leaves: float
+    """Chance that the user leaves, with what is in hand, where a call was cancelled."""
 
     @classmethod
     def drawn(cls, chance: Random) -> "Manner":
@@ -51,9 +56,11 @@ class Manner:
             session=session,
             heartbeat=session / chance.choice((3, 6)),
             max_poll_interval=chance.choice((2.0, 5.0, 20.0)),
-            commits=chance.choice(("soon", "sync", "sync", "auto")),
+            commits=chance.choice(("soon", "sync", "sync", "all", "auto")),
             slow=chance.choice((0.0, 0.0, 0.02)),
             static=chance.random() < 0.2,
+            impatient=chance.choice((0.0, 0.05, 0.3)),
+            leaves=chance.choice((0.0, 0.1)),
         )
 
     def options(self, group: str, topics: tuple[str, ...], instance: str | None) -> ConsumerOptions:
@@ -70,7 +77,7 @@ class Manner:
 
 @dataclass(slots=True, eq=False)
 class Consuming:
-    """One member; ``name`` is for people, ``instance`` for the group."""
+    """One member; ``name`` is for people, ``instance`` for the group. It is its own listener, too."""
 
     name: str
     process: Process
@@ -96,37 +103,38 @@ class Consuming:
         process = self.process
         yield from process.connect()
         yield from known(process, self.topics)
-        machine = self.machine = ConsumerCore(
-            process.core,
-            self.manner.options(self.ledger.group, self.topics, self.instance),
-            Fetcher(process.core, reset=None),
-            lambda seconds: process.history.add("·", self.name, f"is slow: {seconds:.1f} s for a batch"),
-        )
-        machine.begin(process.clock.now)
-        while not self.stop.done:
-            machine.idle(process.clock.now)
-            machine.finish()
-            if (news := machine.next_step()) is not None:
-                yield from self._follow(machine, *news)
-                continue
+        options = self.manner.options(self.ledger.group, self.topics, self.instance)
+        fetcher = Fetcher(process.core, reset=None)
+        machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self))
+        yield from process.perform(machine.enter({}, self.name), "opening a consumer")
+        error: BaseException | None = None
+        while not self.stop.done and error is None:
+            cancel = self._patience()
             try:
-                taken = machine.take(process.clock.now)
-            except CommitFailed as error:
-                process.history.add("·", self.name, f"hears that a commit failed: {error}")
-                continue
-            except FencedInstanceId:
+                taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
+                yield from self._handle(machine, *taken)
+            except Cancelled as cancelled:
+                process.history.add("·", self.name, "is cancelled")
+                if not self.stop.done and self.chance.random() < self.manner.leaves:
+                    error = cancelled
+            except CommitFailed as failed:
+                process.history.add("·", self.name, f"hears that a commit failed: {failed}")
+            except FencedInstanceId as fenced:
                 if not self.rival:
                     raise Violation("a member is fenced by nobody", self.name) from None
                 process.history.add("·", self.name, "hears that somebody has taken its place")
-                machine.close(process.clock.now)
-                return
-            except OttlaError as error:
-                raise Violation("a member is stopped by what passes", f"{self.name}: {error!r}") from error
-            if taken is None:
-                yield Wait(_first(machine.wait(), self.stop), "the next batch")
-            else:
-                yield from self._handle(machine, *taken)
-        yield from self._leave(machine)
+                error = fenced
+            except OttlaError as failed:
+                raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
+        yield from self._leave(machine, error)
+
+    def _patience(self) -> Outcome[None]:
+        """Settled when the user is to leave, or has waited for long enough."""
+        if self.chance.random() >= self.manner.impatient:
+            return any_of((self.stop,))
+        enough: Outcome[None] = Outcome()
+        self.process.clock.later(self.chance.choice((0.0, 0.01, 0.1, 1.0)), lambda: enough.succeed(None))
+        return any_of((self.stop, enough))
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
@@ -143,7 +151,7 @@ class Consuming:
             process.history.add("·", self.name, f"gets {place[0]}-{place[1]} {[each for each, _ in records]}")
         if place not in self.expected or machine.membership is None or assignment is None:
             raise Violation("a member gets a partition that it was not told of", f"{self.name}: {place}")
-        membership = machine.membership
+        membership, seeks = machine.membership, assignment.seeks
         if not any(isinstance(step, Revoke) and place in step.places for step in membership.steps):
             # What is to be given up, and was not yet, is nobody else's.
             self.ledger.may_read(self.name, membership.member_id, membership.generation, place)
@@ -158,68 +166,75 @@ class Consuming:
         if assignment.over:
             process.history.add("·", self.name, f"lost {place[0]}-{place[1]} meanwhile: {assignment.over}")
         self.ledger.handled(place, records)
-        if self.manner.commits == "auto":
-            return
         at = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+        if self.manner.commits == "soon":
+            process.do(lambda: machine.committer.commit_batch_soon(place, at, assignment, seeks))
+        elif self.manner.commits in ("sync", "all"):
+            whole = self.manner.commits == "all"
+            steps = (
+                machine.committer.commit(None)
+                if whole
+                else machine.committer.commit_batch(place, at, assignment, seeks)
+            )
+            yield from self._commit(steps, {place: at.offset})
+
+    def _commit(self, steps: Steps[None], offsets: Mapping[Place, int]) -> Script:
+        process = self.process
         try:
-            machine.group_commits.commit({assignment: at}, process.clock.now)
-        except CommitFailed as error:
-            process.history.add("·", self.name, f"cannot commit: {error}")
-            return
-        if self.manner.commits == "sync":
-            yield from self._settled(machine, {place: at.offset})
-
-    def _settled(self, machine: ConsumerCore, offsets: Mapping[Place, int]) -> Script:
-        """Wait until all is committed, as ``await consumer.commit()`` does."""
-        process, commits = self.process, machine.group_commits
-        failed: Any = yield from process.asked(commits.settled, "commit", process.core.options.api_timeout)
-        if failed is None:
-            try:
-                commits.raise_failures()
-            except CommitFailed as error:
-                failed = error
-        if failed is None:
-            self.ledger.acknowledged(self.name, offsets)
-        elif isinstance(failed, CommitFailed | TimeoutExpired):
+            yield from process.perform(
+                steps, "commit", within=process.core.options.api_timeout, cancel=self._patience()
+            )
+        except (CommitFailed, TimeoutExpired) as failed:
             process.history.add("·", self.name, f"commit failed: {failed}")
+        except OttlaError as failed:
+            raise Violation("a commit fails in another way than it may", f"{self.name}: {failed!r}") from failed
         else:
-            raise Violation("a commit fails in another way than it may", f"{self.name}: {failed!r}")
+            self.ledger.acknowledged(self.name, offsets)
 
-    # -- the group ---------------------------------------------------------------------------------------------------
+    # -- what the listener is told -----------------------------------------------------------------------------------
 
-    def _follow(self, machine: ConsumerCore, step: Step, places: tuple[Place, ...]) -> Script:
-        process = self.process
-        machine.busy(process.clock.now)
-        process.history.add("·", self.name, f"is told: {step}")
-        match step:
-            case Receive():
-                self.expected |= dict.fromkeys(places)
-            case Revoke():
-                machine.commit_done(process.clock.now)
-                if self.chance.random() < 0.3:
-                    yield self.chance.uniform(0.0, 0.5)
-                yield from self._settled(machine, {})
-                self._forget(places)
-            case Lose():
-                self._forget(places)
-        machine.done_with(step, places, process.clock.now)
+    async def assigned(self, places: Sequence[Place]) -> None:
+        self._told("assigned", places)
+        self.expected |= dict.fromkeys(places)
+        await self._dawdle()
 
-    def _forget(self, places: tuple[Place, ...]) -> None:
+    async def revoked(self, places: Sequence[Place]) -> None:
+        self._told("revoked", places)
+        self._forget(places)
+        await self._dawdle()
+
+    async def lost(self, places: Sequence[Place]) -> None:
+        self._told("lost", places)
+        self._forget(places)
+        await self._dawdle()
+
+    def _told(self, what: str, places: Sequence[Place]) -> None:
+        self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
+
+    def _forget(self, places: Sequence[Place]) -> None:
         for place in places:
-            self.expected.pop(place, None)
+            if place not in self.expected:
+                raise Violation("a member is told twice that a partition goes", f"{self.name}: {place}")
+            del self.expected[place]
 
-    def _leave(self, machine: ConsumerCore) -> Script:
+    async def _dawdle(self) -> None:
+        if self.chance.random() < 0.3:
+            await pause(self.chance.uniform(0.0, 0.5))
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _leave(self, machine: ConsumerCore, error: BaseException | None) -> Script:
         process = self.process
-        process.history.add("·", self.name, "leaves")
-        machine.commit_done(process.clock.now)
-        yield from self._settled(machine, {})
-        yield Wait(machine.stop(process.clock.now), "leaving the group", LEAVE)
-        machine.close(process.clock.now)
-
-
-def _first(*outcomes: Outcome[None]) -> Outcome[None]:
-    """Settled once one of ``outcomes`` is."""
-    either: Outcome[None] = Outcome()
-    for each in outcomes:
-        each.when_done(lambda: either.succeed(None))
-    return either
+        process.history.add("·", self.name, f"leaves by {error!r}" if error else "leaves")
+        limit = LEAVE_TIMEOUT + CLOSE_TIMEOUT if error is None else 2 * CLOSE_TIMEOUT
+        cancel: Outcome[None] = Outcome()
+        if self.chance.random() < self.manner.impatient:
+            process.clock.later(self.chance.choice((0.0, 0.01, 0.1)), lambda: cancel.succeed(None))
+        try:
+            yield from process.perform(
+                machine.leave(error, self.name), "leaving the group", within=limit, cancel=cancel
+            )
+        except (CommitFailed, TimeoutExpired) as failed:
+            process.history.add("·", self.name, f"leaves with what is not committed: {failed}")
+        except Cancelled:
+            process.history.add("·", self.name, "is cancelled while it leaves")

@@ -17,17 +17,21 @@ from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.assigned import Positions
+from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import Time
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.membership import Membership
+from ottla.sdk.group.heartbeats import Heartbeats
+from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce import batches, nodes, results
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.results import Results
+from ottla.sdk.steps import TURN
 
 Change = Callable[[Any], Any]
 """Makes the broken thing of the good one."""
@@ -181,12 +185,12 @@ _mutation("an older leader epoch is taken over", (Cluster, "_merged", _whatever_
 
 
 def _once_more_later(judge: Any) -> Any:
-    def broken(self: Any, error: Any, wishes: Mapping[Any, Any], now: float) -> None:
-        judge(self, error, wishes, now)
-        old = dict(wishes)
+    def broken(self: Any, error: Any, commits: Mapping[Any, Any], now: float) -> None:
+        judge(self, error, commits, now)
+        old = dict(commits)
 
         def again(now: float) -> None:
-            self._wanted.update(old)
+            self._pending.update(old)
             self.wake()
 
         self._core.later(now + 0.5, again)
@@ -194,15 +198,15 @@ def _once_more_later(judge: Any) -> Any:
     return broken
 
 
-def _wishes_stay(_: Any) -> Any:
+def _commits_stay(_: Any) -> Any:
     return lambda self, place, why: None
 
 
-def _what_is_in_hand_is_done(take: Any) -> Any:
-    def broken(self: ConsumerCore, now: float) -> Any:
-        taken = take(self, now)
+def _what_is_in_hand_is_done(hand_out: Any) -> Any:
+    def broken(self: Committing, fetched: Any) -> Any:
+        assignment = hand_out(self, fetched)
         self.finish()
-        return taken
+        return assignment
 
     return broken
 
@@ -217,32 +221,61 @@ def _nobody_committed(_: Any) -> Any:
 
 
 def _no_word_of_lost_commits(fail: Any) -> Any:
-    def broken(self: Any, wishes: Any, why: str, *, cause: Any = None, quiet: bool = False) -> None:
+    def broken(self: Any, commits: Any, why: str, *, cause: Any = None, quiet: bool = False) -> None:
         if not quiet:
-            fail(self, wishes, why, cause=cause)
+            fail(self, commits, why, cause=cause)
 
     return broken
 
 
-def _eager_ones_keep_all(begin: Any) -> Any:
-    def broken(self: Membership, why: str, now: float) -> None:
-        self._begin(now)
+def _eager_ones_keep_all(rejoin: Any) -> Any:
+    def broken(self: ClassicMember, why: str, now: float) -> None:
+        if self._enter(Input.REBALANCE, now):
+            self._begin(now)
 
     return broken
 
 
-_mutation("an old commit is repeated after a newer one", (Commits, "_judge", _once_more_later))
-_mutation("commits outlive the ownership of their partition", (Commits, "disown", _wishes_stay))
+def _told_once_it_has_returned(gone: Any) -> Any:
+    def broken(self: Notices, method: str, places: Any, *args: Any, **options: Any) -> Any:
+        known, steps = dict(self._known), gone(self, method, places, *args, **options)
+        sent: Any = None
+        while True:
+            try:
+                wait = steps.send(sent)
+            except StopIteration as end:
+                return end.value
+            self._known.update(known)  # which a cancellation leaves as it is
+            sent = yield wait
+            for place in places:
+                self._known.pop(place, None)
+
+    return broken
+
+
+def _taken_before_the_turn(next_batch: Any) -> Any:
+    def broken(self: ConsumerCore, task: Any) -> Any:
+        taken = yield from next_batch(self, task)
+        yield TURN
+        return taken
+
+    return broken
+
+
+_mutation("an old commit is repeated after a newer one", (Commits, "_retry_or_fail", _once_more_later))
+_mutation("commits outlive the ownership of their partition", (Commits, "disown", _commits_stay))
 _mutation("a refused commit passes for a success", (Commits, "_fail", _no_word_of_lost_commits))
-_mutation("what is in hand is committed", (ConsumerCore, "take", _what_is_in_hand_is_done))
+_mutation("what is in hand is committed", (Committing, "hand_out", _what_is_in_hand_is_done))
 _mutation("a member begins without asking where the group stands", (calls, "committed", _nobody_committed))
 _mutation(
     "revoked partitions are read on",
     (Positions, "unassign", _nothing),
     (ConsumerCore, "_readable", _nothing),
 )
-_mutation("a member joins again without giving anything up", (Membership, "rejoin", _eager_ones_keep_all))
-_mutation("a member sends no heartbeats", (Membership, "_beat", _nothing))
+_mutation("a member joins again without giving anything up", (ClassicMember, "rejoin", _eager_ones_keep_all))
+_mutation("a member sends no heartbeats", (Heartbeats, "_beat", _nothing))
+_mutation("a going counts as told when the listener has returned", (Notices, "_gone", _told_once_it_has_returned))
+_mutation("a batch is lost where its caller is cancelled", (ConsumerCore, "next_batch", _taken_before_the_turn))
 
 
 # -- the core ----------------------------------------------------------------------------------------------------------

@@ -3,20 +3,25 @@
 A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
 """
 
+import types
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Close, Connect, Event, Run, Send, Written
 from ottla.sdk.options import Options
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, any_of
+from ottla.sdk.steps import Await, Shielded, Steps
+from ottla.sdk.steps import Wait as Waits
 from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Network
+
+T = TypeVar("T")
 
 SLACK = 0.05
 """Seconds that a call may be late."""
@@ -45,6 +50,29 @@ class Wait:
 
 
 Script = Generator[float | Wait, None, None]
+
+
+class Cancelled(BaseException):
+    """What a loop raises in a task that is cancelled."""
+
+
+@types.coroutine
+def pause(seconds: float) -> Generator[float, None, None]:
+    """To be awaited in the code of users that machines have called, such as listeners."""
+    yield seconds
+
+
+class Tasks:
+    """What machines ask of a loop; each user is one task, known by its name."""
+
+    def name_of(self, task: Any) -> str:
+        return str(task)
+
+    def where(self, task: Any) -> str:
+        return f"in {task}"
+
+    def has_ended(self, task: Any) -> bool:
+        return False
 
 
 class Process:
@@ -191,6 +219,78 @@ class Process:
                 return
             self.history.add("·", self.name, f"cannot connect: {connected.error}")
             yield 0.5
+
+    def do(self, call: Callable[[], T]) -> T:
+        """A call that waits for nothing."""
+        with self.core.gate:
+            self.core.now = self.clock.now
+            result = call()
+        self.step()
+        return result
+
+    def perform(
+        self, steps: Steps[T], what: str, *, within: float | None = None, cancel: Outcome[None] | None = None
+    ) -> Generator[float | Wait, None, T]:
+        """Take the steps of a call, as drivers do.
+
+        Args:
+            within: seconds in which the call has to end.
+            cancel: once that is settled the call is cancelled, where it can be.
+        """
+        ended: Outcome[None] = Outcome()
+        self.bounded(Wait(ended, what, within))
+        cancel = Outcome() if cancel is None else cancel
+        sent: object = None
+        raised: BaseException | None = None
+        while True:
+            try:
+                wait = self.core.resume(steps, self.clock.now, sent=sent, raised=raised)
+            except StopIteration as end:
+                ended.succeed(None)
+                result: T = end.value
+                return result
+            except BaseException:
+                ended.succeed(None)
+                raise
+            finally:
+                self.step()
+            sent = raised = None
+            try:
+                sent = yield from self._waited(wait, what, cancel)
+            except Cancelled as cancelled:
+                raised, cancel = cancelled, Outcome()
+            except Exception as error:  # the user's own, in what was awaited
+                raised = error
+
+    def _waited(self, wait: Waits, what: str, cancel: Outcome[None]) -> Generator[float | Wait, None, bool]:
+        if isinstance(wait, Await):
+            return (yield from self._awaited(wait, cancel))
+        if isinstance(wait, Shielded):
+            yield Wait(wait.outcome, what)
+            return True
+        if isinstance(wait, Outcome):
+            yield Wait(any_of((wait, cancel)), what)
+        else:
+            yield 0.0
+        if cancel.done and not (isinstance(wait, Outcome) and wait.done):
+            raise Cancelled
+        return True
+
+    def _awaited(self, wanted: Await, cancel: Outcome[None]) -> Generator[float | Wait, None, bool]:
+        """Have users' own code run; whether it came to its end in time."""
+        began, code = self.clock.now, wanted.function(*wanted.args).__await__()
+        while True:
+            try:
+                what: Any = next(code)
+            except StopIteration:
+                return True
+            yield what
+            if cancel.done and not wanted.shield:
+                code.close()
+                raise Cancelled
+            if wanted.seconds is not None and self.clock.now - began > wanted.seconds:
+                code.close()
+                return False
 
     def asked(self, start: Callable[[float], Outcome[Any]], what: str, within: float) -> Generator[Wait, None, Any]:
         """Call something that ends; returns its value, or the error that a user would catch."""

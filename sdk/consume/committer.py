@@ -1,0 +1,117 @@
+"""The calls by which a consumer's user commits: soon, or waiting, of a batch, of everything, or at given offsets.
+
+Rules:
+- To wait for a commit is to wait for all that was asked for before. A caller that is cancelled waits no more, but what
+  was asked for goes on: a cancellation cannot take back what may be on its way.
+- What nobody waits for is dropped with a line in the log where it cannot be committed any more.
+
+Source: KafkaConsumer.java, commitSync and commitAsync.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ottla.errors import CommitFailed, LocalProtocolError
+from ottla.sdk import calls
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.committing import Committing, given, log_dropped
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.navigation import Navigation
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.steps import TURN, Steps, settled
+
+
+class Committer:
+    """Of one consumer.
+
+    Args:
+        commits: those of ``group``; ``None``: there is none.
+        refuse_closed: raises where the consumer is of no more use.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: str | None,
+        commits: Commits | None,
+        fetcher: Fetcher,
+        committing: Committing,
+        navigation: Navigation,
+        refuse_closed: Callable[[], None],
+    ) -> None:
+        self._core, self._group, self._commits, self._fetcher = core, group, commits, fetcher
+        self._committing, self._navigation, self._refuse_closed = committing, navigation, refuse_closed
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
+        """Have the group go on behind all that was handed out, or at ``offsets``; what was lost is dropped.
+
+        Raises:
+            LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
+                than one that was committed already.
+        """
+        if lost := self._commit(offsets):
+            log_dropped(lost.offsets, lost.reason)
+
+    def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> Steps[None]:
+        """As `commit_soon`, and wait; a caller that is cancelled waits no more, but the commit goes on.
+
+        Raises:
+            CommitFailed: what cannot be committed, once all else is.
+        """
+        lost = self._commit(offsets)
+        yield from self.settled()
+        if lost is not None:
+            raise lost
+
+    def _commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> CommitFailed | None:
+        self._refuse_closed()
+        commits = self._committing.commits
+        if offsets is None:
+            return self._committing.commit_all(self._core.now)
+        assignments: dict[Assignment, CommittedOffset] = {}
+        for place, each in given(offsets):
+            assignment = commits.assignment(place)
+            if assignment is None:
+                raise self._navigation.not_assigned(place, "commit")
+            assignments[assignment] = each
+        self._committing.commit(assignments, self._core.now)
+        return None
+
+    def commit_batch_soon(
+        self, place: TopicPartition, at: CommittedOffset, under: Assignment | None, seeks: int
+    ) -> None:
+        """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""
+        self._refuse_closed()
+        if why := self._committing.commit_batch(under, seeks, at, self._core.now):
+            log_dropped({place: at.offset}, why)
+
+    def commit_batch(
+        self, place: TopicPartition, at: CommittedOffset, under: Assignment | None, seeks: int
+    ) -> Steps[None]:
+        self._refuse_closed()
+        if why := self._committing.commit_batch(under, seeks, at, self._core.now):
+            raise CommitFailed(f"not committed: {why}", {place: at.offset})
+        yield from self.settled()
+
+    def settled(self) -> Steps[None]:
+        """Wait until all that was asked for is committed; raise what failed."""
+        if self._commits is None:
+            return
+        waiting = self._commits.settled(self._core.now)
+        if waiting.done:
+            yield TURN
+        yield from settled(waiting)
+        self._commits.raise_failures()
+
+    def committed(self, places: Iterable[TopicPartition] | None) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
+        """Where the group stands, of these partitions or of all that are assigned; ``None``: it never committed."""
+        group = self._group
+        if group is None:
+            raise LocalProtocolError(
+                "a consumer without a group has committed nothing: name one, as in group='billing'"
+            )
+        self._refuse_closed()
+        asked = list(self._fetcher.assignment if places is None else places)
+        found = yield from settled(calls.committed(self._core, {group: asked}, self._core.now, stable=True))
+        return {place: found[group].get(place) for place in asked}

@@ -1,0 +1,234 @@
+"""What of a consumer is committed, and when: what the user asks for, everything that was handed out, or what is done.
+
+Rules:
+- A batch is done when its successor is asked for. Auto commit commits what is done, and nothing of the batch in hand.
+- Offsets that the coordinator has, or is being sent, are not sent again.
+- What was handed out and cannot be committed any more, because its partition was lost, is reported once.
+
+Source: ConsumerCoordinator.java.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ottla.errors import CommitFailed, LocalProtocolError
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.fetcher import Fetched, Fetcher
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.logs import logger
+from ottla.sdk.timers import Timer
+
+log = logger("ottla.sdk.consumer")
+
+_NO_GROUP = "a consumer without a group cannot commit: name one, as in group='billing'"
+
+
+class Committing:
+    """The commits of one consumer, as its user means them.
+
+    Args:
+        commits: those of the group; ``None``: there is no group.
+        every: seconds between two commits of what is done; ``None``: nothing is committed by itself.
+    """
+
+    def __init__(self, core: ClientCore, fetcher: Fetcher, commits: Commits | None, every: float | None) -> None:
+        self._core, self._fetcher, self._commits, self._every = core, fetcher, commits, every
+        self._in_hand: Fetched | None = None
+        self._done: dict[TopicPartition, CommittedOffset] = {}
+        """Per partition, behind the last batch that is done, as far as that is not committed yet."""
+        self._moved: dict[TopicPartition, None] = {}
+        """Partitions whose position may not be the coordinator's: what `commit_all` has to look at."""
+        self._left: dict[TopicPartition, Assignment] = {}
+        """Assignments that ended before all was committed that was handed out, nor has it been since."""
+        self._due: Timer | None = None
+
+    # -- what is handed out ------------------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Commit what is done every few seconds, if that is wanted."""
+        if self._every is not None:
+            self.commit_done(now)
+            self._due = self._core.later(now + self._every, self.begin)
+
+    def stop(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+
+    def hand_out(self, fetched: Fetched) -> Assignment | None:
+        """A batch goes to the user; the assignment under which it can be committed."""
+        self._in_hand = fetched
+        place = (fetched.topic, fetched.partition)
+        assignment = self._commits.assignment(place) if self._commits is not None else None
+        if assignment is not None:
+            assignment.handed = fetched.next_offset
+            self._moved[place] = None
+        return assignment
+
+    @property
+    def in_hand(self) -> Fetched | None:
+        """The batch that may not be done: its successor was not asked for, and it is not committed."""
+        fetched = self._in_hand
+        if fetched is None or self._commits is None:
+            return fetched
+        assignment = self._commits.assignment((fetched.topic, fetched.partition))
+        return None if assignment is not None and assignment.asked >= fetched.next_offset else fetched
+
+    def finish(self) -> None:
+        """The batch in hand is done."""
+        fetched, self._in_hand = self._in_hand, None
+        if fetched is not None and self._every is not None:
+            self._done[fetched.topic, fetched.partition] = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+
+    def end(self, now: float) -> None:
+        """No batch will be asked for any more: what is done is committed, the batch in hand is not."""
+        self._in_hand = None
+        self.commit_done(now)
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def own(self, place: TopicPartition) -> None:
+        """The partition is this consumer's from now on."""
+        if self._commits is not None:
+            self._commits.own(place)
+            self._moved[place] = None
+
+    def move(self, place: TopicPartition) -> None:
+        """The user seeks there: what was handed out counts no more, and lower offsets are meant."""
+        if self._commits is not None:
+            self._commits.rewind(place)
+            self._moved[place] = None
+        self._forget(place)
+
+    def renew(self, place: TopicPartition, why: str) -> None:
+        """The log is not what it was: as `move`, and what was asked for before does not hold any more."""
+        if self._commits is not None:
+            self._commits.renew(place, why)
+            self._moved[place] = None
+        self._forget(place)
+
+    def disown(self, place: TopicPartition, why: str) -> None:
+        """The partition is not this consumer's any more."""
+        self._forget(place)
+        self._moved.pop(place, None)
+        commits = self._commits
+        assignment = commits.assignment(place) if commits is not None else None
+        if commits is not None and assignment is not None:
+            commits.disown(place, why)
+            left = max(assignment, self._left.pop(place, assignment), key=lambda each: each.handed)
+            if left.handed > assignment.committed:
+                self._left[place] = left
+
+    def _forget(self, place: TopicPartition) -> None:
+        """What is done there, and a batch in hand, count no more."""
+        self._done.pop(place, None)
+        if self._in_hand is not None and (self._in_hand.topic, self._in_hand.partition) == place:
+            self._in_hand = None
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    @property
+    def commits(self) -> Commits:
+        """Raises:
+        LocalProtocolError: the consumer has no group.
+        """
+        if self._commits is None:
+            raise LocalProtocolError(_NO_GROUP)
+        return self._commits
+
+    def commit_done(self, now: float) -> None:
+        """Have what is done committed (auto commit)."""
+        if self._commits is not None and self._done:
+            done, self._done = self._done, {}
+            found = {self._commits.assignment(place): each for place, each in done.items()}
+            self._commits.commit({each: at for each, at in found.items() if each is not None}, now)
+
+    def commit(self, offsets: Mapping[Assignment, CommittedOffset], now: float) -> None:
+        """Have exactly these offsets committed.
+
+        Raises:
+            LocalProtocolError: one is no offset, or is lower than one that was committed already.
+        """
+        for assignment, each in offsets.items():
+            if not isinstance(each.offset, int) or each.offset < 0:
+                raise LocalProtocolError(f"{each.offset!r} is no offset to commit: an integer from 0 on")
+            if each.offset < assignment.asked:
+                where = f"{assignment.place[0]}-{assignment.place[1]} at {each.offset}"
+                raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")
+        self.commits.commit(offsets, now)
+
+    def commit_all(self, now: float) -> CommitFailed | None:
+        """Have all that was handed out committed, the batch in hand included, as far as the coordinator has it not.
+
+        Returns, once, what of it cannot be committed any more. What a partition that came back has reached again is
+        well; and a seek says that no more of it is wanted.
+
+        Raises:
+            LocalProtocolError: the consumer has no group.
+        """
+        commits, behind = self.commits, dict[Assignment, CommittedOffset]()
+        for place in list(self._moved):
+            assignment = commits.assignment(place)
+            position = self._fetcher.position(place) if assignment and place in self._fetcher.places else None
+            if assignment is None or position is None:
+                continue  # it is being looked up
+            if assignment.committed >= position:
+                del self._moved[place]
+            elif assignment.asked < position:
+                behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
+        if behind:
+            commits.commit(behind, now)
+        return self._lost()
+
+    def _lost(self) -> CommitFailed | None:
+        left, self._left = self._left, {}
+        lost = {place: each for place, each in left.items() if each.handed > self._reached(place)}
+        if not lost:
+            return None
+        whys = "; ".join(sorted({each.over for each in lost.values()}))
+        reason = f"batches were handed out that cannot be committed any more: {whys}"
+        return CommitFailed(reason, {place: each.handed for place, each in lost.items()})
+
+    def _reached(self, place: TopicPartition) -> int:
+        position = self._fetcher.position(place) if place in self._fetcher.places else None
+        return -1 if position is None else position
+
+    def commit_batch(self, assignment: Assignment | None, seeks: int, at: CommittedOffset, now: float) -> str:
+        """Have the group go on behind a batch; why that cannot be any more, which the caller reports, else empty.
+
+        Args:
+            assignment: under which it was handed out, when ``seeks`` had been made.
+
+        Raises:
+            LocalProtocolError: the consumer has no group.
+        """
+        if self._commits is None or assignment is None:
+            raise LocalProtocolError(_NO_GROUP)
+        if assignment.over:
+            assignment.handed = -1
+            return assignment.over
+        if assignment.seeks != seeks:
+            return "the consumer went elsewhere after the batch was handed out"
+        self._commits.commit({assignment: at}, now)
+        return ""
+
+    @property
+    def uncommitted(self) -> str:
+        """What is not acknowledged of what was to be committed, for people."""
+        left = self._commits.pending.items() if self._commits is not None else ()
+        places = ", ".join(f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(left))
+        return f"not committed, so to be read again: {places or 'nothing'}"
+
+
+def log_dropped(offsets: Mapping[TopicPartition, int], why: str) -> None:
+    """A line for each commit that nobody waits for and that cannot be."""
+    for (topic, partition), offset in offsets.items():
+        log.warning("a commit is dropped", extra={"partition": f"{topic}-{partition}", "offset": offset, "why": why})
+
+
+def given(
+    offsets: Mapping[TopicPartition, int | CommittedOffset],
+) -> Iterable[tuple[TopicPartition, CommittedOffset]]:
+    """Offsets as the user may give them."""
+    for place, each in offsets.items():
+        yield place, each if isinstance(each, CommittedOffset) else CommittedOffset(each)

@@ -1,0 +1,99 @@
+"""What a consumer reads and how, as it was asked for: checked once, and never changed."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.errors import ConfigurationError
+from ottla.sdk.consume.positions import Start
+from ottla.sdk.group.assignors import ASSIGNORS, Assignor
+from ottla.sdk.group.membership import MemberOptions
+from ottla.sdk.options import within_bounds
+
+
+class TopicFilter:
+    """Whether a topic's whole name matches one of ``pattern`` and none of ``deny``; as text, for messages.
+
+    Raises:
+        ConfigurationError: one is no regular expression.
+    """
+
+    def __init__(self, pattern: str | Sequence[str], deny: str | Sequence[str] = ()) -> None:
+        self._allowed, self._denied = _compiled(pattern), _compiled(deny)
+
+    def __call__(self, name: str) -> bool:
+        return any(each.fullmatch(name) for each in self._allowed) and not any(
+            each.fullmatch(name) for each in self._denied
+        )
+
+    def __str__(self) -> str:
+        allowed, denied = (" or ".join(repr(each.pattern) for each in some) for some in (self._allowed, self._denied))
+        return f"{allowed} without {denied}" if denied else allowed
+
+
+def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(each) for each in ([given] if isinstance(given, str) else given)]
+    except re.error as error:
+        raise ConfigurationError(f"{error.pattern!r} is no regular expression: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """See `ottla.sdk.client.Client.consumer`.
+
+    Attributes:
+        start: where to begin in a partition for which the group has no committed offset.
+        matches: of topics by pattern, which; ``None`` where they are named.
+        member: ``None`` where the partitions are not the group's to give.
+        auto_commit: seconds between two commits of what is done.
+    """
+
+    start: Start
+    topics: tuple[str, ...] = ()
+    matches: TopicFilter | None = None
+    group: str | None = None
+    member: MemberOptions | None = None
+    auto_commit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.group is not None and (not isinstance(self.group, str) or not self.group):
+            raise ConfigurationError(f"a group needs a name, a string, not {self.group!r}")
+        if self.auto_commit is None:
+            return
+        if self.group is None:
+            raise ConfigurationError("auto_commit needs a group, as in group='billing'")
+        if not self.auto_commit > 0:
+            raise ConfigurationError(f"auto_commit must be a positive number of seconds, not {self.auto_commit!r}")
+
+
+def member_options(
+    assignors: Sequence[str | Assignor],
+    instance_id: str | None,
+    session_timeout: float,
+    heartbeat_interval: float,
+    max_poll_interval: float,
+) -> MemberOptions:
+    """Raises:
+    ConfigurationError: an assignor is not known, or the durations contradict each other.
+    """
+    chosen: list[Assignor] = []
+    for each in [assignors] if isinstance(assignors, str) else assignors:
+        if isinstance(each, str) and each not in ASSIGNORS:
+            raise ConfigurationError(f"assignor {each!r} is not one of {', '.join(ASSIGNORS)}, nor one of your own")
+        chosen.append(ASSIGNORS[each] if isinstance(each, str) else each)
+    if not chosen:
+        raise ConfigurationError("a member of a group needs an assignor")
+    if instance_id == "":
+        raise ConfigurationError("instance_id names one member of the group, or is None: '' would be anybody's")
+    options = MemberOptions(
+        assignors=tuple(chosen),
+        instance_id=instance_id,
+        session_timeout=session_timeout,
+        heartbeat_interval=heartbeat_interval,
+        max_poll_interval=max_poll_interval,
+    )
+    within_bounds(options)
+    if heartbeat_interval >= session_timeout:
+        raise ConfigurationError("heartbeat_interval must be below session_timeout, best a third of it")
+    return options

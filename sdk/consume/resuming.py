@@ -1,0 +1,120 @@
+"""Reading begins where the group stands: partitions are read once it is known what is committed of them.
+
+However long that takes: a coordinator that does not answer is asked again, and what was given back meanwhile, or came
+again, is left to the lookup of its own.
+
+Source: ConsumerCoordinator.java, refreshCommittedOffsetsIfNeeded.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ottla.errors import OttlaError
+from ottla.sdk import calls
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.fetcher import Fetcher, Offset, Start
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+
+log = logger("ottla.sdk.consumer")
+
+POSITIONS_TIMEOUT = 1.0
+"""Seconds after which the user is notified of partitions whose positions are not known yet, for want of a leader."""
+
+
+class Resuming:
+    """Has the fetcher read what a group gives.
+
+    Args:
+        start: where to begin in a partition of which nothing is committed.
+        news: called, machine to machine, when `ready` may have changed.
+        failed: called, machine to machine, with what keeps partitions from being read for good.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: str,
+        commits: Commits,
+        fetcher: Fetcher,
+        start: Callable[[TopicPartition], Start],
+        news: Callable[[], None],
+        failed: Callable[[OttlaError], None],
+    ) -> None:
+        self._core, self._group, self._commits, self._fetcher, self._start = core, group, commits, fetcher, start
+        self._news, self._failed = news, failed
+        self._waited: dict[TopicPartition, Assignment] = {}
+        """Partitions whose positions have been waited for long enough."""
+
+    def ready(self, place: TopicPartition) -> bool:
+        """The user may be notified of the partition: its position is known, or was waited for long enough."""
+        waited = place in self._fetcher.places and self._waited.get(place) is self._commits.assignment(place)
+        return self._fetcher.knows(place) or waited
+
+    def forget(self, place: TopicPartition) -> None:
+        """It is not this consumer's any more."""
+        self._waited.pop(place, None)
+
+    def receive(self, places: Sequence[TopicPartition], now: float) -> None:
+        """Read partitions that the group gave."""
+        commits = self._commits
+        assignments = {place: assignment for place in places if (assignment := commits.assignment(place))}
+        mine = list(assignments)
+        found = self.resume(mine, now)
+
+        def again(now: float) -> None:
+            # What was given back and came again has a lookup of its own, and may be read already.
+            self.receive([place for place in mine if commits.assignment(place) is assignments[place]], now)
+
+        def arrived() -> None:
+            error = found.error
+            if error is not None and error.retriable and not self._fetcher.closed:
+                log.error(
+                    "partitions cannot be read yet, because the group does not tell where it stands",
+                    extra={"group": self._group, "partitions": mine, "why": str(error)},
+                )
+                self._core.soon(again)
+            elif error is not None and any(commits.assignment(place) for place in mine):
+                self._failed(error)
+            self._news()
+
+        found.when_done(arrived)
+
+    def resume(self, places: Sequence[TopicPartition], now: float) -> Outcome[None]:
+        """Read these partitions from where the group stands, else from `start`; settled once that is known."""
+        outcome: Outcome[None] = Outcome()
+        if not places:
+            outcome.succeed(None)
+            return outcome
+        commits = self._commits
+        assignments = {place: commits.assignment(place) for place in places}
+        found = calls.committed(self._core, {self._group: list(places)}, now, stable=True)
+
+        def arrived() -> None:
+            if found.error is not None:
+                outcome.fail(found.error)
+                return
+            offsets = found.result()[self._group]
+            starts: dict[TopicPartition, Start] = {}
+            for place, assignment in assignments.items():
+                if assignment is None or assignment.over:
+                    continue
+                at = commits.found(assignment, offsets.get(place))
+                starts[place] = Offset(at.offset, at.leader_epoch) if at else self._start(place)
+            self._core.soon(lambda now: assign(starts, now))
+
+        def assign(starts: dict[TopicPartition, Start], now: float) -> None:
+            # Some may have been given up a moment ago.
+            live = {place: start for place, start in starts.items() if commits.assignment(place) is assignments[place]}
+            self._fetcher.assign(live, now)
+            outcome.succeed(None)
+            self._core.later(now + POSITIONS_TIMEOUT, lambda now: self._have_waited(assignments))
+
+        found.when_done(arrived)
+        outcome.when_done(found.cancel)
+        return outcome
+
+    def _have_waited(self, places: Iterable[TopicPartition]) -> None:
+        self._waited.update((place, assignment) for place in places if (assignment := self._commits.assignment(place)))
+        self._news()

@@ -1,0 +1,155 @@
+"""Which topics are read: those that are named, or those that match a pattern, looked for again and again.
+
+Rules:
+- Where nothing is committed a partition is read from `start`. One that comes into being while the consumer runs is read
+  from its beginning in any case: nobody can have read it.
+- Of topics that match, each is read as soon as it is known: one that is just being deleted holds up no other. A group
+  is joined once all are known, or every topic would cost it a rebalance.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.errors import UnknownTopicOrPartition
+from ottla.sdk import calls
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.positions import Start, Time
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+from ottla.sdk.steps import Steps, settled
+from ottla.sdk.timers import Timer
+
+log = logger("ottla.sdk.consumer")
+
+PATTERN_AGE = 30.0
+"""Seconds between two looks for topics that match."""
+
+
+class Subscription:
+    """The topics of one consumer.
+
+    Args:
+        changed: called, machine to machine, when it is known which topics there are, at first and after every look.
+    """
+
+    def __init__(self, core: ClientCore, options: ConsumerOptions, changed: Callable[[float], None]) -> None:
+        self._core, self._options, self._changed = core, options, changed
+        self.topics: tuple[str, ...] = options.topics
+        self._first: dict[str, int] | None = None
+        """Per topic that there was at the first look, how many partitions it had then; -1: that is not known yet."""
+        self._started: set[TopicPartition] = set()
+        self._due: Timer | None = None
+        self._unmatched: int | None = None
+        """How many topics there are, where none of them matches."""
+
+    def begin(self, now: float) -> None:
+        """Find out which topics there are; those that are named are known already."""
+        if self._options.matches is not None:
+            self._look(self._options.matches, now)
+        else:
+            self._known(now)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def start(self, place: TopicPartition) -> Start:
+        """Where to begin in a partition of which nothing is committed."""
+        topic, partition = place
+        there = self._first is None or partition < self._first.get(topic, 0)
+        return self._options.start if there else Time(EARLIEST)
+
+    def start_anew(self, place: TopicPartition) -> Start:
+        """As `start`, without a group. What was read before, and was gone, is another topic now: it is read whole."""
+        known = place in self._started
+        self._started.add(place)
+        return Time(EARLIEST) if known else self.start(place)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those of the topics, as far as the metadata know them."""
+        topics = self._core.cluster.topics
+        return [(name, each) for name in self.topics if name in topics for each in topics[name].partitions]
+
+    def explain(self, now: float) -> Iterator[str]:
+        if self._unmatched is not None:
+            pattern = f"{self._options.matches}, a regular expression for the whole name"
+            yield f"of {self._unmatched} topic(s) none matches the pattern {pattern}"
+
+    def _known(self, now: float) -> None:
+        topics = self._core.cluster.topics
+        if self._first is None:
+            self._first = dict.fromkeys(self.topics, -1)
+        for name, count in self._first.items():
+            if count < 0 and name in topics:
+                self._first[name] = len(topics[name].partitions)
+        self._changed(now)
+
+    def _look(self, matches: TopicFilter, now: float) -> None:
+        """Topics by pattern: see which there are, and again after a while."""
+        self._due = self._core.later(now + PATTERN_AGE, lambda now: self._look(matches, now))
+        found = calls.list_topics(self._core, now)
+
+        def arrived() -> None:
+            if self._due is None:
+                return  # stopped meanwhile
+            if found.error is not None:
+                log.warning("topics could not be listed", extra={"why": str(found.error)})
+                return
+            self.topics = tuple(name for name in found.result() if matches(name))
+            self._report_unmatched(matches, len(found.result()))
+            self._core.soon(self._learn)
+
+        found.when_done(arrived)
+
+    def _report_unmatched(self, matches: TopicFilter, topics: int) -> None:
+        """Once, that there is nothing to read: a pattern may be misspelt, or be no regular expression at all."""
+        reported, self._unmatched = self._unmatched is not None, None if self.topics else topics
+        if self._unmatched is not None and not reported:
+            log.warning(
+                "no topic matches the pattern, a regular expression for the whole name as in 'orders-.*'",
+                extra={"pattern": str(matches), "topics": topics},
+            )
+
+    def _learn(self, now: float) -> None:
+        """Go on once the partitions of the topics are known."""
+        left = len(self.topics)
+
+        def known(now: float) -> None:
+            if self._due is not None:
+                self._known(now)
+
+        def arrived() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 or self._options.member is None:
+                self._core.soon(known)
+
+        if not left:
+            known(now)
+        for name in self.topics:
+            self._core.metadata.topic(name, now).when_done(arrived)
+
+
+def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:
+    """Wait until the named topics are known, and those of ``places``, which have to exist.
+
+    Raises:
+        UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: one cannot be read.
+    """
+    wanted = dict.fromkeys((*names, *sorted({topic for topic, _ in places})))
+    topics = {name: core.metadata.topic(name, core.now) for name in wanted}  # all at once: they may be thousands
+    try:
+        for each in topics.values():
+            yield from settled(each)
+    finally:
+        for each in topics.values():
+            each.cancel()
+    for name, partition in places:
+        known = topics[name].result().partitions
+        if partition not in known:
+            has = f"{name!r} has partitions 0 to {len(known) - 1}"
+            raise UnknownTopicOrPartition(f"{has}, not {partition!r}")

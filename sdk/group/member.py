@@ -1,0 +1,407 @@
+"""A member of a classic consumer group, as a table.
+
+    OUT ── JOIN ──► PREPARING ── JOIN_SENT ──► JOINING ── JOINED ──► ASSIGNING ── SYNC_SENT ──► SYNCING
+     ▲                  ▲                                                                         │
+     │                  ├── REBALANCE ── STABLE ◄── ASSIGNED ─────────────────────────────────────┤
+     │                  └── GIVEN_UP ── REVOKING ◄── ASSIGNED_LESS ───────────────────────────────┘
+     └── LEAVE, from everywhere; FAILED and CLOSED are left by nothing but CLOSE
+
+Rules:
+- Every change of the state goes through `TRANSITIONS`, in `_enter`; an input that has no entry there came too late, and
+  changes nothing.
+- Eager assignors (range, roundrobin, sticky) give everything up before JoinGroup. Cooperative ones (KIP-429) keep what
+  they have, learn from the answer what they must give up, give that up and join again.
+- UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: the group has gone on without this member. All partitions are lost, at once,
+  and it joins again: after the former as a new one, after the latter as itself, or the group would wait for what it was
+  until that session ends. FENCED_INSTANCE_ID and whatever no repetition mends ends the membership with an error.
+- A user who asks for no records for `max_poll_interval` is not there: the member leaves, so that others get the
+  partitions, and comes back with the user.
+
+It is composed of the attempt to join (`Joining`), `Heartbeats`, the `Leader`'s duties, and LeaveGroup (`Goodbye`).
+
+Source: AbstractCoordinator.java, MemberState; ConsumerCoordinator.java, ClassicKafkaConsumer.java.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+
+from ottla.errors import (
+    ConnectionLost,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    MemberIdRequired,
+    NotCoordinator,
+    OttlaError,
+    RebalanceInProgress,
+    RemoteProtocolError,
+    TimeoutExpired,
+    UnknownMemberId,
+)
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import Identity
+from ottla.sdk.group.goodbye import Goodbye
+from ottla.sdk.group.heartbeats import Heartbeats
+from ottla.sdk.group.joining import Claim, Joining
+from ottla.sdk.group.leader import Leader
+from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
+from ottla.sdk.group.seat import Seat
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+
+log = logger("ottla.sdk.consumer")
+
+_RETRIED = (
+    ConnectionLost,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RemoteProtocolError,
+    TimeoutExpired,
+)
+"""After these the same is tried again, perhaps with another coordinator."""
+_GONE = (UnknownMemberId, IllegalGeneration)
+_LEAVE_TIMEOUT = 5.0
+"""Seconds for LeaveGroup where the caller does not say how many."""
+
+
+class State(Enum):
+    OUT = "no member, until somebody asks for a batch"
+    PREPARING = "about to send JoinGroup: the coordinator is looked up, or a pause is made"
+    JOINING = "JoinGroup waits at the coordinator for the other members"
+    ASSIGNING = "in a new generation, whose partitions this member divides if it is the leader"
+    SYNCING = "SyncGroup waits at the coordinator for the leader"
+    STABLE = "has its partitions"
+    REVOKING = "waits for the user to give partitions up, and joins again then"
+    FAILED = "out for good, by an error"
+    CLOSED = "out for good, as the consumer is closed"
+
+
+class Input(Enum):
+    JOIN = auto()
+    """Somebody asks for a batch."""
+    JOIN_SENT = auto()
+    JOINED = auto()
+    SYNC_SENT = auto()
+    ASSIGNED = auto()
+    """SyncGroup is answered, and all that is owned is kept."""
+    ASSIGNED_LESS = auto()
+    """SyncGroup is answered, and some of what is owned is to be given up first."""
+    REBALANCE = auto()
+    """A rebalance begins, and nothing is to be given up before."""
+    REVOKE = auto()
+    """A rebalance begins, and all is to be given up before."""
+    GIVEN_UP = auto()
+    """The user has given partitions up."""
+    RETRY = auto()
+    """To join has failed with what may pass."""
+    EXPELLED = auto()
+    """The group has gone on without this member."""
+    FAIL = auto()
+    """What no repetition mends."""
+    LEAVE = auto()
+    CLOSE = auto()
+
+
+S, On = State, Input
+IN_GROUP = (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING, S.STABLE, S.REVOKING)
+"""States of one who is a member, or is about to be."""
+TRANSITIONS: dict[tuple[State, Input], State] = {
+    (S.OUT, On.JOIN): S.PREPARING,
+    (S.PREPARING, On.JOIN_SENT): S.JOINING,
+    (S.JOINING, On.JOINED): S.ASSIGNING,
+    (S.ASSIGNING, On.SYNC_SENT): S.SYNCING,
+    (S.SYNCING, On.ASSIGNED): S.STABLE,
+    (S.SYNCING, On.ASSIGNED_LESS): S.REVOKING,
+    (S.STABLE, On.REBALANCE): S.PREPARING,
+    (S.STABLE, On.REVOKE): S.REVOKING,
+    (S.REVOKING, On.GIVEN_UP): S.PREPARING,
+    **{(state, On.RETRY): S.PREPARING for state in (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING)},
+    **{(state, On.EXPELLED): S.PREPARING for state in IN_GROUP},
+    **{(state, On.FAIL): S.FAILED for state in IN_GROUP},
+    **{(state, On.LEAVE): S.OUT for state in (S.OUT, *IN_GROUP)},
+    **{(state, On.CLOSE): S.CLOSED for state in (S.OUT, S.FAILED, *IN_GROUP)},
+}
+
+_DOING = {
+    S.OUT: "is out until your loop asks for the next batch: {left}",
+    S.PREPARING: "is about to join",
+    S.JOINING: "waits for all members to join",
+    S.ASSIGNING: "divides the partitions",
+    S.SYNCING: "waits for the leader's assignment",
+    S.STABLE: "gets no heartbeat through",
+    S.REVOKING: "waits for your loop to give up {owned} partition(s)",
+    S.FAILED: "has ended",
+    S.CLOSED: "has left",
+}
+
+
+class ClassicMember:
+    """A member of ``group`` on a ``channel`` of its own: see `ottla.sdk.group.membership.Membership`.
+
+    Args:
+        notify: called, machine to machine, with each new step, before the user is notified, and with ``None`` when the
+            membership has failed or the generation changed.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        group: str,
+        options: MemberOptions,
+        channel: str,
+        notify: Callable[[Step | None, float], None],
+    ) -> None:
+        self._core, self._notify = core, notify
+        self._seat = Seat(group, channel, options)
+        self.state = S.OUT
+        self.owned: tuple[TopicPartition, ...] = ()
+        self.steps: deque[Step] = deque()
+        self.failed: OttlaError | None = None
+        self.topics: tuple[str, ...] = ()
+        self._cooperative = all(each.cooperative for each in options.assignors)
+        self._had: tuple[TopicPartition, ...] = ()
+        """What the last assignment gave, and in which generation: an eager assignor may be given that."""
+        self._had_in = -1
+        self._leader = Leader(core, group, self.rejoin)
+        self._heartbeats = Heartbeats(core, self._seat, self)
+        self._joining: Joining | None = None
+        """The attempt that was made last; over, unless one is being made."""
+        self._failures = 0
+        self._trouble = ""
+        self._since = 0.0
+        """When the present state began."""
+        self._seen = 0.0
+        """When the coordinator last knew this member."""
+        self._left = ""
+        """Why this member is out of the group."""
+        self._rebalances = core.metrics.meter("rebalance", group=group)
+
+    # -- the owner's side --------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity | None:
+        if self._seat.generation < 0 or self.state in (S.ASSIGNING, S.SYNCING):
+            return None
+        return Identity(self._seat.generation, self._seat.member_id, self._seat.options.instance_id)
+
+    @property
+    def member_id(self) -> str:
+        return self._seat.member_id
+
+    @property
+    def generation(self) -> int:
+        return self._seat.generation
+
+    def subscribe(self, topics: Sequence[str], now: float) -> None:
+        """Want these topics from now on; a rebalance that is under way is ended first."""
+        if tuple(topics) != self.topics:
+            self.topics = tuple(topics)
+            self.rejoin("the subscription changed", now)
+
+    def join(self, now: float) -> None:
+        if self._enter(On.JOIN, now):
+            self._left = ""
+            self._begin(now)
+
+    def rejoin(self, why: str, now: float) -> None:
+        """Take part in a rebalance, as soon as what must be given up first is."""
+        eager = bool(self.owned) and not self._cooperative
+        if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
+            return
+        log.info("a rebalance begins", extra={"group": self._seat.group, "why": why})
+        if eager:
+            self._add(Revoke(self.owned), now)
+        else:
+            self._begin(now)
+
+    def done(self, step: Step, now: float) -> None:
+        if step not in self.steps:
+            return
+        self.steps.remove(step)
+        if isinstance(step, Revoke):
+            given_up = set(step.places)
+            self.owned = tuple(each for each in self.owned if each not in given_up)
+            if self._enter(On.GIVEN_UP, now):
+                self._begin(now)
+
+    def leave(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+        goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
+        if self._enter(On.LEAVE, now):
+            self._left = why
+            self._forget(why, now)
+            self._core.retire(self._seat.channel)
+        return goodbye.outcome
+
+    def close(self, now: float) -> None:
+        if self.state in IN_GROUP:
+            self.leave("the consumer was closed", now)
+        if self._enter(On.CLOSE, now):
+            self._leader.close()
+
+    def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
+        # The coordinator may be in the next generation while its answer to JoinGroup, which says so, is under way: then
+        # the commit came late, and that answer tells what becomes of the member.
+        overtaken = self.state in (S.PREPARING, S.JOINING) and isinstance(error, IllegalGeneration)
+        if identity == self.identity and not overtaken:
+            self._on_error(error, now)
+        return True
+
+    def explain(self, now: float) -> Iterator[str]:
+        if self.state in (S.OUT, S.STABLE, S.FAILED, S.CLOSED) and not self._trouble and not self._left:
+            return
+        since = self._seen if self.state is S.STABLE else self._since
+        remote = self.state in IN_GROUP and self.state is not S.REVOKING
+        where = f"; {self._core.coordinators.where(self._seat.group)}" if remote else ""
+        doing = _DOING[self.state].format(left=self._left, owned=len(self.owned))
+        trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
+        yield f"group {self._seat.group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
+
+    # -- states ------------------------------------------------------------------------------------------------------
+
+    def _enter(self, what: Input, now: float) -> bool:
+        """Take the state that follows, if ``what`` means something in this one; whether it does."""
+        state = TRANSITIONS.get((self.state, what))
+        if state is None:
+            return False
+        if state is not self.state:
+            self.state, self._since = state, now
+        return True
+
+    def _add(self, step: Step, now: float) -> None:
+        self.steps.append(step)
+        self._notify(step, now)
+
+    def _begin(self, now: float, delay: float = 0.0) -> None:
+        """Try to join, in state PREPARING."""
+        self._end_attempt()
+        keeps = self._cooperative
+        owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
+        claim = Claim(self.topics, owned, generation, keeps)
+        self._joining = Joining(self._core, self._seat, claim, self._leader, self, now, delay)
+
+    def _end_attempt(self) -> None:
+        if self._joining is not None:
+            self._joining.end()
+
+    def _retry(self, delay: float, now: float) -> None:
+        if self._enter(On.RETRY, now):
+            self._begin(now, delay)
+
+    def _forget(self, why: str, now: float) -> None:
+        """Be nobody; all that is owned is lost."""
+        self._seat.generation, self._seat.member_id = -1, ""
+        self._end_attempt()
+        self._heartbeats.stop()
+        self.steps = deque(each for each in self.steps if isinstance(each, Lose))
+        lost, self.owned = self.owned, ()
+        if lost:
+            self._add(Lose(lost, why), now)
+
+    def fail(self, error: OttlaError, now: float) -> None:
+        """The membership has ended with what no repetition mends."""
+        if not self._enter(On.FAIL, now):
+            return
+        log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
+        self.failed = error
+        if self.generation >= 0:  # the others need not wait until its session ends
+            Goodbye(self._core, self._seat, str(error), now, now + _LEAVE_TIMEOUT)
+        self._forget(str(error), now)
+        self._notify(None, now)
+
+    # -- what joining tells ------------------------------------------------------------------------------------------
+
+    def join_sent(self, now: float) -> None:
+        self._enter(On.JOIN_SENT, now)
+
+    def joined(self, now: float) -> None:
+        if self._enter(On.JOINED, now):
+            self._seen = now
+            self._notify(None, now)
+
+    def sync_sent(self, now: float) -> None:
+        self._enter(On.SYNC_SENT, now)
+
+    def synced(self, places: tuple[TopicPartition, ...], now: float) -> None:
+        had, has = set(self.owned), set(places)
+        revoked = tuple(each for each in self.owned if each not in has)
+        added = tuple(each for each in places if each not in had)
+        # Nobody may have what is revoked before it is given up: that takes a second round.
+        if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
+            return
+        self._failures, self._trouble, self._seen = 0, "", now
+        self._rebalances.add(1, now)
+        log.info(
+            "partitions are assigned",
+            extra={
+                "group": self._seat.group,
+                "generation": self.generation,
+                "member": self.member_id,
+                "assigned": [f"{topic}-{partition}" for topic, partition in places],
+            },
+        )
+        self.owned = (*self.owned, *added)
+        self._had, self._had_in = places, self.generation
+        if revoked:
+            self._add(Revoke(revoked), now)
+        if added:
+            self._add(Receive(added), now)
+        self._notify(None, now)
+        self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
+        if self._joining is not None and self._joining.claim.topics != self.topics:
+            self.rejoin("the subscription changed", now)
+
+    def join_failed(self, error: OttlaError, now: float) -> None:
+        if isinstance(error, RebalanceInProgress | MemberIdRequired):
+            at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
+            self._retry(0.0 if at_once else self._core.backoff(self._failures), now)
+        else:
+            self._on_error(error, now)
+
+    # -- what heartbeats and commits tell ----------------------------------------------------------------------------
+
+    @property
+    def in_group(self) -> bool:
+        return self.state in IN_GROUP and self._seat.generation >= 0
+
+    @property
+    def parked(self) -> bool:
+        return self.state in (S.JOINING, S.SYNCING)
+
+    def alive(self, now: float) -> None:
+        self._seen, self._trouble = now, ""
+
+    def troubled(self, error: OttlaError, now: float) -> None:
+        self._on_error(error, now)
+
+    def _on_error(self, error: OttlaError, now: float) -> None:
+        """What an error of the coordinator means for the member."""
+        self._core.coordinators.heard(self._seat.group, error)
+        if self.state not in IN_GROUP:
+            return
+        if isinstance(error, RebalanceInProgress):
+            self.rejoin("the group rebalances", now)  # nothing, where this member takes part already
+        elif isinstance(error, _GONE):
+            self._expelled(error, now)
+        elif isinstance(error, _RETRIED):
+            self._trouble = str(error)
+            if isinstance(error, TimeoutExpired):
+                log.error("the group does not answer", extra={"group": self._seat.group, "why": self._trouble})
+            pause = self._core.backoff(self._failures)
+            self._failures += 1
+            if (self.state, On.RETRY) in TRANSITIONS:
+                self._retry(pause, now)
+            else:
+                self._heartbeats.schedule(now + pause)
+        else:
+            self.fail(error, now)
+
+    def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
+        log.warning("the group has gone on without this member", extra={"group": self._seat.group, "why": error.name})
+        known = self.member_id if isinstance(error, IllegalGeneration) else ""
+        self._enter(On.EXPELLED, now)
+        self._forget(f"the group has gone on without this member ({error.name})", now)
+        self._seat.member_id = known
+        self._begin(now)
