@@ -8,20 +8,13 @@ Rules:
 - The work of one turn is that of the batches it sends, whatever the number of partitions that wait.
 - Produce has a connection of its own to each node, as a broker serves the requests of one connection one by one, and
   acks=all waits for replicas. A producer with acks=0 shares it with nobody: how it is ended says what arrived.
-- A broker before Kafka 0.11 gets message sets of magic 1.
 
 Source: Sender.java, ProduceRequestData.json.
 """
 
 from collections.abc import Callable, Iterator
 
-from ottla.codec.apis.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from ottla.errors import DuplicateSequenceNumber, EncodeError, OttlaError, RemoteProtocolError, broker_error
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
@@ -29,12 +22,12 @@ from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
-from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.produce.batches import Batch, PartitionQueue
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.nodes import NodeQueue
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.requests import Pair, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 from ottla.sdk.timers import Timer
@@ -43,8 +36,6 @@ log = logger("ottla.sdk.producer")
 
 _OVERDUE = 1.0
 """Seconds that a batch may wait before `explain` speaks of it."""
-
-Pair = tuple[PartitionQueue, Batch]
 
 
 class Sender:
@@ -59,6 +50,7 @@ class Sender:
     ) -> None:
         self._core, self._options = core, options
         self._metrics = SenderMetrics(core.metrics)
+        self._requests = ProduceRequests(options, core.options.request_timeout, self._metrics)
         self.delivery_timeout = options.delivery_timeout or core.options.delivery_timeout
         self.channel = PRODUCE if options.acks else f"{PRODUCE}-{core.number()}"
         self.queues: dict[TopicPartition, PartitionQueue] = {}
@@ -267,7 +259,7 @@ class Sender:
         unsendable: dict[int, EncodeError] = {}
 
         def build(version: int) -> ProduceRequest:
-            return self._request(pairs, version, unsendable, now)
+            return self._requests.build(pairs, version, unsendable, now)
 
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
             target.in_flight -= 1
@@ -283,31 +275,6 @@ class Sender:
         if self.identity.idempotent:
             exchange.versions = PRODUCE_IDEMPOTENT
         self._core.submit(node, exchange, now, self.channel)
-
-    def _request(
-        self, pairs: list[Pair], version: int, unsendable: dict[int, EncodeError], now: float
-    ) -> ProduceRequest:
-        """``unsendable`` gets the indices of the pairs that cannot be said in this version, and why."""
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for index, (queue, batch) in enumerate(pairs):
-            topic, partition = queue.place
-            compression, level = self._options.topic_compression.get(
-                topic, (self._options.compression, self._options.compression_level)
-            )
-            try:
-                data = queue.encode(batch, version, compression, level)
-            except EncodeError as error:
-                unsendable[index] = error
-                continue
-            self._metrics.batch_size.record(len(data), now)
-            self._metrics.compression_rate.record(len(data) / batch.size, now)
-            self._metrics.count("byte", topic, len(data), now)
-            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
-        return ProduceRequest(
-            acks=self._options.acks,
-            timeout_ms=broker_timeout_ms(self._core.options.request_timeout),
-            topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),
-        )
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

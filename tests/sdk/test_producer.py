@@ -267,6 +267,17 @@ async def test_acks_0_and_1_are_served_in_order(ottla_broker: Broker) -> None:
             assert last.offset == (50 if acks else -1)
 
 
+async def test_acks_0_loses_nothing_at_a_normal_end_and_keeps_to_its_memory(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        async with client.producer(acks=0, buffer_memory=2**20) as producer:
+            for _ in range(200):
+                await producer.send_soon("t", bytes(100_000))
+                waits = sum(len(part) for link in client._driver._links.values() for part in link.outbox)
+                assert waits < 2 * 2**20
+            await producer.flush()
+        assert len(await stored(client, "t", 200)) == 200
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

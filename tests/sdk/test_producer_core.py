@@ -24,7 +24,7 @@ from ottla.errors import (
     NotLeaderOrFollower,
     OttlaError,
 )
-from ottla.sdk.events import Run
+from ottla.sdk.events import Run, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import Batch
@@ -336,6 +336,54 @@ def test_a_full_buffer_is_sent_at_once_and_does_not_linger() -> None:
     stored = len(values(world))
     sleep(world, 0.1)
     assert len(values(world)) > stored
+
+
+class Slow(World):
+    """The operating system takes nothing while `stuck`; what was written then is reported afterwards."""
+
+    stuck = False
+
+    def _act(self) -> None:
+        handle, late = self.core.handle, self._late
+
+        def held(event: Any, now: float) -> None:
+            late.append(event) if self.stuck and isinstance(event, Written) else handle(event, now)
+
+        self.core.handle = held  # type: ignore[method-assign] # to hold events back
+        try:
+            super()._act()
+        finally:
+            self.core.handle = handle  # type: ignore[method-assign]
+
+    @property
+    def _late(self) -> list[Written]:
+        return self.__dict__.setdefault("late", [])  # type: ignore[no-any-return]
+
+    def take_all(self) -> None:
+        self.stuck = False
+        for event in self._late:
+            self.core.handle(event, self.now)
+        self._late.clear()
+
+
+def test_with_acks_0_memory_is_bounded_and_flush_waits_until_the_bytes_are_written() -> None:
+    world = Slow(ModelBroker({"t": 1}))
+    known(world)
+    producer = producer_in(world, acks=0, buffer_memory=100_000)
+    Call(world, producer.send(a_record())).finish()
+    world.stuck = True
+    accepted = 0
+    with pytest.raises(BufferFull):
+        while accepted < 1000:
+            producer.append(a_record(bytes(10_000)), world.now)
+            world._act()
+            accepted += 1
+    flush = Call(world, producer.flush())
+    sleep(world, 10.0)
+    assert accepted < 10 and isinstance(flush.waits_for, Outcome) and not flush.waits_for.done
+    world.take_all()
+    flush.finish()
+    assert producer.appends.free == 100_000 and len(values(world)) >= 1
 
 
 # -- the cluster changes -----------------------------------------------------------------------------------------------

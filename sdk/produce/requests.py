@@ -1,0 +1,47 @@
+"""Produce requests: one batch for each of some partitions.
+
+Rules:
+- A broker before Kafka 0.11 gets message sets of magic 1.
+- A batch is not copied into its request: see `ottla.codec.frames.build_request_parts`.
+
+Source: ProduceRequestData.json.
+"""
+
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.errors import EncodeError
+from ottla.sdk.options import broker_timeout_ms
+from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.sender_metrics import SenderMetrics
+
+Pair = tuple[PartitionQueue, Batch]
+
+
+class ProduceRequests:
+    """Builds the requests of a producer; ``timeout`` in seconds."""
+
+    def __init__(self, options: ProducerOptions, timeout: float, metrics: SenderMetrics) -> None:
+        self._options, self._timeout, self._metrics = options, timeout, metrics
+
+    def build(self, pairs: list[Pair], version: int, unsendable: dict[int, EncodeError], now: float) -> ProduceRequest:
+        """``unsendable`` gets the indices of the pairs that cannot be said in this version, and why."""
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for index, (queue, batch) in enumerate(pairs):
+            topic, partition = queue.place
+            compression, level = self._options.topic_compression.get(
+                topic, (self._options.compression, self._options.compression_level)
+            )
+            try:
+                data = queue.encode(batch, version, compression, level)
+            except EncodeError as error:
+                unsendable[index] = error
+                continue
+            self._metrics.batch_size.record(len(data), now)
+            self._metrics.compression_rate.record(len(data) / batch.size, now)
+            self._metrics.count("byte", topic, len(data), now)
+            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
+        return ProduceRequest(
+            acks=self._options.acks,
+            timeout_ms=broker_timeout_ms(self._timeout),
+            topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),
+        )
