@@ -1,6 +1,6 @@
 """The client: `connect`, producers, consumers, administration; and `discovery` by zeroconf.
 
-This is the map of the folder, a record's way, in the order in which it meets the files:
+This is the map of the folder, in the order in which a record passes through it:
 
     client.py, aio.py    `connect` for trio and for asyncio. `Client` checks what it is given and makes the others.
     producer.py          the face of a producer: each call is one line that asks the core and waits.
