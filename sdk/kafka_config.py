@@ -570,8 +570,8 @@ def _contradictions(config: Mapping[str, Any]) -> list[str]:
 def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
     """What those who take the arguments say of them, in Kafka's names.
 
-    A part is tried as a whole, for some values depend on others. Those arguments are reported without which it would not
-    be refused; the rest is tried again, until nothing is refused.
+    A part is tried as a whole, for some values depend on others. Those arguments are reported without which it would
+    not be refused; the rest is tried again, until nothing is refused.
     """
     wrong = []
     for part in get_args(Part):
