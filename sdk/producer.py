@@ -202,7 +202,7 @@ class Producer(Generic[K, V]):
             raise ValueError(f"{len(values)} values and {len(keys)} keys")
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         append_many = self._appends.append_many if preparation.plain else lambda topic, pairs, *_: next(pairs, None)
-        await self._driver.run(core.turn(always=True))
+        await self._driver.run(core.turn())
         while (refused := append_many(topic, pairs, stamp, on_delivery, _MANY)) is not None:
             if refused:
                 value, key = refused

@@ -12,6 +12,7 @@ and no clock, and decides everything. What it yields is all that a driver has to
     `Shielded`       the same, and no cancellation ends it: the machine sees to it that it is settled in time
     `Await`          await a function of the user's, such as a listener's method, within so many seconds
     `TURN`           let other tasks run; cancelled here, nothing has happened yet
+    `CHECK`          the same, but let nobody run: only a cancellation that is there already is raised
 
 Rules:
 - What is raised at a ``yield`` is either the user's own error (`Await`) or whatever the loop cancels with. A generator
@@ -51,10 +52,11 @@ class Await:
 
 
 class Turn:
-    """Let other tasks run."""
+    """Let other tasks run, or only see whether the caller is cancelled."""
 
 
 TURN: Final = Turn()
+CHECK: Final = Turn()
 
 Wait = Outcome[Any] | Shielded | Await | Turn
 Steps = Generator[Wait, Any, T]

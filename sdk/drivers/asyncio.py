@@ -276,6 +276,9 @@ class AsyncioDriver(Driver[AsyncioLink]):
     async def _turn(self) -> None:
         await asyncio.sleep(0)
 
+    async def _check(self) -> None:
+        """A cancellation comes where its task is resumed, so none can be there that was not raised."""
+
     # -- connections -------------------------------------------------------------------------------------------------
 
     def _dial(self, link: AsyncioLink, wanted: Connect) -> None:

@@ -30,7 +30,7 @@ from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.events import Action, Close, Connect, Event, Find, Finish, Key, Lost, Run, Send, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Await, Shielded, Steps, Wait, settled
+from ottla.sdk.steps import CHECK, Await, Shielded, Steps, Wait, settled
 
 T = TypeVar("T")
 
@@ -174,6 +174,10 @@ class Driver(ABC, Generic[L]):
     async def _turn(self) -> None:
         """Let the other tasks run."""
 
+    @abstractmethod
+    async def _check(self) -> None:
+        """Raise a cancellation that is there already."""
+
     # -- calls -------------------------------------------------------------------------------------------------------
 
     async def run(self, steps: Steps[T]) -> T:
@@ -203,6 +207,8 @@ class Driver(ABC, Generic[L]):
                     await self._settled(wait)
                 elif isinstance(wait, Await):
                     sent, _ = await self._awaited(wait)
+                elif wait is CHECK:
+                    await self._check()
                 else:
                     await self._turn()
             except BaseException as error:  # a cancellation, or the user's own: what becomes of it the call decides

@@ -170,6 +170,9 @@ class TrioDriver(Driver[TrioLink]):
     async def _turn(self) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def _check(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+
     # What touches the core is not interrupted half-way.
     step = protected(Driver.step)
     tell = protected(Driver.tell)

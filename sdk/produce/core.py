@@ -40,7 +40,7 @@ from ottla.sdk.produce.records import Acknowledgement, Awaited, PendingRecord, R
 from ottla.sdk.produce.room import Room
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.produce.unplaced import UnplacedRecords
-from ottla.sdk.steps import TURN, Shielded, Steps, settled
+from ottla.sdk.steps import CHECK, TURN, Shielded, Steps, settled
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
@@ -100,7 +100,7 @@ class ProducerCore:
 
     def send(self, record: PendingRecord) -> Steps[Receipt]:
         """Accept a record and wait until it is stored."""
-        yield from self.turn(always=True)
+        yield from self.turn()
         awaited = Awaited()
         record.await_by(awaited)
         yield from self._enter(record)
@@ -132,9 +132,11 @@ class ProducerCore:
             self._refused(record, error)
             raise
 
-    def turn(self, *, always: bool = False) -> Steps[None]:
-        """Let other tasks run, if they had no turn for a while."""
-        if always or not 0 <= self._core.now - self._turned_at < _TURN:
+    def turn(self) -> Steps[None]:
+        """Let other tasks run, if they had no turn for a while; cancelled here, nothing is accepted."""
+        if 0 <= self._core.now - self._turned_at < _TURN:
+            yield CHECK
+        else:
             yield TURN
             self._turned_at = self._core.now
 

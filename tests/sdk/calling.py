@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import TURN, Await, Shielded, Steps, Wait
+from ottla.sdk.steps import CHECK, TURN, Await, Shielded, Steps, Wait
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Call(Generic[T]):
         """Go on, if what it waits for has come."""
         while not self.over:
             outcome = self._wait.outcome if isinstance(self._wait, Shielded) else self._wait
-            if not (outcome is TURN or (isinstance(outcome, Outcome) and outcome.done)):
+            if not (outcome in (TURN, CHECK) or (isinstance(outcome, Outcome) and outcome.done)):
                 break
             self._resume(None, None)
         return self

@@ -34,7 +34,7 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
-from ottla.sdk.steps import TURN, Shielded, Steps
+from ottla.sdk.steps import CHECK, TURN, Shielded, Steps
 from tests.sim import world as simulated
 from tests.sim.world import ModelBroker, Partition, World
 
@@ -232,7 +232,10 @@ def test_a_caller_lets_others_run_every_two_milliseconds() -> None:
     first, second = (Call(world, producer.send_soon(a_record())) for _ in range(2))
     assert first.waits_for is TURN
     first.go_on()
-    assert first.done and Call(world, producer.send_soon(a_record())).done
+    third = Call(world, producer.send_soon(a_record()))
+    assert first.done and third.waits_for is CHECK
+    third.go_on()
+    assert third.done
     world.now += 0.003
     assert Call(world, producer.send_soon(a_record())).waits_for is TURN and second.waits_for is TURN
 
