@@ -1,4 +1,4 @@
-"""What users give, compared with the signature: whoever calls with something else hears which argument, and what fits.
+"""What users give, compared with the signature: an error says which argument does not fit, and what would.
 
     @checked
     def producer(self, *, linger: float = 0.005, compression: str | Mapping[str, str] = "none") -> Producer: ...
@@ -6,9 +6,9 @@
     producer(linger="5")    ConfigurationError: linger must be a number, not '5'
 
 Rules:
-- The annotations are the only description of what fits; values are judged by whoever takes them.
+- The annotations are the only description of what fits; values are judged by the code that takes them.
 - Collections are looked into, iterators are not, for they could be read only once. A string is no collection.
-- What cannot be told from outside (type variables, ``*args``) fits; of a protocol its names count.
+- What cannot be seen from outside (type variables, ``*args``) fits; of a protocol its names count.
 """
 
 import inspect
@@ -152,7 +152,7 @@ def _words(hint: Any) -> list[str]:
     if origin is tuple and parts[-1:] != (...,):
         return [f"({', '.join(map(described, parts))})"]
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        key, item, *_ = *parts, Any, Any  # of a Counter only the keys are told
+        key, item, *_ = *parts, Any, Any  # of a Counter only the keys are given
         return [f"{{{described(key)}: {described(item)}}}"]
     if isinstance(origin, type) and issubclass(origin, Iterable):
         return [f"several, each {described(parts[0])}"]

@@ -163,7 +163,7 @@ class Client:
             buffer_memory: bytes of records on their way; more have to wait.
             delivery_timeout: seconds from sending to the broker's acknowledgement; the client's by default.
             key_serializer, value_serializer: turn what is sent into bytes; ``None`` stays ``None``.
-            interceptors: see and may replace each record, and hear what became of it.
+            interceptors: see and may replace each record, and are called with what became of it.
 
         Raises:
             ConfigurationError: an option makes no sense, or they contradict each other.
@@ -245,7 +245,7 @@ class Client:
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
             auto_commit: every so many seconds commit the batches whose successor was asked for; by default nothing is
                 committed unless you say so.
-            listener: told which partitions come and go.
+            listener: is notified which partitions come and go.
             interceptors: see every batch and every commit on their way.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
                 ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances go on without

@@ -1,6 +1,6 @@
 """The whole client as one machine; the producer, fetcher, members and calls hang on it.
 
-    poll(now)            what is to be done: `Connect`, `Send`, `Close`, `Find`, `Run`
+    poll(now)            what is to be done: `Connect`, `Send`, `Finish`, `Close`, `Find`, `Run`
     handle(event, now)   what happened: `Connected`, `Written`, `Received`, `Filled`, `Lost`, `Found`
     deadline             when to poll next if nothing happens
 

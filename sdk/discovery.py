@@ -39,7 +39,7 @@ async def announced(
     try:
         yield announcement
     finally:
-        with trio.CancelScope(shield=True):  # zeroconf bounds its farewell: half a second
+        with trio.CancelScope(shield=True):  # zeroconf withdraws the announcement within half a second
             await trio.to_thread.run_sync(announcing.__exit__, None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's configuration names, understood: what a Java program or librdkafka is told, as arguments of ours.
+"""Kafka's configuration names, understood: what a Java program or librdkafka is configured with, as arguments of ours.
 
     config = ottla.from_kafka_config({"bootstrap.servers": "b:9092", "group.id": "billing", "linger.ms": 20})
     async with ottla.connect(**config) as client:
@@ -10,7 +10,7 @@ Rules:
   strings, as in a properties file. Milliseconds become seconds.
 - Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
   anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
-- Whether a value is possible is asked of whoever takes it: the calls themselves, on a client that is never opened.
+- Whether a value is possible is decided by the calls that take it, on a client that is never opened.
 - What other names make idle, as Kafka's clients have it too, such as the level of a compression that is not chosen, is
   left out, with a warning in the log.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
@@ -276,7 +276,7 @@ _READS = "keys and values are bytes: decode what you read"
 _SECURITY = "TLS and SASL are not there yet, only security.protocol=PLAINTEXT"
 _TRANSACTIONS = "transactions are not there yet"
 _KIP_848 = "the group protocol of KIP-848 is not there yet"
-_METRICS = "metrics are had from client.metrics()"
+_METRICS = "metrics come from client.metrics()"
 _SOCKETS = "the operating system sizes the buffers of sockets"
 _BATCHES = "the consumer yields whole batches; fetch.max.bytes and max.partition.fetch.bytes bound them"
 _PARTITIONER = "say client.producer(partitioner=…) for anything else"
@@ -430,7 +430,7 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "builtin.features": No("what is missing here is refused by its name", idle=True),
     "consume.callback.max.messages": No(_BATCHES, idle=True),
     "coordinator.query.interval.ms": No("a coordinator is looked for as soon as it is lost", idle=True),
-    "delivery.report.only.error": Only(("false",), "on_delivery hears of every record"),
+    "delivery.report.only.error": Only(("false",), "on_delivery is called for every record"),
     "enable.gapless.guarantee": Only(("false",), "a record that failed does not stop those behind it"),
     "enable.random.seed": No(_INNER, idle=True),
     "enabled_events": No(_INNER, idle=True),
@@ -558,7 +558,7 @@ def _contradictions(config: Mapping[str, Any]) -> list[str]:
     values: dict[tuple[Part, str], dict[str, Any]] = {}
     for name, value in config.items():
         if isinstance(what := meaning(name), To):
-            with suppress(ConfigurationError):  # which is told of already
+            with suppress(ConfigurationError):  # which is reported already
                 values.setdefault((what.part, what.option), {})[name] = what.convert(value)
     return [
         f"{_listed({name: config[name] for name in names})} are one thing here, and cannot differ"
@@ -570,8 +570,8 @@ def _contradictions(config: Mapping[str, Any]) -> list[str]:
 def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
     """What those who take the arguments say of them, in Kafka's names.
 
-    A part is tried as a whole, for some values depend on others. Of what it is refused for, those arguments are told of
-    without which it would not be; the rest is tried again, until nothing is refused.
+    A part is tried as a whole, for some values depend on others. Those arguments are reported without which it would
+    not be refused; the rest is tried again, until nothing is refused.
     """
     wrong = []
     for part in get_args(Part):

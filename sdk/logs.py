@@ -1,8 +1,8 @@
-"""The client's log lines: constant texts, whose facts are told twice.
+"""The client's log lines: constant texts, whose facts are given twice.
 
-Whoever reads them by machine finds the facts as fields of the record, under their own names (``extra``), and the text
-alone in ``record.msg.event``. Whoever reads them at three in the morning, with whatever formatter there happens to be,
-finds them behind the text: "a partition is stalled (topic=orders, partition=3, seconds=31, why=…)".
+For machines the facts are fields of the record, under their own names (``extra``), and the text alone is in
+``record.msg.event``. For people, whatever formatter there happens to be, they stand behind the text: "a partition is
+stalled (topic=orders, partition=3, seconds=31, why=…)".
 
 A line that is written while a client is in the midst of a step is held until the step is over (`ottla.sdk.gate`): a
 handler of the user's may call the client.

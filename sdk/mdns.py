@@ -29,7 +29,7 @@ CLUSTER = "cluster"
 """The property by which announcements of one cluster know each other."""
 
 _LISTEN = 1.5
-"""Seconds that a search for any name listens at least: who just told others answers a second later (RFC 6762, 6)."""
+"""Seconds that a search for any name listens at least: one that just answered others waits a second (RFC 6762, 6)."""
 _SETTLE = 0.5
 """Seconds of silence after the last answer until such a search believes that it has heard all."""
 _PROBE = 1.5
@@ -77,7 +77,7 @@ def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | None =
     """The addresses, ``host:port``, of the broker or proxy announced as ``name``.
 
     Args:
-        name: None takes whoever answers, of one cluster.
+        name: None takes all that answer, of one cluster.
         timeout: in seconds; returns when the name has answered, or, without a name, when no more answers come.
         interfaces: the IPv4 addresses of the interfaces to ask on; None asks on all.
 
@@ -140,7 +140,7 @@ def announced(
 
     Args:
         name: at most 63 bytes, without a dot at its end; ``zeroconf://name`` finds it.
-        properties: told to whoever asks; `CLUSTER` says which announcements may be mixed.
+        properties: part of each answer; `CLUSTER` says which announcements may be mixed.
         interfaces: the IPv4 addresses on which the service listens (`interfaces_of`); None is all of this machine.
 
     Raises:
@@ -153,7 +153,7 @@ def announced(
     )
 
     addresses = list(interfaces) if interfaces is not None else get_all_addresses()
-    # Who hears of us from another machine must not take 127.0.0.1 for its own.
+    # A client on another machine must not take 127.0.0.1 for its own.
     addresses = [a for a in addresses if not a.startswith("127.")] or addresses
     try:
         info = ServiceInfo(

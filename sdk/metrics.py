@@ -8,15 +8,15 @@
     latency.record(0.004, now)
     lag.set(17)
     core.metrics.remove(lag)      # what it was about is gone
-    leave = core.metrics.share("buffer-available-bytes", lambda now: free)  # several owners: their sum is told
+    leave = core.metrics.share("buffer-available-bytes", lambda now: free)  # several owners: their sum is shown
 
 Rules:
 - Update per batch or request, never per record.
 - Kafka's names without their ending (``-rate``, ``-total``, ``-avg``, ``-max``) where a handle feeds several; whole
   names for `counter` and `gauge`. Tags are keywords (``node_id`` is Kafka's ``node-id``); ``client-id`` is everywhere.
 - The same name and tags give the same handle, whoever asks. What may have several owners with the same tags, each of
-  which knows a part of it and may go before the others, is told with `Metrics.share`.
-- Times are given in seconds and told in milliseconds, as Kafka tells them. What was never measured is NaN.
+  which knows a part of it and may go before the others, is shown with `Metrics.share`.
+- Times are given in seconds and shown in milliseconds, as Kafka shows them. What was never measured is NaN.
 - Rates, averages and maxima are of the last 30 to 60 seconds: of two windows, by the ``now`` that machines are given.
 - Nothing here reads a clock, and reading changes nothing, so any thread may take a `snapshot`.
 
@@ -151,7 +151,7 @@ class Meter(Windows):
 
 
 class Spread(Windows):
-    """The average and the maximum of what is recorded; ``unit`` turns it into what is told."""
+    """The average and the maximum of what is recorded; ``unit`` turns it into what is shown."""
 
     __slots__ = ("_unit",)
 
@@ -194,7 +194,7 @@ class Metrics:
         return self._handle(name, tags, Gauge(name, ask))
 
     def share(self, name: str, ask: Callable[[float], float], **tags: object) -> Callable[[], None]:
-        """One of those whose sum is told: ``buffer-available-bytes``; returns what takes this one's part out again."""
+        """One of those whose sum is shown: ``buffer-available-bytes``; returns what takes this one's part out again."""
         handle = self._handle(name, tags, Shared(name))
         handle.asks[ask] = None
 
@@ -214,11 +214,11 @@ class Metrics:
         return self._handle(name, tags, Spread(name))
 
     def timing(self, name: str, **tags: object) -> Spread:
-        """``commit-latency`` becomes ``commit-latency-avg`` and ``-max``, recorded in seconds, told in milliseconds."""
+        """``commit-latency`` becomes ``commit-latency-avg`` and ``-max``: recorded in seconds, shown in ms."""
         return self._handle(name, tags, Spread(name, 1000.0))
 
     def remove(self, *handles: Handle) -> None:
-        """These are told no more: the partition was given away, the node is gone."""
+        """These are shown no more: the partition was given away, the node is gone."""
         gone = {id(each) for each in handles}
         self._handles = {key: each for key, each in self._handles.items() if id(each) not in gone}
 

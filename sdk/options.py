@@ -1,4 +1,4 @@
-"""What a client can be told; every duration in seconds, every size in bytes."""
+"""The options of a client; every duration in seconds, every size in bytes."""
 
 import inspect
 import math
@@ -39,7 +39,7 @@ class Options:
     Attributes:
         client_id: how brokers name this client in their logs and quotas.
         rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
-        connect_timeout: for `connect` to hear from any broker, and for one connection; where it was too short, the next
+        connect_timeout: for `connect` to reach any broker, and for one connection; where it was too short, the next
             attempt there may take twice as long, and after that three times.
         request_timeout: for one request to one broker.
         api_timeout: for a whole call (admin, offsets, unknown topics), retries included.
@@ -151,7 +151,7 @@ def within_bounds(options: T) -> T:
 
 
 def broker_timeout_ms(timeout: float) -> int:
-    """What a broker is told to take at most where it is waited for ``timeout`` seconds: less, so that it is heard."""
+    """The timeout given to a broker where the client waits ``timeout`` seconds: less, so that it answers in time."""
     return int(timeout * 1000 * _BROKERS_PART)
 
 

@@ -45,7 +45,7 @@ class Outcome(Generic[T]):
         self.fail(Abandoned("nobody waits for it any more"))
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back when settled (at once if it is): how drivers wake whoever waits."""
+        """Call back when settled (at once if it is): how drivers wake the tasks that wait."""
         if self.done:
             callback()
         else:

@@ -59,7 +59,7 @@ class Unopened:
 class Producer(Generic[K, V]):
     """Sends records; made by `Client.producer`, used as ``async with client.producer() as producer``.
 
-    Leaving the block flushes. A record that failed and that nobody was told of is never silently gone: the next `send`,
+    Leaving the block flushes. A failure of which no caller or callback was notified is never silent: the next `send`,
     `send_soon`, `send_nowait`, `flush`, or the end of the block raises `DeliveryFailed`. Left by an error or a
     cancellation, the producer flushes for a moment; what was not delivered is logged, and noted on the error.
     """
@@ -163,7 +163,7 @@ class Producer(Generic[K, V]):
         while your task never waits.
 
         Args:
-            on_delivery: is called with the `Receipt` or the error; who gives it is told, so nothing is raised later.
+            on_delivery: is called with the `Receipt` or the error, so nothing is raised later.
 
         Raises:
             DeliveryFailed: records accepted earlier have failed.

@@ -4,7 +4,7 @@
     REGISTRY.register(ottla.sdk.prometheus.Collector(client))
     start_http_server(8000)
 
-Needs the extra ``ottla[prometheus]``. Whoever scrapes may do so from another thread.
+Needs the extra ``ottla[prometheus]``. Scraping may be done from another thread.
 """
 
 from collections.abc import Iterable, Iterator

@@ -57,7 +57,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def cancelled(self) -> None:
-        """One more entry is dead; once most are, the heap is made anew without them."""
+        """One more entry is dead; once most are, the heap is rebuilt without them."""
         self._dead += 1
         if self._dead > _SMALL and self._dead > len(self._heap) // 2:
             self._heap = [entry for entry in self._heap if entry[2].call is not None]

@@ -2,11 +2,11 @@
 
 Rules:
 - ListGroups goes to every broker, for each knows only the groups that it coordinates. All else goes to the groups'
-  coordinators, one request for all groups of one; who is told that a coordinator has moved looks it up again.
+  coordinators, one request for all groups of one; where a coordinator has moved, it is looked up again.
 - Of several groups each succeeds or fails by itself. Where one was asked for, its error is raised; where several were,
   `PartialFailure` has what the others gave.
 - A group that does not exist is `GroupIdNotFound`, also from brokers before 4.0, which describe it as ``Dead``.
-- Only a group without members may be changed: whoever is in it is named in the error.
+- Only a group without members may be changed: the error names its members.
 
 Source: KafkaAdminClient.java with DescribeConsumerGroupsHandler, ListConsumerGroupOffsetsHandler,
 AlterConsumerGroupOffsetsHandler, DeleteConsumerGroupsHandler, DeleteConsumerGroupOffsetsHandler;

@@ -3,8 +3,8 @@
 Rules:
 - One ListOffsets goes to each leader, and is repeated for the partitions that are still wanting.
 - Brokers before 0.10.1 know only where segments begin: what they say for a time lies at or before the record meant.
-- Whoever only wants to see what there is (`reachable_offsets`) gets an error in the place of each offset that cannot be
-  had, and waits no longer than `PATIENCE` for a partition that nobody leads.
+- A caller that only wants to see what there is (`reachable_offsets`) gets an error in the place of each offset that is
+  not known, and waits no longer than `PATIENCE` for a partition that nobody leads.
 
 Source: KafkaAdminClient.java, listOffsets; KafkaApis.scala of Kafka 0.10.0, fetchOffsetsBefore.
 """

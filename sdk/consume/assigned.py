@@ -2,7 +2,7 @@
 
 Rules:
 - What is wrong at `fetch_offset` counts once the user has taken what lies before it: until then the position is stuck.
-- Bad news are acted upon only if new metadata still name the leader that told them, and the topic that was read.
+- An error is acted upon only if new metadata still name the leader that reported it, and the topic that was read.
 - `on_reset` is called where reading goes on elsewhere without a seek, by ``reset``: offsets lower than before are meant
   from then on.
 

@@ -1,4 +1,4 @@
-"""How a consumer's block is left: what was asked for is committed, the listener is notified, and the group told.
+"""How a consumer's block is left: what was asked for is committed, the listener is notified, and the group is left.
 
     normally                  revoked, the commits, LeaveGroup                         within LEAVE_TIMEOUT
     by an error,              the commits (half), LeaveGroup (half), lost (half)       of CLOSE_TIMEOUT, shielded
@@ -7,7 +7,7 @@
 Rules:
 - The error by which the block is left stays what it is: what could not be done becomes a note of it.
 - A `revoked` that raises, or a block that is cancelled while it is left, drops no commit that was asked for.
-- LeaveGroup needs the group's coordinator, which is looked up within the same bounds. A group that could not be told
+- LeaveGroup needs the group's coordinator, which is looked up within the same bounds. Where that fails, the group
   has to wait for the end of the session, but nobody loses a record: it is a line in the log, and no error.
 
 Source: ConsumerCoordinator.close.

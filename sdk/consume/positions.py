@@ -12,7 +12,7 @@ Rules:
 - Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, what the user gets next.
 - With each goes the leader epoch of the record before it: the proof that a later leader has the same log (KIP-320).
 - `seeks` counts what makes questions under way pointless: an answer to an older question is dropped.
-- What is wrong at `fetch_offset` is told once the user has taken what lies before it.
+- What is wrong at `fetch_offset` is raised once the user has taken what lies before it.
 
 Source: SubscriptionState.java, CompletedFetch.java.
 """

@@ -30,8 +30,8 @@ _ABORT = b"\x00\x00"
 def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch], OttlaError | None]:
     """The batches up to the first that is known to be damaged, and what is wrong with that.
 
-    Most checksums are compared later, by `sound`: that takes longer than all the rest, and the next Fetch only waits to
-    hear where these batches end. Those of batches that may be left out are compared at once, for later they would not
+    Most checksums are compared later, by `sound`: that takes longer than all the rest, and the next Fetch only has to
+    know where these batches end. Those of batches that may be left out are compared at once, for later they would not
     be: of what lies before ``offset``, which was asked for, and of what `visible` looks at.
     """
 
@@ -55,7 +55,7 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
 
 
 def _overlap(before: AnyBatch, batch: AnyBatch) -> DecodeError:
-    """It cannot be told which of the two is wrong: CRCs do not cover offsets."""
+    """Nothing says which of the two is wrong: CRCs do not cover offsets."""
     first, second = (f"{each.base_offset} to {each.last_offset}" for each in (before, batch))
     reason = f"a batch has offsets {first}, the next has {second}: one of them is damaged"
     return DecodeError(reason, "RecordBatch.base_offset")

@@ -1,12 +1,12 @@
 """What the drivers of all loops share: a step, and a call of a user.
 
 Theory of operation: the core is only touched between two switches of tasks, in the thread of the loop, and inside its
-gate. Whoever changed something calls `step`, which polls the core and carries out its actions. A call is a generator
+gate. Whatever changes something calls `step`, which polls the core and carries out its actions. A call is a generator
 (`ottla.sdk.steps`), which `run` resumes whenever what it waits for is there.
 
 A turn of a loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
 always all of it; only for the rest is the loop asked to say when there is room. The alarm is moved earlier as need be,
-and nobody is woken to be told of a later one.
+and nobody is woken for a later one.
 
 User code (`Run`) is called when everything else of the step is done. What it does with the client in turn is seen to in
 the next turn of the loop: a callback that sends for ever starves nobody.

@@ -1,7 +1,7 @@
 """The driver for trio: one task that keeps time, and a reader for each connection.
 
 Theory of operation: as in `ottla.sdk.drivers.driver`. The timekeeper sleeps in a scope whose deadline is moved, and is
-not woken to be told of another. Of a large answer the reader takes what is there as soon as it begins, and is woken
+not woken for that. Of a large answer the reader takes what is there as soon as it begins, and is woken
 when there is much more. All this is protected from Ctrl-C: trio raises it in the main task, at a checkpoint.
 
 No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client

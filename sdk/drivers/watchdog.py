@@ -1,4 +1,4 @@
-"""A watchdog over an event loop: tells when the user's code keeps it from turning, and where that code stands.
+"""A watchdog over an event loop: reports when the user's code keeps it from turning, and where that code stands.
 
 Heartbeats, requests and deadlines all wait while a handler computes, and the group throws the member out before the
 loop can say a word; so a thread watches, asks the loop for a sign of life, and looks at its stack where none comes.
@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 
 _FRAMES = 12
-"""Lines of the stack that are told, the innermost."""
+"""Lines of the stack that are reported, the innermost."""
 
 
 class Watchdog:
@@ -43,7 +43,7 @@ class Watchdog:
             if not alive.wait(self._limit) and not self._stopped.is_set():
                 self._report(self._limit, self._stack())
                 while not alive.wait(self._limit) and not self._stopped.is_set():
-                    pass  # told once is enough
+                    pass  # reported once is enough
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._watched)

@@ -286,7 +286,7 @@ class Commits:
         self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
         self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
-        self._sender.in_flight = {}  # only now: until then no waiter for these may be told that all is well
+        self._sender.in_flight = {}  # only now: until then no waiter for these may succeed
         self._settle()
         self.wake()
 
@@ -343,7 +343,7 @@ class Commits:
             self.wake()
 
     def _retry_or_fail(self, error: OttlaError, commits: PendingCommits, now: float) -> None:
-        """What was not acknowledged is retried, or given up where that is in vain."""
+        """What was not acknowledged is retried, or given up where no retry helps."""
         self._trouble = str(error)
         if isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError):
             for each in commits.values():

@@ -44,7 +44,7 @@ class Goodbye:
         if self.outcome.done:
             return
         log.warning(
-            "a member left, but its group was not told, and waits until the session ends",
+            "a member left, but its group was not notified, and waits until the session ends",
             extra={"group": self._group, "session_timeout": self._session_timeout, "why": why},
         )
         self.outcome.succeed(None)

@@ -30,7 +30,7 @@ class Leader:
     """The leader's duties of one member; idle while another leads.
 
     Args:
-        changed: called, machine to machine, with why the partitions are to be divided anew.
+        changed: called, machine to machine, with why the partitions are to be divided again.
     """
 
     def __init__(self, core: ClientCore, group: str, changed: Callable[[str, float], None]) -> None:
@@ -40,7 +40,7 @@ class Leader:
         self._counts: dict[str, int] = {}
         """How many partitions each of them had when they were assigned."""
         self._racks: Mapping[TopicPartition, frozenset[str]] = {}
-        """Where these were then, if any member told its rack."""
+        """Where these were then, if any member gave its rack."""
         core.metadata.observers.append(self._metadata_changed)
 
     def assign(self, assignor: Assignor, members: Sequence[Member], *, skip: bool, now: float) -> Outcome[Assignments]:

@@ -291,7 +291,7 @@ class ClassicMember:
             self._begin(now, delay)
 
     def _forget(self, why: str, now: float) -> None:
-        """Be nobody; all that is owned is lost."""
+        """Without generation and member id: all that is owned is lost."""
         self._seat.generation, self._seat.member_id = -1, ""
         self._end_attempt()
         self._heartbeats.stop()

@@ -1,4 +1,4 @@
-"""What a producer is told to be like."""
+"""The options of a producer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

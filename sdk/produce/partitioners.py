@@ -15,7 +15,7 @@
 
 *Sticky* is what Java does since 3.3 (KIP-794): keyless records of a topic stay with one partition for about 16 KiB,
 then move on to another by chance, the likelier the fewer batches wait for it; never, if that can be helped, to one
-without a leader or whose node cannot be reached. Other clients choose anew for each record or batch; the spread is the
+without a leader or whose node cannot be reached. Other clients choose again for each record or batch; the spread is the
 same.
 
 `round_robin` counts on at each record. `least_bytes` takes the partition that was given the fewest bytes so far.

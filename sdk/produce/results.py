@@ -6,7 +6,7 @@ Rules:
 - OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or INVALID_PRODUCER_EPOCH of a batch that is not the oldest only
   means that the oldest has to go first. Of the oldest it means that the broker misses what came before: it and all
   behind it are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360). That
-  acknowledged records are missing is told in the log, as an error: the loss is the broker's, not of these records.
+  acknowledged records are missing is logged as an error: the loss is the broker's, not of these records.
 - Whatever a leader may say after it has appended leaves open whether the batch is stored: with acks=all it appends,
   waits for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down
   meanwhile. An outcome that is unknown stays so, whatever later attempts are answered, until the batch is acknowledged.
@@ -246,7 +246,7 @@ def _maybe_stored(error: BrokerError) -> bool:
 
 
 def _errors(error: OttlaError, result: PartitionProduceResponse | None) -> Callable[[int], OttlaError]:
-    """The error of each record of a refused batch, by its index: the guilty are named, the others told apart.
+    """The error of each record of a refused batch, by its index: of the invalid ones, and of the others.
 
     Source: KIP-467; Sender.java, failBatch.
     """

@@ -524,7 +524,7 @@ def test_a_block_ends_though_nobody_says_who_coordinates_the_group(caplog: pytes
         assert not leaving.go_on().over
         reader.world.later(0.2)
         assert leaving.go_on().over and leaving.error is None
-    assert sum("a member left, but its group was not told" in each.message for each in caplog.records) == 2
+    assert sum("a member left, but its group was not notified" in each.message for each in caplog.records) == 2
 
 
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:

@@ -1,4 +1,4 @@
-"""Assignors: who of a group reads which partitions. Pure functions of what the members told.
+"""Assignors: which member of a group reads which partitions. Pure functions of the members' subscriptions.
 
 The leader of a classic group runs the assignor that all its members know, whatever language they are written in, so
 names, user data and results are Kafka's: `range` and `roundrobin` to the partition, the sticky ones in their promises.

@@ -10,8 +10,8 @@ Theory of operation. What a member has and still wants, it keeps for now. Then:
 Members with the most are looked at first. If nobody within their reach has two fewer, then nobody there can ever be
 better off, neither as a giver nor as a taker, so all of them are settled and not looked at again. What ends so is the
 most even division there is, by whatever measure; Kafka's own looks at direct moves only, and may stop earlier. A
-division that is even already stays as it is, whoever made it. And where one can be had without touching what members
-have, the first pass of step 2 finds it.
+division that is even already stays as it is, whichever assignor made it. And where one can be had without touching what
+members have, the first pass of step 2 finds it.
 
 Source: KIP-54; Harvey, Ladner, Lovász, Tamir: Semi-matchings for bipartite graphs and load balancing (2006).
 """

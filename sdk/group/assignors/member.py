@@ -31,7 +31,7 @@ class Member:
     Attributes:
         topics: that it wants; those the cluster does not have are passed over.
         owned: what it goes on reading while it joins; empty in an eager group.
-        generation: the rebalance that ``owned`` comes from; -1 where it is not told.
+        generation: the rebalance that ``owned`` comes from; -1 where it is not known.
         rack: where it is, if it tells.
         user_data: for the assignor.
     """
@@ -58,7 +58,7 @@ class Partitions(dict[str, int]):
 
 
 class Assignor(Protocol):
-    """How partitions are divided. ``name`` is what members agree on; whoever uses it must mean the same by it."""
+    """How partitions are divided. ``name`` is what members agree on; all that use it must mean the same by it."""
 
     @property
     def name(self) -> str:

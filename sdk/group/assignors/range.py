@@ -5,8 +5,8 @@ With many topics the first members get more than their share.
 
 Where racks are known (KIP-881), and not every partition has a replica in all of them, each member first takes what has
 one in its own rack, and what is left is given as before: the shares are as large as ever, and may have gaps. Topics
-with the same members and as many partitions go together then, too: a number is near only if it is in all of them. Who
-tells no rack takes anything.
+with the same members and as many partitions go together then, too: a number is near only if it is in all of them. A
+member without a rack takes anything.
 
 Source: RangeAssignor.java, AbstractPartitionAssignor.java; KIP-881.
 """

@@ -1,4 +1,4 @@
-"""``roundrobin``: all partitions of all topics in turn to all members; who does not want the topic is passed over.
+"""``roundrobin``: all partitions of all topics in turn to all members; one that does not want the topic is passed over.
 
 Members that want the same topics differ by one partition at most. Where they do not, the counts may differ widely.
 

@@ -3,7 +3,7 @@
 Each member claims what it had, and keeps it as far as an even division allows (`division`). Where two
 claim the same partition, the one of the newer generation has it, and of equals neither.
 
-``cooperative-sticky`` then holds back what somebody else still claims. Who sees that it lost something lets it go and
+``cooperative-sticky`` then holds back what somebody else still claims. A member that lost something lets it go and
 joins again, and the second round gives it away: there is an even division that leaves to all what they have kept, so it
 is found, and nothing more has to be let go.
 
