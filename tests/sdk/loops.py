@@ -17,7 +17,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -163,17 +163,25 @@ class Asyncio:
 
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
-            result = await scenario()
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left, f"tasks were left behind: {left}"
-            return result
+            try:
+                return await scenario()
+            finally:
+                left = asyncio.all_tasks() - {asyncio.current_task()}
+                assert not left, f"tasks were left behind: {left}"
 
+        with self.runner() as runner:
+            return runner.run(main())
+
+    @contextlib.contextmanager
+    def runner(self) -> Iterator[asyncio.Runner]:
+        """What runs a program's main function, and shuts the loop down; fails if the loop complains."""
         complaints: list[dict[str, Any]] = []
-        with asyncio.Runner(loop_factory=self._factory, debug=True) as runner:
-            runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-            result = runner.run(main())
-        assert not complaints, complaints
-        return result
+        try:
+            with asyncio.Runner(loop_factory=self._factory, debug=True) as runner:
+                runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+                yield runner
+        finally:
+            assert not complaints, complaints
 
     def current_time(self) -> float:
         return asyncio.get_running_loop().time()
