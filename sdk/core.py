@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+FINISH_TIMEOUT = 5.0
+"""Seconds for brokers to end connections on which nothing more is sent."""
+
+
 class Explains(Protocol):
     """A part that can wait, and says for what."""
 
@@ -188,9 +192,13 @@ class ClientCore:
             self.connections.open(self.cluster.nodes.get(node.id, node), now, channel)
 
     def finish(self, channel: str) -> Outcome[None]:
-        """Half-close the connections of a channel; settled when the brokers have ended them, or after five seconds."""
-        finished: Outcome[None] = Outcome()
-        finished.succeed(None)
+        """Send nothing more on a channel; settled when the brokers have ended its connections, or it takes too long.
+
+        Nothing else tells that a broker has read requests that it does not answer (acks=0).
+        """
+        finished = self.connections.finish(channel, self.now)
+        finished.when_done(self.later(self.now + FINISH_TIMEOUT, lambda now: finished.succeed(None)).cancel)
+        self.fail_on_close(finished)
         return finished
 
     def retire(self, channel: str) -> None:

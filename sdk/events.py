@@ -58,6 +58,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """Write nothing more to the connection, and tell the broker so (a half-close); `Lost` is expected when it ends."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Close the connection (or stop connecting); no `Lost` is expected."""
 
@@ -120,5 +127,5 @@ class Found:
     addresses: tuple[tuple[str, int], ...]
 
 
-Action = Connect | Send | Close | Find | Run
+Action = Connect | Send | Finish | Close | Find | Run
 Event = Connected | Written | Received | Filled | Lost | Found

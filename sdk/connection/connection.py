@@ -2,7 +2,8 @@
 
     DOWN ── DIALED ──► CONNECTING ── CONNECTED ──► HANDSHAKE ── AGREED ──► READY
       ▲                    │                           │                     │
-      └──────────────────── ENDED, or IDLE for long ───────────────────────┘
+      ├──────────────────── ENDED, or IDLE for long ───────────────────────┤
+      └────────────────────────── ENDED ── FINISHING ◄── FINISHED ─────────┘
 
 Rules:
 - The state changes by `TRANSITIONS`, in `Connection._enter` and nowhere else. An input that the table does not have for
@@ -14,6 +15,8 @@ Rules:
   that waits ends alone.
 - A request that is cancelled before the driver has it is never sent; after that its answer is thrown away.
 - An answer that does not parse ends its request alone: the next one begins where its length says.
+- A connection on which requests have no answers (acks=0) is finished rather than closed: what lies unread at the broker
+  would be lost with a connection that is closed at once.
 - Nothing is retried here: an `Exchange` ends exactly once, and the part that made it decides whether to try again.
 - `poll` costs what is due, however many requests wait.
 
@@ -33,7 +36,7 @@ from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.inbox import Inbox
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
-from ottla.sdk.events import Action, Close, Connect, Key, Node, logged
+from ottla.sdk.events import Action, Close, Connect, Finish, Key, Node, logged
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer, Timers
 
@@ -54,6 +57,7 @@ class State(Enum):
     CONNECTING = "the driver was asked for one"
     HANDSHAKE = "the stages of the handshake follow one another"
     READY = "requests are sent"
+    FINISHING = "nothing more is sent, and the broker is to end it once it has read everything"
 
 
 class Input(Enum):
@@ -63,6 +67,7 @@ class Input(Enum):
     CONNECTED = "the driver has connected"
     AGREED = "the last stage of the handshake is done"
     IDLE = "no request has used it for long"
+    FINISHED = "the last request is written"
     ENDED = "it was lost, given up or closed"
 
 
@@ -74,6 +79,8 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (State.HANDSHAKE, Input.ENDED): State.DOWN,
     (State.READY, Input.IDLE): State.DOWN,
     (State.READY, Input.ENDED): State.DOWN,
+    (State.READY, Input.FINISHED): State.FINISHING,
+    (State.FINISHING, Input.ENDED): State.DOWN,
 }
 
 
@@ -216,7 +223,9 @@ class Connection:
 
     def lost(self, why: str, now: float) -> None:
         """The driver could not connect, or the connection ended."""
-        if self.state is not State.DOWN:
+        if self.state is State.FINISHING:
+            self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
+        elif self.state is not State.DOWN:
             self._fail(now, ConnectionLost(f"{self.where}: {why}{self._hint()}"))
 
     # -- what its owner decides --------------------------------------------------------------------------------------
@@ -232,6 +241,10 @@ class Connection:
         close: list[Action] = [Close(self.key)] if self.state is not State.DOWN else []
         self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
         return close
+
+    def finish(self, now: float) -> list[Action]:
+        """Send nothing more, and have the broker end it; unless it is ready there is nothing to wait for."""
+        return [Finish(self.key)] if self._enter(Input.FINISHED, now) else self.retire(now)
 
     def moved(self, now: float) -> list[Action]:
         """The node has another address: an attempt to reach the old one is given up, what waits goes to the new one."""

@@ -37,6 +37,7 @@ from ottla.sdk.events import (
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
+from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Connections:
         """Connections that may have something to do (an ordered set: replays must not depend on hashes)."""
         self._watched: dict[Key, float] = {}
         """Connections whose deadline is among the timers."""
+        self._finishing: dict[str, Outcome[None]] = {}
+        """By channel, what is settled when the brokers have ended its connections."""
         self._liveness_check: Timer | None = None
 
     # -- the driver's side -------------------------------------------------------------------------------------------
@@ -115,6 +118,7 @@ class Connections:
             case Lost(why=why):
                 connection.lost(why, now)
                 self._busy[event.key] = None
+                self._check_finished(event.key[1])
         self._watch(event.key, connection)
 
     def room(self, key: Key) -> memoryview | None:
@@ -201,8 +205,24 @@ class Connections:
         for key in list(self._connections):
             self._give_up(key, why, now)
 
+    def finish(self, channel: str, now: float) -> Outcome[None]:
+        """Send nothing more on a channel; settled when the brokers have ended its connections."""
+        finished: Outcome[None] = Outcome()
+        self._finishing[channel] = finished
+        for key in [key for key in self._connections if key[1] == channel]:
+            self._actions += self._connections[key].finish(now)
+        self._check_finished(channel)
+        return finished
+
+    def _check_finished(self, channel: str) -> None:
+        finished = self._finishing.get(channel)
+        if finished and all(each.state is State.DOWN for key, each in self._connections.items() if key[1] == channel):
+            del self._finishing[channel]
+            finished.succeed(None)
+
     def retire(self, channel: str, now: float) -> None:
         """Close the connections of a channel, which is not used any more."""
+        self._finishing.pop(channel, None)
         for key in [key for key in self._connections if key[1] == channel]:
             self._close(key, now)
 

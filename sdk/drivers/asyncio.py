@@ -52,6 +52,8 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
     def write(self) -> None:
         while self.outbox and not self.full and self.transport is not None:
             self.transport.write(self.outbox.popleft())
+        if self.finishing and not self.outbox and self.transport is not None and self.transport.can_write_eof():
+            self.transport.write_eof()  # behind what it has still to write
 
     # -- what the transport calls ------------------------------------------------------------------------------------
 

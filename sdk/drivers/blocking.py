@@ -22,7 +22,21 @@ from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Action, Close, Connect, Connected, Filled, Find, Found, Key, Lost, Received, Send, Written
+from ottla.sdk.events import (
+    Action,
+    Close,
+    Connect,
+    Connected,
+    Filled,
+    Find,
+    Finish,
+    Found,
+    Key,
+    Lost,
+    Received,
+    Send,
+    Written,
+)
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
@@ -174,6 +188,9 @@ class BlockingClient:
                 if link := self._links.get(key):
                     link.outbox += parts
                     self._writable(link)
+            case Finish(key=key):
+                if link := self._links.get(key):
+                    link.socket.shutdown(socket.SHUT_WR)
             case Close(key=key):
                 if link := self._links.get(key):
                     self._drop(link)

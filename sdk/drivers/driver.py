@@ -27,7 +27,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.watchdog import Watchdog
-from ottla.sdk.events import Action, Close, Connect, Event, Find, Key, Lost, Run, Send, Written
+from ottla.sdk.events import Action, Close, Connect, Event, Find, Finish, Key, Lost, Run, Send, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await, Shielded, Steps, Wait, settled
@@ -51,6 +51,8 @@ class Link(ABC):
         """What is still to be written."""
         self.full = False
         """The system takes no more for now."""
+        self.finishing = False
+        """Once the outbox is empty, the other side is told that nothing follows."""
         self.broke = ""
         """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
 
@@ -61,7 +63,7 @@ class Link(ABC):
 
     @abstractmethod
     def write(self) -> None:
-        """Have the system take of the outbox what it takes now."""
+        """Have the system take of the outbox what it takes now; end the writing where that is all, and it is to end."""
 
 
 L = TypeVar("L", bound=Link)
@@ -280,6 +282,11 @@ class Driver(ABC, Generic[L]):
                 case Connect(key=key):
                     link = self._links[key] = self._link(key)
                     self._dial(link, action)
+                case Finish(key=key):
+                    if finishing := self._links.get(key):
+                        finishing.finishing = True
+                        if not finishing.full:
+                            finishing.write()
                 case Close(key=key):
                     if closed := self._links.pop(key, None):
                         self._hang_up(closed)

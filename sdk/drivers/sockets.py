@@ -39,6 +39,9 @@ class SocketLink(Link):
                 count -= len(outbox.popleft())
             if count:
                 outbox[0] = memoryview(outbox[0])[count:]
+        if self.finishing and self.socket is not None:
+            with contextlib.suppress(OSError):  # it has ended already, as the reader will find
+                self.socket.shutdown(socket.SHUT_WR)
 
     def read(self, room: memoryview | None) -> Event | None:
         """What has arrived, put into ``room`` where the core has some; ``None``: nothing yet.

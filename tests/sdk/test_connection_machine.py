@@ -26,7 +26,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.versions import SPOKEN, since
-from ottla.sdk.events import Action, Close, Connect, Node, Send
+from ottla.sdk.events import Action, Close, Connect, Finish, Node, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 
@@ -430,8 +430,11 @@ def test_an_answer_out_of_turn_breaks_the_protocol(correlation_id: int) -> None:
 
 def brought_to(state: State) -> Connection:
     """A connection in this state, with a request that waits or, where it is ready, none."""
-    if state is State.READY:
-        return ready(SERVED)
+    if state in (State.READY, State.FINISHING):
+        one = ready(SERVED)
+        if state is State.FINISHING:
+            assert one.finish(0) == [Finish(KEY)]
+        return one
     one = connection()
     one.submit(metadata(Ends(), 1000), 0)
     if state is not State.DOWN:
@@ -460,6 +463,8 @@ def happens(one: Connection, what: Input) -> None:
             one.connected(1.0)
         case Input.AGREED:
             one.received(versions(SERVED), 1.0)
+        case Input.FINISHED:
+            assert one.finish(0.0) in ([Finish(KEY)], [Close(KEY)], [])
         case Input.IDLE:
             one.poll(600.0)
         case Input.ENDED:
@@ -484,6 +489,15 @@ def test_what_a_driver_reports_late_changes_nothing(state: State, what: Input) -
     else:
         one.written(1.0)
         assert one.state is state
+
+
+def test_a_connection_that_is_finished_sends_nothing_more_and_its_end_is_nobodys_fault() -> None:
+    one, ends = ready(SERVED), Ends()
+    assert one.finish(0) == [Finish(KEY)]
+    one.submit(metadata(ends), 1.0)
+    assert one.poll(1.0) == []
+    one.lost("closed by the broker", 2.0)
+    assert isinstance(ends.all[0], ConnectionLost) and one.peer.failures == 0 and one.state is State.DOWN
 
 
 class TwoRounds:

@@ -62,6 +62,17 @@ def test_who_cancels_a_call_that_is_not_answered_goes_on_at_once_and_the_client_
         assert loop.run(bounded) == ["t"]
 
 
+def test_a_client_that_is_left_waits_until_a_slow_broker_has_read_what_it_does_not_answer(loop: Loop) -> None:
+    with scripted(reads=0.002) as (address, broker):
+
+        async def scenario() -> int:
+            async with loop.connect(address) as client, client.producer(acks=0, batch_size=1000) as producer:
+                await producer.send_many("t", [b"%0999d" % number for number in range(300)])
+            return len(broker.model.logs["t", 0].records())
+
+        assert loop.run(scenario) == 300
+
+
 def test_nobody_listening_is_said_in_time(loop: Loop) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -93,6 +93,8 @@ class Consuming:
     expected: dict[Place, int | None] = field(default_factory=dict)
     """Per partition that the user was told of, the next offset; ``None`` until the first."""
     machine: ConsumerCore | None = None
+    enough: Outcome[None] = field(default_factory=Outcome)
+    """Settled when the user has waited for long enough, and cancels the call that is under way."""
 
     @property
     def member_id(self) -> str:
@@ -130,10 +132,9 @@ class Consuming:
 
     def _patience(self) -> Outcome[None]:
         """Settled when the user is to leave, or has waited for long enough."""
-        if self.chance.random() >= self.manner.impatient:
-            return any_of((self.stop,))
-        enough: Outcome[None] = Outcome()
-        self.process.clock.later(self.chance.choice((0.0, 0.01, 0.1, 1.0)), lambda: enough.succeed(None))
+        enough = self.enough = Outcome()
+        if self.chance.random() < self.manner.impatient:
+            self.process.clock.later(self.chance.choice((0.0, 0.01, 0.1, 1.0)), lambda: enough.succeed(None))
         return any_of((self.stop, enough))
 
     # -- batches -----------------------------------------------------------------------------------------------------
@@ -219,6 +220,8 @@ class Consuming:
 
     async def _dawdle(self) -> None:
         if self.chance.random() < 0.3:
+            if self.chance.random() < self.manner.impatient:
+                self.enough.succeed(None)
             await pause(self.chance.uniform(0.0, 0.5))
 
     # -- the end -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from ottla.codec import frames
 from ottla.codec.apis.offset_commit import OffsetCommitRequest
-from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send, Written
+from ottla.sdk.events import Close, Connect, Connected, Event, Finish, Key, Lost, Received, Send, Written
 from tests.sim.clock import Clock
 from tests.sim.history import History
 
@@ -226,6 +226,18 @@ class Network:
             link.on_its_way.append(incoming)
             link.sent_clear = max(link.sent_clear, self._clock.now + self._delay(link))
             self._clock.at(link.sent_clear, partial(self._arrive, link, incoming))
+
+    def finish(self, client: Client, action: Finish) -> None:
+        """The client sends nothing more: the node ends the connection once it has read everything."""
+        if link := self.links.get((client.name, action.key)):
+            self._clock.later(self._delay(link) + 0.01, partial(self._end_finished, link))
+
+    def _end_finished(self, link: Link) -> None:
+        if link.open and link.on_its_way:
+            self._clock.later(0.01, partial(self._end_finished, link))
+        elif link.open:
+            self._close(link)
+            link.client.hear(Lost(link.key, "closed by the broker"))
 
     def close(self, client: Client, action: Close) -> None:
         if link := self.links.get((client.name, action.key)):

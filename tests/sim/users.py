@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Event, Run, Send, Written
+from ottla.sdk.events import Close, Connect, Event, Finish, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Await, Shielded, Steps
@@ -129,6 +129,8 @@ class Process:
                     case Send():
                         if self._network.send(self, action):
                             self.core.handle(Written(action.key), self.clock.now)
+                    case Finish():
+                        self._network.finish(self, action)
                     case Close():
                         self._network.close(self, action)
         for call in runs:
