@@ -698,7 +698,7 @@ class OpenBatch:
         partition: int,
         base_offset: int,
         append_time: int,
-        failed: Callable[[Exception, Any], object],
+        failed: Callable[[BaseException, Any], object],
         check_result: Callable[[Any], object] | None = None,
     ) -> None:
         """Call each of `callbacks` with where its record is now.
@@ -719,7 +719,7 @@ class OpenBatch:
             try:
                 if (result := callback(receipt)) is not None and check_result is not None:
                     check_result(result)
-            except Exception as error:  # the user's own
+            except BaseException as error:  # the user's own, which keeps the others from nothing
                 failed(error, receipt)
 
 

@@ -1874,7 +1874,7 @@ cdef class OpenBatch:
                     result = callback(receipt)
                     if result is not None and check_result is not None:
                         check_result(result)
-                except Exception as error:  # the user's own
+                except BaseException as error:  # the user's own, which keeps the others from nothing
                     failed(error, receipt)
             i += 1
 

@@ -101,9 +101,12 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         driver = self._driver
-        driver.close()
-        self._running = None
-        await driver.stop(error)
+        try:
+            await driver.run(driver.core.leave_groups())
+            driver.close()
+        finally:
+            self._running = None
+            await driver.stop(error)
 
     @property
     def _driver(self) -> Driver[Any]:

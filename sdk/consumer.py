@@ -315,13 +315,15 @@ class Consumer:
                 place to pause it is `RebalanceListener.assigned`.
         """
         core = self._core
-        self._driver.do(lambda: core.navigation.pause(places))
+        asked = list(places)  # here: an iterator may call the consumer
+        self._driver.do(lambda: core.navigation.pause(asked))
 
     @checked
     def resume(self, places: Iterable[TopicPartition]) -> None:
         """Go on with paused partitions; errors as `pause`."""
         core = self._core
-        self._driver.do(lambda: core.navigation.resume(places))
+        asked = list(places)
+        self._driver.do(lambda: core.navigation.resume(asked))
 
     @property
     def paused(self) -> list[TopicPartition]:
@@ -342,7 +344,8 @@ class Consumer:
                 than one that was committed already: to go back, seek there first.
         """
         core = self._core
-        self._driver.do(lambda: core.committer.commit_soon(offsets))
+        given = None if offsets is None else dict(offsets)
+        self._driver.do(lambda: core.committer.commit_soon(given))
 
     @checked
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
@@ -353,7 +356,8 @@ class Consumer:
                 raised once, when the others are; or the coordinator refused.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        await self._driver.run(self._core.committer.commit(offsets))
+        given = None if offsets is None else dict(offsets)
+        await self._driver.run(self._core.committer.commit(given))
 
     @checked
     async def committed(
@@ -365,7 +369,8 @@ class Consumer:
             LocalProtocolError: the consumer has no group.
             TimeoutExpired: no answer within `api_timeout`.
         """
-        return await self._driver.run(self._core.committer.committed(places))
+        asked = None if places is None else list(places)
+        return await self._driver.run(self._core.committer.committed(asked))
 
 
 def _guarded(call: Callable[[], None]) -> None:

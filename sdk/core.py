@@ -31,10 +31,11 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.events import DATA, Action, Event, Find, Found, Key, Node, Run
 from ottla.sdk.gate import Gate
+from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
-from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Steps, Wait
+from ottla.sdk.outcome import Outcome, all_of
+from ottla.sdk.steps import Shielded, Steps, Wait
 from ottla.sdk.timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+log = logger("ottla.sdk")
 
+
+LEAVE_TIMEOUT = 0.75
+"""Seconds for members to say good-bye when the client is left before its consumers."""
 FINISH_TIMEOUT = 5.0
 """Seconds for brokers to end connections on which nothing more is sent."""
 
@@ -82,6 +87,8 @@ class ClientCore:
         self.coordinators = Coordinators(self)
         self.parts: dict[Explains, None] = {}
         """What `explain` asks, in this order: a part adds itself, and takes itself out when it closes."""
+        self.members: dict[Callable[[str, float, float], Outcome[None]], None] = {}
+        """How the members of groups leave theirs."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
         self._numbered = 0
         self.metrics.gauge("metadata-age", lambda now: now - self.metadata.updated_at)
@@ -134,15 +141,31 @@ class ClientCore:
         """When to poll next if nothing happens; ``None``: only when something does."""
         return -math.inf if self._actions or self.connections.busy else self.timers.next
 
+    def leave_groups(self) -> Steps[None]:
+        """Before the client closes: members whose consumers were not left say good-bye, within a moment."""
+        if self.closed or not self.members:
+            return
+        log.warning("the client is left before its consumers", extra={"consumers": len(self.members)})
+        until = self.now + LEAVE_TIMEOUT
+        left = all_of([leave("the client was closed", self.now, until) for leave in list(self.members)])
+        left.when_done(self.later(until, lambda now: left.cancel()).cancel)
+        yield Shielded(left)
+
     def close(self, now: float, error: OttlaError | None = None) -> None:
         """Fail everything that waits. The driver closes the sockets."""
         if self.closed:
             return
         self.closed = error or Closed("the client is closed")
+        bugs: list[Exception] = []
         for closer in list(self._closers):
-            closer(self.closed)
+            try:
+                closer(self.closed)
+            except Exception as bug:  # which must keep nobody else waiting
+                bugs.append(bug)
         self.connections.close(now)
         self.timers.clear()
+        if bugs:
+            raise bugs[0]
 
     # -- the parts' side: time ---------------------------------------------------------------------------------------
 

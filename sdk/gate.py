@@ -11,9 +11,10 @@ any other code of the user's, since a log handler may produce.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from ottla.errors import LocalProtocolError
-from ottla.sdk.logs import HELD
+from ottla.sdk.logs import HELD, emit
 
 
 class Gate:
@@ -50,4 +51,4 @@ class Gate:
 
 def _write(lines: list[logging.LogRecord]) -> None:
     for each in lines:
-        logging.getLogger(each.name).handle(each)
+        emit(partial(logging.getLogger(each.name).handle, each))

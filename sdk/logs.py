@@ -9,8 +9,10 @@ handler of the user's may call the client.
 """
 
 import logging
+import sys
 import threading
-from collections.abc import Mapping, MutableMapping
+import traceback
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 
@@ -46,8 +48,21 @@ def _hold(record: logging.LogRecord) -> bool:
     return False
 
 
+def emit(write: Callable[[], object]) -> None:
+    """Write a line; what a handler raises ends nothing but the line, and is shown as `logging` shows such errors."""
+    try:
+        write()
+    except Exception:
+        if logging.raiseExceptions and sys.stderr is not None:
+            traceback.print_exc(file=sys.stderr)
+
+
 class Log(logging.LoggerAdapter[logging.Logger]):
     """A logger of the client: ``log.warning("what happened", extra={…})``."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 2  # `emit` and its function are not who writes
+        emit(lambda: super(Log, self).log(level, msg, *args, **kwargs))
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return Line(msg, kwargs.get("extra") or {}), kwargs

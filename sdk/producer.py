@@ -20,6 +20,7 @@ Rules:
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import partial
 from itertools import repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
@@ -30,6 +31,7 @@ from ottla.errors import Closed
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.partitioners import named
 from ottla.sdk.produce.prepare import Preparation
 from ottla.sdk.produce.records import DeliveryCallback, ProducerInterceptor, ProducerRecord, Receipt, Timestamp
 
@@ -74,21 +76,24 @@ class Producer(Generic[K, V]):
         value_serializer: Callable[[V], bytes | None] | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
+        named(options.partitioner, rng)  # refused now, and not only when it is opened
         self._driver = driver
-        self._made = ProducerCore(driver.core, options, rng)
-        self._preparation = Preparation(
-            self._made.placing,
-            self._made.appends.check,
-            time.time_ns,
+        self._make = partial(ProducerCore, driver.core, options, rng)
+        self._prepare = partial(
+            Preparation,
+            clock=time.time_ns,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             interceptors=interceptors,
         )
+        self._preparation: Preparation = cast(Preparation, Unopened())
         self._core: ProducerCore = cast(ProducerCore, Unopened())
         self._appends: AppendFastPath = cast(AppendFastPath, Unopened())
 
     async def __aenter__(self) -> Self:
-        self._core, self._appends = self._made, self._made.appends
+        core = self._core = self._driver.do(self._make)
+        self._appends = core.appends
+        self._preparation = self._prepare(core.placing, core.appends.check)
         if self._preparation.plain and type(self).send_soon is _SEND_SOON:  # and nobody put something before it
             fast = SendFastPath(self._appends, _SEND_SOON.__get__(self), time.time_ns)
             self.send_soon = fast.send_soon  # type: ignore[method-assign] # which is the point

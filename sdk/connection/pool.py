@@ -207,8 +207,9 @@ class Connections:
 
     def finish(self, channel: str, now: float) -> Outcome[None]:
         """Send nothing more on a channel; settled when the brokers have ended its connections."""
-        finished: Outcome[None] = Outcome()
-        self._finishing[channel] = finished
+        if finished := self._finishing.get(channel):
+            return finished
+        finished = self._finishing[channel] = Outcome()
         for key in [key for key in self._connections if key[1] == channel]:
             self._actions += self._connections[key].finish(now)
         self._check_finished(channel)
@@ -222,7 +223,8 @@ class Connections:
 
     def retire(self, channel: str, now: float) -> None:
         """Close the connections of a channel, which is not used any more."""
-        self._finishing.pop(channel, None)
+        if finished := self._finishing.pop(channel, None):
+            finished.succeed(None)
         for key in [key for key in self._connections if key[1] == channel]:
             self._close(key, now)
 

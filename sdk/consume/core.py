@@ -139,6 +139,8 @@ class ConsumerCore:
             self.close()
             raise
         self.polls.away(core.now)
+        if self.membership is not None:
+            core.members[self.membership.leave] = None
 
     def _assign(self, starts: Mapping[TopicPartition, Start | None], now: float) -> Outcome[None]:
         for place in starts:
@@ -181,6 +183,7 @@ class ConsumerCore:
         self._subscription.stop()
         self.committing.stop()
         if self.membership is not None:
+            self._core.members.pop(self.membership.leave, None)
             self.membership.close(self._core.now)
         self.fetcher.close()
         self._core.parts.pop(self, None)
@@ -221,7 +224,8 @@ class ConsumerCore:
                     self._turn = self._core.now
         finally:
             self._asking.end()
-            self.polls.away(self._core.now)
+            if not self.closed:
+                self.polls.away(self._core.now)
 
     def _take(self) -> Fetched | None:
         if self._failed is not None:

@@ -169,7 +169,12 @@ class Leaving:
 
     def _lost(self, error: BaseException | None) -> Steps[None]:
         try:
-            yield from self._notices.lost(self._notices.known, CLOSE_TIMEOUT / 2, shield=True)
+            stuck = yield from self._notices.lost(self._notices.known, CLOSE_TIMEOUT / 2, shield=True)
+            if stuck:
+                what = f"{stuck} of your listener has not returned"
+                log.error("a listener is given up, because its consumer was left", extra={"why": what})
+                if error is not None:
+                    error.add_note(f"ottla: {what}")
         except Exception as raised:  # what the block is left by matters more
             log.exception("a listener raised while its consumer was left by another error")
             if error is None:

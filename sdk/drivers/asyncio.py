@@ -25,13 +25,16 @@ from typing import Any, TypeVar, cast
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import CHUNK, Driver, Link, reason
+from ottla.sdk.drivers.driver import CHUNK, Awaited, Driver, Link, reason
 from ottla.sdk.events import Connect, Connected, Event, Filled, Found, Key, Received, Written
+from ottla.sdk.logs import logger
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
 
 T = TypeVar("T")
+
+log = logger("ottla.sdk")
 
 _STAGGER = 0.25
 """Seconds after which the next address of a name is tried beside the one before (RFC 8305)."""
@@ -105,6 +108,10 @@ class AsyncioDriver(Driver[AsyncioLink]):
         self._alarm: asyncio.TimerHandle | None = None
         self._kicked: asyncio.Handle | None = None
         self._bug: Exception | None = None
+        self._owner_cancelled = False
+        """By this driver, to end the block of a client that has stopped on a bug."""
+        self._strays: set[asyncio.Task[None]] = set()
+        """Functions of the user's that did not end when they were cancelled."""
         self._closing: set[AsyncioLink] = set()
         """Connections that end once what was written is gone."""
         self.scratch = memoryview(bytearray(CHUNK))
@@ -144,20 +151,22 @@ class AsyncioDriver(Driver[AsyncioLink]):
                 await asyncio.wait(self._tasks)
             except asyncio.CancelledError as cancelled:
                 late = cancelled
+        for task in self._strays:
+            task.cancel()  # once more, the last time
         if self._bug is not None:
-            if isinstance(error, asyncio.CancelledError) and self._owner is not None:
+            if self._owner_cancelled and isinstance(error, asyncio.CancelledError) and self._owner is not None:
                 self._owner.uncancel()
             if error is not self._bug:
                 raise self._bug from error
         if late is not None and error is None:
             raise late
 
-    def _broken(self, bug: Exception) -> None:
+    def _broken(self, bug: BaseException) -> None:
         super()._broken(bug)
-        if self._bug is None:
+        if self._bug is None and isinstance(bug, Exception):  # the others end the loop by themselves
             self._bug = bug
             if self._owner is not None and self._owner is not asyncio.current_task() and not self._owner.done():
-                self._owner.cancel()
+                self._owner_cancelled = self._owner.cancel()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._on.create_task(work)
@@ -167,8 +176,8 @@ class AsyncioDriver(Driver[AsyncioLink]):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a bug, which is kept already
+        if not task.cancelled() and isinstance(bug := task.exception(), Exception):
+            self._broken(bug)
 
     # -- time --------------------------------------------------------------------------------------------------------
 
@@ -237,48 +246,54 @@ class AsyncioDriver(Driver[AsyncioLink]):
         outcome.when_done(wake)
         return settled, wake
 
-    async def _awaited(self, wanted: Await) -> tuple[bool, asyncio.CancelledError | None]:
-        if wanted.shield:
-            return await self._awaited_apart(wanted)
-        try:
-            async with asyncio.timeout(wanted.seconds) as scope:
-                await wanted.function(*wanted.args)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            return False, None
-        return True, None
+    async def _awaited(self, wanted: Await) -> Awaited:
+        if wanted.seconds is None and not wanted.shield:
+            await wanted.function(*wanted.args)
+            return Awaited(True)
+        return await self._awaited_apart(wanted)
 
-    async def _awaited_apart(self, wanted: Await) -> tuple[bool, asyncio.CancelledError | None]:
-        """In a task of its own, which no cancellation of the caller reaches."""
+    async def _awaited_apart(self, wanted: Await) -> Awaited:
+        """In a task of its own, which is given up where it does not end when it is cancelled."""
 
         async def work() -> None:
             await wanted.function(*wanted.args)
 
         task = self._on.create_task(work())
-        late = None
+        late: asyncio.CancelledError | None = None
         until = math.inf if wanted.seconds is None else self.now() + wanted.seconds
-        in_time = True
+        over = False
         while not task.done():
-            left = None if until == math.inf else max(0.0, until - self.now())
             try:
-                await asyncio.wait((task,), timeout=left)
+                await asyncio.wait((task,), timeout=None if until == math.inf else max(0.0, until - self.now()))
             except asyncio.CancelledError as cancelled:
                 late = cancelled
-            if not task.done() and self.now() >= until:
-                if not in_time:
-                    break  # it does not let itself be cancelled
-                in_time, until = False, self.now() + _END
+            if task.done():
+                break
+            if over and self.now() >= until:
+                self._strays.add(task)
+                task.add_done_callback(self._stray_ended)
+                break
+            if not over and (self.now() >= until or (late is not None and not wanted.shield)):
+                over, until = True, self.now() + _END
                 task.cancel()
-        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-            raise error
-        return in_time and not task.cancelled(), late
+        if late is not None and not wanted.shield:
+            raise late
+        if not task.done() or task.cancelled():
+            return Awaited(False, None, late)
+        return Awaited(not over, task.exception(), late)
+
+    def _stray_ended(self, task: asyncio.Task[None]) -> None:
+        self._strays.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what was given up has raised", exc_info=error)
 
     async def _turn(self) -> None:
         await asyncio.sleep(0)
 
     async def _check(self) -> None:
-        """A cancellation comes where its task is resumed, so none can be there that was not raised."""
+        # A cancellation comes where its task is resumed: none is there, unless the task has cancelled itself.
+        if getattr(asyncio.current_task(), "_must_cancel", False):
+            await asyncio.sleep(0)
 
     # -- connections -------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
@@ -69,6 +69,16 @@ class Link(ABC):
 L = TypeVar("L", bound=Link)
 
 
+class Awaited(NamedTuple):
+    """What became of a function of the user's."""
+
+    returned: bool
+    """It came to its end, and was not given up."""
+    raised: BaseException | None = None
+    late: BaseException | None = None
+    """A cancellation of the caller that had to wait."""
+
+
 class Driver(ABC, Generic[L]):
     """Drives ``core``.
 
@@ -88,6 +98,8 @@ class Driver(ABC, Generic[L]):
         self._runs: deque[Callable[[], object]] = deque()
         """Code of the user's that is to be called."""
         self._stepping = False
+        self._exit: BaseException | None = None
+        """What user code raised to end the program."""
         self._alarm_at = math.inf
         """When the loop wakes the driver by itself."""
         self._lag = core.metrics.timing("io-loop-lag")
@@ -167,8 +179,8 @@ class Driver(ABC, Generic[L]):
         """As `_settled`, whatever is cancelled meanwhile; the cancellation, if the loop will not raise it once more."""
 
     @abstractmethod
-    async def _awaited(self, wanted: Await) -> tuple[bool, BaseException | None]:
-        """Await what the user gave: whether it came to its end, and a cancellation as in `_shielded`."""
+    async def _awaited(self, wanted: Await) -> Awaited:
+        """Await what the user gave. Raises what it raises, and a cancellation, unless that has to wait."""
 
     @abstractmethod
     async def _turn(self) -> None:
@@ -194,23 +206,28 @@ class Driver(ABC, Generic[L]):
                     raise late from None
                 result: T = end.value
                 return result
+            except Exception as error:
+                if late is not None:  # it is what the caller's loop waits for
+                    raise late from error
+                raise
             sent = raised = None
             try:
                 if isinstance(wait, Shielded):
                     late = await self._shielded(wait.outcome) or late
-                elif isinstance(wait, Await) and wait.shield:
-                    sent, cancelled = await self._awaited(wait)
+                elif isinstance(wait, Await) and (wait.shield or late is None):
+                    sent, raised, cancelled = await self._awaited(wait)
                     late = cancelled or late
                 elif late is not None:
                     raised, late = late, None
                 elif isinstance(wait, Outcome):
                     await self._settled(wait)
-                elif isinstance(wait, Await):
-                    sent, _ = await self._awaited(wait)
                 elif wait is CHECK:
                     await self._check()
                 else:
                     await self._turn()
+            except GeneratorExit:  # nobody awaits this any more, so that nothing can be waited for
+                steps.close()
+                raise
             except BaseException as error:  # a cancellation, or the user's own: what becomes of it the call decides
                 raised = error
 
@@ -228,6 +245,10 @@ class Driver(ABC, Generic[L]):
         self.refuse_another_loop()
         try:
             return self.core.resume(steps, self.now(), sent=sent, raised=raised)
+        except KeyboardInterrupt as interrupt:
+            if interrupt is not raised:  # it came in the midst of the step
+                self._broken(interrupt)
+            raise
         finally:
             self.catch_up()
 
@@ -235,11 +256,15 @@ class Driver(ABC, Generic[L]):
         """A call of a user that waits for nothing."""
         self.refuse_another_loop()
         core = self.core
-        with core.gate:
-            core.now = self.now()
-            result = call()
-        self.nudge()
-        return result
+        try:
+            with core.gate:
+                core.now = self.now()
+                return call()
+        except KeyboardInterrupt as interrupt:
+            self._broken(interrupt)
+            raise
+        finally:  # what is refused may have something to be done as well
+            self.nudge()
 
     def refuse_another_loop(self) -> None:
         """Raise `LocalProtocolError` in a thread that the client does not belong to."""
@@ -269,12 +294,16 @@ class Driver(ABC, Generic[L]):
                         self.core.handle(Written(link.key), now)
             for _ in range(len(self._runs)):
                 self._run_one()
-        except Exception as bug:  # whatever it is, nobody may wait for what it left half done
+        except (Exception, KeyboardInterrupt) as bug:  # nobody may wait for what it left half done
             self._broken(bug)
             raise
         finally:
             self._stepping = False
-        self._look_ahead()
+            self._look_ahead()
+        if (leave := self._exit) is not None:
+            self._exit = None
+            self._broken(leave)
+            raise leave
 
     def _carry_out(self, actions: Iterable[Action]) -> list[L]:
         """Do what the core asks for; the connections that have written all that they were given."""
@@ -311,7 +340,9 @@ class Driver(ABC, Generic[L]):
         call = self._runs.popleft()
         try:
             call()
-        except Exception:  # it should have been taken care of there
+        except (KeyboardInterrupt, SystemExit) as leave:  # once the step is over
+            self._exit = self._exit or leave
+        except BaseException:  # whatever it is: a cancellation of something else may come out of it, too
             log.exception("code that was called by the client raised")
 
     def _look_ahead(self) -> None:
@@ -365,7 +396,7 @@ class Driver(ABC, Generic[L]):
         """Tell the core what happened, and do what it wants done."""
         try:
             self.core.handle(event, self.now())
-        except Exception as bug:  # as in `step`
+        except (Exception, KeyboardInterrupt) as bug:  # as in `step`
             self._broken(bug)
             raise
         self.step()
@@ -376,10 +407,15 @@ class Driver(ABC, Generic[L]):
             del self._links[link.key]
             self.tell(Lost(link.key, link.broke or why))
 
-    def _broken(self, bug: Exception) -> None:
-        error = OttlaError(f"the client has stopped on a bug in ottla, please report it: {type(bug).__name__}: {bug}")
+    def _broken(self, bug: BaseException) -> None:
+        """The core cannot go on: whatever waits fails."""
+        what = f"{type(bug).__name__}: {bug}" if str(bug) else type(bug).__name__
+        why = f"the client has stopped on a bug in ottla, please report it: {what}"
+        if not isinstance(bug, Exception):
+            why = f"the client has stopped in the midst of something, by {what}"
+        error = OttlaError(why)
         error.__cause__ = bug
-        with contextlib.suppress(Exception):  # what is broken may be broken here too, and `bug` says more
+        with contextlib.suppress(Exception), self.core.gate:  # what is broken may be broken here too: `bug` says more
             self.core.close(self.now(), error)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import trio
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Driver, reason
+from ottla.sdk.drivers.driver import Awaited, Driver, reason
 from ottla.sdk.drivers.sockets import SocketLink
 from ottla.sdk.events import Connect, Connected, Found, Key, Written
 from ottla.sdk.options import parse_bootstrap
@@ -160,12 +160,12 @@ class TrioDriver(Driver[TrioLink]):
         with trio.CancelScope(shield=True):
             await self._settled(outcome)
 
-    async def _awaited(self, wanted: Await) -> tuple[bool, None]:
+    async def _awaited(self, wanted: Await) -> Awaited:
         with trio.CancelScope(shield=wanted.shield) as scope:
             if wanted.seconds is not None:
                 scope.deadline = trio.current_time() + wanted.seconds
             await wanted.function(*wanted.args)
-        return not scope.cancelled_caught, None
+        return Awaited(not scope.cancelled_caught)
 
     async def _turn(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -153,6 +153,8 @@ class ProducerCore:
             if self._options.acks == 0:
                 yield from settled(self._core.finish(self._sender.channel))
             self._deliveries.raise_failures()
+        except GeneratorExit:  # nobody awaits it any more
+            raise
         except BaseException as error:  # a cancellation included
             yield from self._hurry(error)
             raise

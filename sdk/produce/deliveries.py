@@ -9,6 +9,7 @@ Rules:
 
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 from ottla.errors import ConfigurationError, DeliveryFailed, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -167,15 +168,25 @@ class Deliveries:
             self.count(place, 1, error)
         try:
             refuse_awaitable(callback(error))
-        except Exception as raised:  # as in `stored`
+        except BaseException as raised:  # as in `stored`
             self._callback_failed(raised, error)
 
-    def _callback_failed(self, error: Exception, result: Receipt | OttlaError) -> None:
+    def _callback_failed(self, error: BaseException, result: Receipt | OttlaError) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # once the others are called
+            self._core.run(partial(_raise, error))
+            return
+        if not isinstance(error, Exception):  # a cancellation of something else, which is not the caller's
+            error, raised = OttlaError(f"on_delivery raised {error!r}"), error
+            error.__cause__ = raised
         log.error("on_delivery raised; the next call to the producer raises it too", exc_info=error)
         if self._callback_error is None:
             error.add_note(f"raised by on_delivery, which was called with: {result}")
             self._callback_error = error
             self._changed()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def refuse_awaitable(result: object) -> None:

@@ -138,6 +138,7 @@ class ProducerIdentity:
 
     def failed(self) -> None:
         """The producer is of no more use."""
+        self.current = None
         self._change(Input.FATAL)
 
     def _change(self, what: Input) -> None:
