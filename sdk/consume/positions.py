@@ -183,6 +183,8 @@ class Position:
     """It is FAILED, which is still to be raised."""
     failures: int = 0
     failing_since: float = math.nan
+    unknown_since: float = math.nan
+    """Since when every answer says that there is no such partition."""
     reported: float = -math.inf
     retry_at: float = -math.inf
 
@@ -248,7 +250,7 @@ class Position:
     def recovered(self) -> None:
         """It was answered: whatever was wrong is over."""
         self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
-        self.unraised = False
+        self.unknown_since, self.unraised = math.nan, False
 
     def about(self, error: OttlaError) -> OttlaError:
         """The error, with the partition and where it is read."""

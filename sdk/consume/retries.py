@@ -46,9 +46,12 @@ class Retries:
             position.replica = NO_NODE
             if math.isnan(position.failing_since):
                 position.failing_since = now
-            # Brokers forget a partition for a moment when it moves; one that stays unknown is gone.
-            unknown = isinstance(error, UnknownTopicOrPartition)
-            gone = unknown and now - position.failing_since > self._core.options.api_timeout / 2
+            # Brokers forget a partition for a moment when it moves or they start; one that stays unknown is gone.
+            if not isinstance(error, UnknownTopicOrPartition):
+                position.unknown_since = math.nan
+            elif math.isnan(position.unknown_since):
+                position.unknown_since = now
+            gone = now - position.unknown_since > self._core.options.api_timeout / 2
             if error.retriable and not gone and not self._core.closed:
                 position.trouble = error
                 again.append(position)

@@ -6,7 +6,8 @@ has arrived and when the alarm rings, so there are no tasks but those that dial,
 client.
 
 Cancellation comes once in asyncio. Where it meets a step that is shielded it is kept, and raised at the next step that
-is not, or at the end of the call.
+is not, or at the end of the call. A loop that shuts down cancels all tasks, those of the client too: what they were at
+is begun again, because producers and consumers that are left need connections.
 
 An error that is a bug ends the core, so that nobody waits for it, and cancels the task in which the client was opened:
 leaving its block then raises it, as a `TaskGroup` does.
@@ -317,6 +318,10 @@ class AsyncioDriver(Driver[AsyncioLink]):
             why = reason(error)
         except UnicodeError:
             why = f"{wanted.host!r} is no host name"
+        except asyncio.CancelledError:
+            link.dialing = None
+            self.ended(link, "cancelled")  # by others, if the core still knows it, which then has it tried again
+            raise
         link.dialing = None
         if link.transport is None:
             self.ended(link, why)
@@ -366,8 +371,14 @@ class AsyncioDriver(Driver[AsyncioLink]):
     async def _look(self) -> None:
         addresses: list[tuple[str, int]] = []
         if self._find:
-            with contextlib.suppress(OttlaError):  # nobody is announced now: the core asks again
+            try:
                 addresses = parse_bootstrap(list(await self.in_thread(self._find)))
+            except OttlaError:
+                pass  # nobody is announced now: the core asks again
+            except asyncio.CancelledError:
+                if self.core.closed is None:  # by others
+                    self.tell(Found(()))
+                raise
         self.tell(Found(tuple(addresses)))
 
 

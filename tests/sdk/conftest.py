@@ -9,7 +9,12 @@ import pytest
 from tests.sdk.loops import LOOPS, Loop
 
 
-@pytest.fixture(params=list(LOOPS))
+def _quickly(name: str) -> Any:
+    """uvloop is asyncio with other transports: what is quick stays quick without it, but for `test_drivers.py`."""
+    return pytest.param(name, marks=pytest.mark.slow) if name == "uvloop" else name
+
+
+@pytest.fixture(params=[_quickly(name) for name in LOOPS])
 def loop(request: pytest.FixtureRequest) -> Loop:
     return LOOPS[request.param]
 

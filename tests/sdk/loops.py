@@ -14,9 +14,10 @@ Rules:
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +62,7 @@ class Loop(Protocol):
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
     def current_time(self) -> float: ...
     async def sleep(self, seconds: float) -> None: ...
+    async def sleep_forever(self) -> None: ...
     async def checkpoint(self) -> None: ...
     def fail_after(self, seconds: float) -> AbstractContextManager[CancelScope]: ...
     def move_on_after(self, seconds: float) -> AbstractContextManager[CancelScope]: ...
@@ -68,6 +70,9 @@ class Loop(Protocol):
     def open_nursery(self) -> AbstractAsyncContextManager[Nursery]: ...
     def event(self) -> Event: ...
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T: ...
+
+    def from_threads(self) -> Callable[..., Any]:
+        """What runs an async function in this loop, called with it and its arguments in another thread."""
 
     async def wait_all_tasks_blocked(self, cushion: float = 0.0) -> None:
         """Wait until every other task has waited for ``cushion`` seconds."""
@@ -79,6 +84,7 @@ class Trio:
     run = staticmethod(trio.run)
     current_time = staticmethod(trio.current_time)
     sleep = staticmethod(trio.sleep)
+    sleep_forever = staticmethod(trio.sleep_forever)
     checkpoint = staticmethod(trio.lowlevel.checkpoint)
     fail_after = staticmethod(trio.fail_after)
     move_on_after = staticmethod(trio.move_on_after)
@@ -90,6 +96,9 @@ class Trio:
 
     def connect(self, bootstrap: Any, **options: Any) -> Client:
         return ottla.connect(bootstrap, **options)
+
+    def from_threads(self) -> Callable[..., Any]:
+        return functools.partial(trio.from_thread.run, trio_token=trio.lowlevel.current_trio_token())
 
 
 class Timeout:
@@ -154,26 +163,45 @@ class Asyncio:
 
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
-            result = await scenario()
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left, f"tasks were left behind: {left}"
-            return result
+            try:
+                return await scenario()
+            finally:
+                left = asyncio.all_tasks() - {asyncio.current_task()}
+                assert not left, f"tasks were left behind: {left}"
 
+        with self.runner() as runner:
+            return runner.run(main())
+
+    @contextlib.contextmanager
+    def runner(self) -> Iterator[asyncio.Runner]:
+        """What runs a program's main function, and shuts the loop down; fails if the loop complains."""
         complaints: list[dict[str, Any]] = []
-        with asyncio.Runner(loop_factory=self._factory, debug=True) as runner:
-            runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-            result = runner.run(main())
-        assert not complaints, complaints
-        return result
+        try:
+            with asyncio.Runner(loop_factory=self._factory, debug=True) as runner:
+                runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+                yield runner
+        finally:
+            assert not complaints, complaints
 
     def current_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+    async def sleep_forever(self) -> None:
+        await asyncio.Event().wait()
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.to_thread(function, *args)
+
+    def from_threads(self) -> Callable[..., Any]:
+        loop = asyncio.get_running_loop()
+
+        async def run(function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:
+            return await function(*args)
+
+        return lambda function, *args: asyncio.run_coroutine_threadsafe(run(function, args), loop).result()
 
     def fail_after(self, seconds: float) -> Timeout:
         return Timeout(seconds, fails=True)

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import trio
 
-import ottla
 from ottla.errors import (
     ConfigurationError,
     GroupIdNotFound,
@@ -19,6 +17,7 @@ from ottla.errors import (
 from ottla.sdk.admin import ListedOffset, ResetPlan, offsets_from_csv
 from ottla.sdk.client import Client
 from ottla.testing import Broker
+from tests.sdk.loops import Loop
 
 T0, T1 = ("t", 0), ("t", 1)
 NOON = datetime(2013, 7, 4, 12, tzinfo=UTC)
@@ -38,8 +37,8 @@ def planned(plan: ResetPlan) -> dict[tuple[str, int], tuple[int | None, int]]:
     return {(each.topic, each.partition): (each.old, each.new) for each in plan.offsets}
 
 
-async def test_offsets_are_reset_in_every_way_and_only_when_told_to(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_offsets_are_reset_in_every_way_and_only_when_told_to(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         plan = await client.reset_offsets("g", {T0: 4}, execute=True)
         assert plan.executed and plan.new_group and planned(plan) == {T0: (None, 4)}
@@ -64,8 +63,8 @@ async def test_offsets_are_reset_in_every_way_and_only_when_told_to(ottla_broker
         assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
 
 
-async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         [beyond] = (await client.reset_offsets("g", 99, topics=[T0])).offsets
         assert (beyond.new, beyond.note) == (10, "99 lies behind the end: the end")
@@ -76,8 +75,8 @@ async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(ottla
         assert (young.new, young.note) == (10, "no record is as young: the end")
 
 
-async def test_what_cannot_be_reset_is_said(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_what_cannot_be_reset_is_said(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         with pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.reset_offsets("g", "end", topics=["u"])
@@ -85,7 +84,7 @@ async def test_what_cannot_be_reset_is_said(ottla_broker: Broker) -> None:
             await client.reset_offsets("g", "end", topics=[("t", 2)])
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 9"):
             await client.reset_offsets("g", shift_by=-10, topics=[("t", 9)])
-        with trio.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
+        with loop.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.reset_offsets("g", {("u", 0): 1})
         with pytest.raises(LocalProtocolError, match="t-0 cannot be shifted: nothing is committed"):
             await client.reset_offsets("g", shift_by=1, topics=["t"])
@@ -96,11 +95,11 @@ async def test_what_cannot_be_reset_is_said(ottla_broker: Broker) -> None:
         assert (await client.reset_offsets("g", "end")).offsets == ()
 
 
-async def test_a_group_is_listed_described_followed_and_deleted(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap, client_id="reader") as client:
+async def test_a_group_is_listed_described_followed_and_deleted(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap, client_id="reader") as client:
         await fill(client)
         async with client.consumer("t", group="g") as consumer:
-            with trio.fail_after(20):
+            with loop.fail_after(20):
                 batch = await anext(consumer)
                 await batch.commit()
             described = await client.describe_group("g")
@@ -128,8 +127,8 @@ async def test_a_group_is_listed_described_followed_and_deleted(ottla_broker: Br
             await client.group_lag("g")
 
 
-async def test_records_are_found_with_their_timestamps(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_records_are_found_with_their_timestamps(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         at = NOON + timedelta(minutes=3)
         stamp = int(at.timestamp() * 1000)
@@ -141,8 +140,8 @@ async def test_records_are_found_with_their_timestamps(ottla_broker: Broker) -> 
         assert young[T0].offset == -1
 
 
-async def test_topics_grow_and_never_shrink(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_topics_grow_and_never_shrink(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         assert [each.partition for each in (await client.create_partitions("t", 4)).partitions] == [0, 1, 2, 3]
         assert len((await client.describe_topic("t")).partitions) == 4
@@ -153,9 +152,9 @@ async def test_topics_grow_and_never_shrink(ottla_broker: Broker) -> None:
             await client.create_partitions("u", 2)
 
 
-async def test_an_unknown_topic_is_described_as_unknown_at_once(ottla_broker: Broker) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
-        with trio.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
+async def test_an_unknown_topic_is_described_as_unknown_at_once(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        with loop.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.describe_topic("u")
 
 

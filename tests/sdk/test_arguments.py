@@ -17,6 +17,7 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import checked, derived, described, fitting, is_async, refused_coroutine
 from ottla.sdk.group.assignors import Assignor
 from ottla.testing import Broker
+from tests.sdk.loops import Loop
 
 Where = Literal["beginning", "end"] | datetime | int
 
@@ -316,9 +317,11 @@ def test_options_of_the_wrong_type_are_refused_by_name() -> None:
             ottla.connect("b:1", **options)
 
 
-async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done(ottla_broker: Broker) -> None:
+async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done(
+    loop: Loop, ottla_broker: Broker
+) -> None:
     ottla_broker.create_topic("t")
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.consumer("t", group="g") as consumer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.consumer("t", group="g") as consumer:
         made: Any = client
         reads: Any = consumer
         wrong: list[tuple[str, Callable[[], Any]]] = [
@@ -351,7 +354,7 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
         assert await client.list_topics() == ["t"]
 
 
-async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(ottla_broker: Broker) -> None:
+async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(loop: Loop, ottla_broker: Broker) -> None:
     async def later(result: object) -> None:
         raise AssertionError("nobody awaits it")
 
@@ -361,7 +364,7 @@ async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(ottla_broker: B
 
     heard: list[object] = []
     ottla_broker.create_topic("t")
-    async with ottla.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         for told in (later, partial(later), DeliveryCallback(), "told"):
             wrong: Any = told
             with pytest.raises(ConfigurationError, match="on_delivery is called, and not awaited"):

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-import ottla
 from ottla.codec.apis.fetch import AbortedTransaction, FetchResponse
 from ottla.codec.columns import Columns
 from ottla.codec.compression import Compression
@@ -16,6 +15,7 @@ from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.consumer import Batch
 from ottla.testing import Broker
 from tests.sdk.leaders import NEW, Leaders
+from tests.sdk.loops import Loop
 from tests.sdk.reading import reader
 
 P = ("t", 0)
@@ -102,8 +102,8 @@ def test_columns_of_a_damaged_batch_are_an_error_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-async def test_columns_come_from_a_consumers_loop(ottla_broker: Broker, compression: str) -> None:
-    async with ottla.connect(ottla_broker.bootstrap) as client:
+async def test_columns_come_from_a_consumers_loop(loop: Loop, ottla_broker: Broker, compression: str) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer(compression=compression) as producer:
             for number in range(1000):
                 await producer.send_soon("t", b"%d" % number, headers=(("n", b"%d" % number),))

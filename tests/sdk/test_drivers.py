@@ -6,9 +6,15 @@ import pytest
 
 from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaError
 from ottla.sdk.client import Client
-from tests.sdk.loops import ALL, Asyncio, Loop
+from tests.sdk.loops import ALL, LOOPS, Asyncio, Loop
 from tests.sdk.scripted import Manner, at_once, byte_by_byte, late, scripted
 from tests.sdk.suspensions import cancelled_at
+
+
+@pytest.fixture(params=list(LOOPS))
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """Each of them, in the quick tests too: their transports differ."""
+    return LOOPS[request.param]
 
 
 @pytest.mark.parametrize("manner", [at_once, byte_by_byte, late], ids=lambda each: each.__name__)

@@ -169,8 +169,26 @@ def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_
         core.poll(now)
     assert len(again) == 3 and pauses == sorted(pauses) and each.failures == 3
     retries.retry([each], TopicAuthorizationFailed("t-0"), now)
-    retries.retry([each], UnknownTopicOrPartition("t-0"), each.failing_since + 6.0)
+    retries.retry([each], UnknownTopicOrPartition("t-0"), now)
+    retries.retry([each], UnknownTopicOrPartition("t-0"), now + 6.0)
     assert given_up == [("TopicAuthorizationFailed", False), ("UnknownTopicOrPartition", True)]
+
+
+def test_a_broker_that_has_just_started_and_knows_no_topic_ends_no_reader_after_a_long_outage() -> None:
+    core = ClientCore([("nobody", 9)], Options(api_timeout=10.0), random.Random(1))
+    given_up: list[float] = []
+    retries = Retries(core, lambda _: None, lambda _: None, lambda _, error, gone: given_up.append(each.retry_at))
+    each = position()
+    for now, error in (
+        (0.0, UnknownTopicOrPartition("t-0")),
+        (1.0, ConnectionLost("the wire broke")),
+        (9.0, UnknownTopicOrPartition("t-0")),
+        (13.9, UnknownTopicOrPartition("t-0")),
+    ):
+        retries.retry([each], error, now)
+    assert not given_up
+    retries.retry([each], UnknownTopicOrPartition("t-0"), 14.1)
+    assert given_up
 
 
 # -- the scheduler ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 import ottla
 from ottla.errors import ConfigurationError
@@ -20,9 +19,10 @@ from ottla.sdk.kafka_config import MEANINGS, SAME, UNITED, To, from_kafka_config
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.testing import Broker
 from tests.kafka import java
+from tests.sdk.loops import Loop
 
 
-async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
+async def test_a_client_is_made_of_kafkas_names(loop: Loop, ottla_broker: Broker) -> None:
     config = from_kafka_config(
         {
             "bootstrap.servers": ottla_broker.bootstrap,
@@ -33,7 +33,7 @@ async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
             "auto.offset.reset": "earliest",
         }
     )
-    async with ottla.connect(**config) as client:
+    async with loop.connect(**config) as client:
         async with client.producer(**config.producer) as producer:
             await producer.send("t", b"1")
         async with client.consumer("t", **config.consumer) as consumer:
@@ -42,17 +42,17 @@ async def test_a_client_is_made_of_kafkas_names(ottla_broker: Broker) -> None:
                 break
 
 
-async def test_what_may_be_zero_works_so(ottla_broker: Broker) -> None:
+async def test_what_may_be_zero_works_so(loop: Loop, ottla_broker: Broker) -> None:
     zero = ("fetch.max.wait.ms", "fetch.max.bytes", "max.partition.fetch.bytes", "message.timeout.ms", "batch.size")
     config = from_kafka_config(dict.fromkeys(zero, 0))
     ottla_broker.create_topic("t", partitions=2)
-    async with ottla.connect(ottla_broker.bootstrap, **config) as client, client.consumer("t") as consumer:
+    async with loop.connect(ottla_broker.bootstrap, **config) as client, client.consumer("t") as consumer:
         async with client.producer(**config.producer) as producer:
             for number in range(10):
                 await producer.send_soon("t", b"%d" % number, partition=number % 2)
         values: list[bytes | None] = []
         batches = 0
-        with trio.fail_after(10):
+        with loop.fail_after(10):
             while len(values) < 10:
                 values += [record.value for record in await anext(consumer)]
                 batches += 1

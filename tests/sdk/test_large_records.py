@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-import trio
 
-import ottla
 from ottla.testing import Broker
+from tests.sdk.loops import Loop
 
 LARGEST = 12 * 2**20
 """What a request of the producer, and a batch of the topic, may have."""
@@ -25,15 +24,15 @@ EACH = 2
     ],
 )
 async def test_all_records_are_read_though_answers_are_full(
-    ottla_broker: Broker, partitions: int, size: int, options: dict[str, Any]
+    loop: Loop, ottla_broker: Broker, partitions: int, size: int, options: dict[str, Any]
 ) -> None:
     ottla_broker.create_topic("large", partitions, {"max.message.bytes": str(LARGEST)})
-    async with ottla.connect(ottla_broker.bootstrap, max_request_size=LARGEST) as client, client.producer() as producer:
+    async with loop.connect(ottla_broker.bootstrap, max_request_size=LARGEST) as client, client.producer() as producer:
         for number in range(partitions * EACH):
             await producer.send_soon("large", bytes(size), partition=number // EACH)
-    async with ottla.connect(ottla_broker.bootstrap, **options) as client, client.consumer("large") as consumer:
+    async with loop.connect(ottla_broker.bootstrap, **options) as client, client.consumer("large") as consumer:
         read: dict[int, list[int]] = {}
-        with trio.fail_after(60):
+        with loop.fail_after(60):
             async for batch in consumer:
                 read.setdefault(batch.partition, []).extend(each.offset for each in batch)
                 if sum(map(len, read.values())) == partitions * EACH:

@@ -58,8 +58,8 @@ class Case:
 
 PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
 """Distribution -> what its module is called after."""
-OURS, AWAITED = "ottla", "ottla, a task for each"
-MODULES = PEERS | {OURS: "ottla", AWAITED: "ottla"}
+OURS, AWAITED, ASYNCIO, UVLOOP = "ottla", "ottla, a task for each", "ottla, asyncio", "ottla, uvloop"
+MODULES = PEERS | {OURS: "ottla", AWAITED: "ottla", ASYNCIO: "ottla_asyncio", UVLOOP: "ottla_uvloop"}
 """The same for every line of a table."""
 RATE = (
     Column("rate", "records/s", 0, "more"),
@@ -91,32 +91,39 @@ EACH = (
 MANY = {"topics": 1000, "partitions": 5, "end": 1, "rounds": 3, "seconds": 5.0}
 
 
-def all_do(way: str) -> dict[str, str]:
-    return dict.fromkeys(PEERS, way)
+def all_do(way: str, ours: str | None = None) -> dict[str, str]:
+    """What peers do; and what ottla does on the other loops, which it does on trio as `Case.ours`."""
+    return dict.fromkeys(PEERS, way) | (dict.fromkeys((ASYNCIO, UVLOOP), ours) if ours else {})
 
 
 CASES = [
-    Case(name="consume, read values", columns=RATE, ours="consume", theirs=all_do("consume"), reads=True),
-    Case(name="consume as columns", columns=RATE, ours="consume_columns", theirs=all_do("consume"), reads=True),
-    Case(name="produce one by one, flush", columns=RATE, ours="produce", theirs=all_do("produce")),
+    Case(name="consume, read values", columns=RATE, ours="consume", theirs=all_do("consume", "consume"), reads=True),
+    Case(
+        name="consume as columns",
+        columns=RATE,
+        ours="consume_columns",
+        theirs=all_do("consume", "consume_columns"),
+        reads=True,
+    ),
+    Case(name="produce one by one, flush", columns=RATE, ours="produce", theirs=all_do("produce", "produce")),
     Case(
         name="produce lists, flush",
         columns=RATE,
         ours="produce_many",
-        theirs=all_do("produce") | {"confluent-kafka": "produce_many"},
+        theirs=all_do("produce", "produce_many") | {"confluent-kafka": "produce_many"},
     ),
-    Case(name="produce with a receipt for each", columns=RATE, ours="receipts", theirs=all_do("receipts")),
+    Case(name="produce with a receipt for each", columns=RATE, ours="receipts", theirs=all_do("receipts", "receipts")),
     Case(
         name="produce lists with a receipt for each",
         columns=RATE,
         ours="receipts_many",
-        theirs=all_do("receipts"),
+        theirs=all_do("receipts", "receipts_many"),
     ),
     Case(
         name="latency from send to receipt",
         columns=LATENCY,
         ours="paced",
-        theirs={AWAITED: "awaited", **all_do("paced")},
+        theirs={AWAITED: "awaited", **all_do("paced", "paced")},
         rounds=1,
         seconds=60.0,
     ),

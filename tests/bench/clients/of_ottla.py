@@ -1,22 +1,45 @@
-"""ottla, as it is set up by itself: idempotent, acks from all, checksums verified."""
+"""ottla, as it is set up by itself: idempotent, acks from all, checksums verified. On trio, or on another loop."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from ottla.errors import OttlaError
-from ottla.sdk.client import connect
+from ottla.sdk.client import Client, connect
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
 from ottla.sdk.producer import Producer
 from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
 
+T = TypeVar("T")
 
-def consume(task: Task) -> Figures:
+
+class Loop(Protocol):
+    """What it runs on."""
+
+    def connect(self, bootstrap: str) -> Client: ...
+    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
+    async def sleep(self, seconds: float) -> None: ...
+    def open_nursery(self) -> AbstractAsyncContextManager[Any]: ...
+
+
+class Trio:
+    connect = staticmethod(connect)
+    run = staticmethod(trio.run)
+    sleep = staticmethod(trio.sleep)
+    open_nursery = staticmethod(trio.open_nursery)
+
+
+TRIO = Trio()
+
+
+def consume(task: Task, on: Loop = TRIO) -> Figures:
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with on.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 count = 0
                 for record in batch:
@@ -27,27 +50,27 @@ def consume(task: Task) -> Figures:
                     break
             return meter.figures()
 
-    return trio.run(run)
+    return on.run(run)
 
 
-def consume_columns(task: Task) -> Figures:
+def consume_columns(task: Task, on: Loop = TRIO) -> Figures:
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with on.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 meter.count(len(batch.columns()))
                 if meter.over:
                     break
             return meter.figures()
 
-    return trio.run(run)
+    return on.run(run)
 
 
-def _produced(task: Task, send: Callable[[Producer, Meter], Awaitable[None]]) -> Figures:
+def _produced(task: Task, on: Loop, send: Callable[[Producer, Meter], Awaitable[None]]) -> Figures:
     """What it came to to ``send`` as fast as it goes, flushed."""
 
     async def run() -> Figures:
-        async with connect(task.bootstrap) as client, client.producer() as producer:
+        async with on.connect(task.bootstrap) as client, client.producer() as producer:
             await producer.send(task.names[0], VALUE)
             for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
                 meter.start()
@@ -56,10 +79,10 @@ def _produced(task: Task, send: Callable[[Producer, Meter], Awaitable[None]]) ->
                 figures = meter.figures()
             return figures
 
-    return trio.run(run)
+    return on.run(run)
 
 
-def produce(task: Task) -> Figures:
+def produce(task: Task, on: Loop = TRIO) -> Figures:
     [topic] = task.names
 
     async def send(producer: Producer, meter: Meter) -> None:
@@ -68,10 +91,10 @@ def produce(task: Task) -> Figures:
                 await producer.send_soon(topic, VALUE, key=key)
             meter.count(len(KEYS))
 
-    return _produced(task, send)
+    return _produced(task, on, send)
 
 
-def produce_many(task: Task) -> Figures:
+def produce_many(task: Task, on: Loop = TRIO) -> Figures:
     [topic] = task.names
     values = [VALUE] * len(KEYS)
 
@@ -80,10 +103,10 @@ def produce_many(task: Task) -> Figures:
             await producer.send_many(topic, values, keys=KEYS)
             meter.count(len(KEYS))
 
-    return _produced(task, send)
+    return _produced(task, on, send)
 
 
-def _counted(task: Task, send: Callable[[Producer, DeliveryCallback], Awaitable[None]]) -> Figures:
+def _counted(task: Task, on: Loop, send: Callable[[Producer, DeliveryCallback], Awaitable[None]]) -> Figures:
     """What it came to to ``send`` all keys over and over, to be told of each record."""
     stored = failed = 0
 
@@ -103,26 +126,26 @@ def _counted(task: Task, send: Callable[[Producer, DeliveryCallback], Awaitable[
         await producer.flush()
         assert stored == meter.records and not failed, f"{stored} stored, {failed} failed of {meter.records}"
 
-    return _produced(task, send_all)
+    return _produced(task, on, send_all)
 
 
-def receipts(task: Task) -> Figures:
+def receipts(task: Task, on: Loop = TRIO) -> Figures:
     [topic] = task.names
 
     async def send(producer: Producer, told: DeliveryCallback) -> None:
         for key in KEYS:
             await producer.send_soon(topic, VALUE, key=key, on_delivery=told)
 
-    return _counted(task, send)
+    return _counted(task, on, send)
 
 
-def receipts_many(task: Task) -> Figures:
+def receipts_many(task: Task, on: Loop = TRIO) -> Figures:
     [topic] = task.names
     values = [VALUE] * len(KEYS)
-    return _counted(task, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
+    return _counted(task, on, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
 
 
-def paced(task: Task) -> Figures:
+def paced(task: Task, on: Loop = TRIO) -> Figures:
     """Receipts come to a function, as the others tell of theirs."""
     [topic] = task.names
     receipts = Acknowledgements(task)
@@ -133,16 +156,16 @@ def paced(task: Task) -> Figures:
     async def send(producer: Producer) -> None:
         for number, due in enumerate(receipts.pace()):
             if (left := due - time.perf_counter()) > 0:
-                await trio.sleep(left)
+                await on.sleep(left)
             key = KEYS[number % len(KEYS)]
             await producer.send_soon(topic, VALUE, key=key, on_delivery=partial(told, time.perf_counter()))
         await producer.flush()
 
-    trio.run(_paced, task, send)
+    on.run(partial(_paced, task, on, send))
     return receipts.figures()
 
 
-def awaited(task: Task) -> Figures:
+def awaited(task: Task, on: Loop = TRIO) -> Figures:
     """A task for each record, which waits for its receipt."""
     [topic] = task.names
     receipts = Acknowledgements(task)
@@ -157,17 +180,17 @@ def awaited(task: Task) -> Figures:
             receipts.of(sent)
 
     async def send(producer: Producer) -> None:
-        async with trio.open_nursery() as nursery:
+        async with on.open_nursery() as nursery:
             for number, due in enumerate(receipts.pace()):
-                await trio.sleep(max(due - time.perf_counter(), 0.0))
+                await on.sleep(max(due - time.perf_counter(), 0.0))
                 nursery.start_soon(send_one, producer, number)
 
-    trio.run(_paced, task, send)
+    on.run(partial(_paced, task, on, send))
     return receipts.figures()
 
 
-async def _paced(task: Task, send: Callable[[Producer], Awaitable[None]]) -> None:
-    async with connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
+async def _paced(task: Task, on: Loop, send: Callable[[Producer], Awaitable[None]]) -> None:
+    async with on.connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
         await producer.send(task.names[0], VALUE)
         await send(producer)
 

@@ -1,0 +1,174 @@
+"""A program is told to end, by Ctrl-C or by its loop: what it had accepted is stored and committed, nothing is left.
+
+Under asyncio a cancellation comes once, in whichever task it is meant for, and a loop that ends cancels all its tasks.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from ottla.testing import Broker
+from tests.sdk.loops import LOOPS, Asyncio, Loop
+
+RECORDS = 100
+
+
+def press_ctrl_c() -> None:
+    """As a terminal does: the signal comes while the loop waits."""
+    threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
+
+
+async def produces(loop: Loop, broker: Broker, then: Callable[[], object]) -> None:
+    """Accepts records of a topic of which nothing is known yet, nor is there a connection to it; they would linger."""
+    async with loop.connect(broker.bootstrap) as client, client.producer(linger=60) as producer:
+        for _ in range(RECORDS):
+            await producer.send_soon("t", b"v")
+        then()
+        await loop.sleep_forever()
+
+
+async def consumes(loop: Loop, broker: Broker, then: Callable[[], object]) -> None:
+    """Says that it is done with everything, which is not committed yet, and waits for more."""
+    async with loop.connect(broker.bootstrap) as client:
+        await client.create_topic("t")
+        async with client.producer() as producer:
+            await producer.send_many("t", [b"v"] * RECORDS)
+        async with client.consumer("t", group="g") as consumer:
+            handled = 0
+            async for batch in consumer:
+                batch.commit_soon()
+                handled += len(batch)
+                if handled == RECORDS:
+                    then()
+
+
+def check_stored(loop: Loop, broker: Broker) -> None:
+    async def scenario() -> None:
+        async with loop.connect(broker.bootstrap) as client:
+            assert await client.offsets({("t", 0): "end"}) == {("t", 0): RECORDS}
+
+    loop.run(scenario)
+
+
+def check_committed(loop: Loop, broker: Broker) -> None:
+    async def scenario() -> None:
+        async with loop.connect(broker.bootstrap) as client:
+            assert (await client.committed("g"))["t", 0].offset == RECORDS
+            assert not (await client.describe_groups(["g"]))["g"].members
+
+    loop.run(scenario)
+
+
+Program = Callable[[Loop, Broker, Callable[[], object]], Coroutine[Any, Any, None]]
+Check = Callable[[Loop, Broker], None]
+programs = pytest.mark.parametrize(
+    ("main", "check"), [(produces, check_stored), (consumes, check_committed)], ids=["produces", "consumes"]
+)
+
+
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
+def on_asyncio(request: pytest.FixtureRequest) -> Asyncio:
+    loop = LOOPS.get(request.param)
+    if not isinstance(loop, Asyncio):
+        pytest.skip(f"{request.param} is not installed")
+    return loop
+
+
+@programs
+def test_ctrl_c_leaves_what_is_accepted_its_moment(
+    loop: Loop, ottla_broker: Broker, main: Program, check: Check
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(lambda: main(loop, ottla_broker, press_ctrl_c))
+    check(loop, ottla_broker)
+
+
+@programs
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_task_that_is_cancelled_and_again_while_it_ends_has_its_moment(
+    on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check, times: int
+) -> None:
+    async def scenario() -> None:
+        ready = asyncio.Event()
+        task = asyncio.create_task(main(on_asyncio, ottla_broker, ready.set))
+        await ready.wait()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    on_asyncio.run(scenario)
+    check(on_asyncio, ottla_broker)
+
+
+@programs
+def test_a_loop_that_shuts_down_leaves_what_is_accepted_its_moment(
+    on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check
+) -> None:
+    """It cancels every task, the client's own as well."""
+
+    async def scenario() -> asyncio.Task[None]:
+        ready = asyncio.Event()
+        task = asyncio.create_task(main(on_asyncio, ottla_broker, ready.set))
+        await ready.wait()
+        return task
+
+    with on_asyncio.runner() as runner:
+        task = runner.run(scenario())
+        assert not task.done()
+    assert task.cancelled()
+    check(on_asyncio, ottla_broker)
+
+
+@programs
+def test_a_task_beside_it_that_fails_leaves_what_is_accepted_its_moment(
+    on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check
+) -> None:
+    async def scenario() -> None:
+        ready = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(main(on_asyncio, ottla_broker, ready.set))
+            await ready.wait()
+            raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as raised:
+        on_asyncio.run(scenario)
+    assert [type(each) for each in raised.value.exceptions] == [ZeroDivisionError]
+    check(on_asyncio, ottla_broker)
+
+
+@programs
+def test_a_timeout_around_the_client_is_a_timeout(
+    on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check
+) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(None) as timeout:
+            await main(on_asyncio, ottla_broker, lambda: timeout.reschedule(0.0))
+
+    with pytest.raises(TimeoutError):
+        on_asyncio.run(scenario)
+    check(on_asyncio, ottla_broker)
+
+
+@programs
+def test_a_second_ctrl_c_ends_it_at_once(
+    on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check
+) -> None:
+    """Where the first is of no use: the broker is gone, and what is accepted waits for it."""
+    loop_is_free = threading.Event()
+
+    def presses_twice() -> None:
+        loop = asyncio.get_running_loop()
+        ottla_broker.kill()
+        press_ctrl_c()
+        loop.call_later(0.05, press_ctrl_c)
+        loop_is_free.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        on_asyncio.run(lambda: main(on_asyncio, ottla_broker, presses_twice))
