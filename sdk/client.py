@@ -163,7 +163,7 @@ class Client:
             partitioner: a name of the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
                 ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of
                 partitions; or an object with ``choose``, which sees the whole record.
-            buffer_memory: bytes of records on their way; more have to wait.
+            buffer_memory: bytes of records on their way, uncompressed, and 2 KiB for each batch; more have to wait.
             delivery_timeout: seconds from sending to the broker's acknowledgement; the client's by default.
             key_serializer, value_serializer: turn what is sent into bytes; ``None`` stays ``None``.
             interceptors: see and may replace each record, and are called with what became of it.

@@ -14,7 +14,7 @@ Rules:
 - Update per batch or request, never per record.
 - Kafka's names without their ending (``-rate``, ``-total``, ``-avg``, ``-max``) where a handle feeds several; whole
   names for `counter` and `gauge`. Tags are keywords (``node_id`` is Kafka's ``node-id``); ``client-id`` is everywhere.
-- The same name and tags give the same handle, whoever asks. What may have several owners with the same tags, each of
+- The same name and tags give the same handle, to all that ask. What may have several owners with the same tags, each of
   which knows a part of it and may go before the others, is shown with `Metrics.share`.
 - Times are given in seconds and shown in milliseconds, as Kafka shows them. What was never measured is NaN.
 - Rates, averages and maxima are of the last 30 to 60 seconds: of two windows, by the ``now`` that machines are given.

@@ -19,6 +19,7 @@ from ottla.sdk import kafka_config
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
+OPTIONS = ROOT / "sdk" / "options.py"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 SPOKEN = {"__anext__": "async for batch in consumer"}
@@ -135,15 +136,39 @@ def is_overload(node: Definition) -> bool:
     return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
 
 
+def declared_by(node: Definition) -> list[ast.ClassDef]:
+    """The dataclasses that declare what a function takes: see `ottla.sdk.options.declared_by`."""
+    for each in node.decorator_list:
+        if isinstance(each, ast.Call) and ast.unparse(each.func) == "declared_by":
+            found = {one.name: one for one in ast.parse(OPTIONS.read_text()).body if isinstance(one, ast.ClassDef)}
+            declared = [found[ast.unparse(each.args[0])]]
+            while declared[-1].bases:
+                declared.append(found[ast.unparse(declared[-1].bases[0])])
+            return declared
+    return []
+
+
+def keywords(node: Definition, options: list[ast.ClassDef]) -> str:
+    """The signature of a function that takes what dataclasses declare: the first is positional too, as it is there."""
+    first, *others = (fields(each).splitlines() for each in options)
+    lines = [*first, "*", *(line for each in others for line in each)]
+    returned = ast.unparse(node.returns).strip("'\"") if node.returns else "None"
+    return "\n".join([f"def {node.name}(", *(f"    {line}," for line in lines), f") -> {returned}"])
+
+
 def method(of: str, source: list[str], node: Definition) -> str:
     name = f"{of}.{node.name}" if of else node.name
     title = SPOKEN.get(node.name, name)
-    if is_property(node):
+    if options := declared_by(node):
+        block = keywords(node, options)
+    elif is_property(node):
         returned = ast.unparse(node.returns) if node.returns else "object"
         block = f"{node.name}: {returned}"
     else:
         block = signature(source, node)
     text = described(name, node)
+    for each in options:
+        text += "\n\n" + described(each.name, each).replace("**Attributes**", "**Args**")
     if node.name in SPOKEN:
         return f"### {title}\n\n{text}\n"
     return f"{'###' if of else '##'} {title}\n\n```python\n{block}\n```\n\n{text}\n"
@@ -242,6 +267,7 @@ PAGES: dict[str, Page] = {
         "The client",
         (
             Part("sdk/client.py"),
+            Part("sdk/aio.py"),
             Part("sdk/client.py", ("connect", "Client")),
             Part("sdk/consume/places.py", ("Where",)),
         ),

@@ -1,9 +1,11 @@
 """The reference says what the docstrings say, and leaves nothing out that users are offered."""
 
 import re
+from dataclasses import fields
 
 import ottla
 import ottla.codec
+from ottla.sdk.options import ClientOptions
 from tests.docs import reference
 
 
@@ -18,6 +20,14 @@ def test_every_name_of_the_front_module_is_in_the_reference() -> None:
     named = set(re.findall(r"^## (\w+)", "\n".join(reference.pages().values()), re.MULTILINE))
     assert set(ottla.__all__) <= named
     assert set(ottla.codec.__all__) - {"engine"} <= named
+
+
+def test_every_option_of_connect_is_in_the_reference() -> None:
+    text = reference.pages()["client.md"]
+    signature, explained = text.partition("def connect(")[2].split("## Client")[0].split("```", 1)
+    for option in fields(ClientOptions):
+        assert f"    {option.name}: " in signature
+        assert f"`{option.name}`" in explained
 
 
 def test_the_fixture_and_every_page_are_listed() -> None:
