@@ -101,9 +101,11 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         driver = self._driver
-        driver.close()
         self._running = None
-        await driver.stop(error)
+        try:
+            driver.close()
+        finally:  # whatever Ctrl-C has left half done: connections and tasks end
+            await driver.stop(error)
 
     @property
     def _driver(self) -> Driver[Any]:
