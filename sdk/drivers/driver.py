@@ -188,6 +188,10 @@ class Driver(ABC, Generic[L]):
                     raise late from None
                 result: T = end.value
                 return result
+            except Exception as error:  # both cannot be raised, and a cancellation that is not would be lost
+                if late is not None:
+                    raise late from error
+                raise
             sent = raised = None
             try:
                 if isinstance(wait, Shielded):
