@@ -158,7 +158,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
                 self._owner.uncancel()
             if error is not self._bug:
                 raise self._bug from error
-        if late is not None and error is None:
+        if late is not None and not isinstance(error, asyncio.CancelledError):
             raise late
 
     def _broken(self, bug: BaseException) -> None:

@@ -206,8 +206,8 @@ class Driver(ABC, Generic[L]):
                     raise late from None
                 result: T = end.value
                 return result
-            except Exception as error:
-                if late is not None:  # it is what the caller's loop waits for
+            except Exception as error:  # both cannot be raised, and a cancellation that is not would be lost
+                if late is not None:
                     raise late from error
                 raise
             sent = raised = None

@@ -107,7 +107,8 @@ def test_who_is_told_may_change_the_list_or_end_it_all(loops: ModuleType) -> Non
     def interrupt(place: Place) -> None:
         raise KeyboardInterrupt
 
-    made, failed, called = fast_path(loops, 1000), [], []
+    made = fast_path(loops, 1000)
+    failed, called = list[BaseException](), list[Any]()
     made.append("t", b"", None, NOW, interrupt)
     made.append("t", b"", None, NOW, called.append)
     made.topics["t"].partitions[0].open.call_back(Place, "t", 0, 0, -1, lambda error, place: failed.append(error))

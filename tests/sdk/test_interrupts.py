@@ -1,19 +1,24 @@
-"""Ctrl-C arrives between two lines of anything; in the midst of a step of the core it waits until the step is done."""
+"""Ctrl-C arrives between two lines of anything; in the midst of a step of the core it waits until the step is done.
 
+asyncio cancels the main task the first time, and interrupts whatever runs the second time: that may be half of a step,
+after which the client is of no use, but it still ends soon.
+"""
+
+import asyncio
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import pytest
-import trio
 
-import ottla
 from ottla.brokerlite.config import BrokerConfig
 from ottla.sdk.core import ClientCore
 from ottla.testing import Broker
+from tests.sdk.loops import LOOPS, Loop
 
 STEPS = {ClientCore.handle.__code__, ClientCore.poll.__code__}
 RECORDS = 20
@@ -22,16 +27,17 @@ PLACES = 12
 
 
 class CtrlC:
-    """Comes at the line number ``at`` of those that the core executes in its steps, counted from when it is armed.
+    """Comes, ``times`` in a row, at one of the lines that the core executes in its steps: at ``at``, counted from 0.
 
     Attributes:
+        armed: it counts.
         lines: executed so far.
         in_a_step: it was raised there, and what the step had not done yet is not done.
     """
 
-    def __init__(self, at: int | None) -> None:
+    def __init__(self, at: int | None, times: int = 1) -> None:
         self.lines, self.in_a_step, self.armed = 0, False, False
-        self._at, self._depth = at, 0
+        self._at, self.times, self._depth = at, times, 0
 
     @contextmanager
     def coming(self) -> Iterator[None]:
@@ -56,58 +62,78 @@ class CtrlC:
             self.lines += 1
             if self.lines - 1 == self._at:
                 try:
-                    signal.raise_signal(signal.SIGINT)  # trio's handler raises, or has the main task raise later
+                    for _ in range(self.times):  # the handler of the loop raises, or has the main task raise later
+                        signal.raise_signal(signal.SIGINT)
                 except KeyboardInterrupt:
                     self.in_a_step = True
                     raise
         return self._in_step
 
 
-def produce(broker: Broker, ctrl_c: CtrlC) -> list[str]:
+def produce(loop: Loop, broker: Broker, ctrl_c: CtrlC) -> list[str]:
     """What a program saw that goes on after Ctrl-C."""
     seen: list[str] = []
 
     async def main() -> None:
-        async with ottla.connect(broker.bootstrap) as client, client.producer(linger=0) as producer:
+        async with loop.connect(broker.bootstrap) as client, client.producer(linger=0) as producer:
             await producer.send("t", b"before")
             try:
                 ctrl_c.armed = True
                 for number in range(RECORDS):
                     await producer.send("t", b"%d" % number)
-                await trio.lowlevel.checkpoint()
-            except KeyboardInterrupt:
+                await loop.checkpoint()
+            except (KeyboardInterrupt, asyncio.CancelledError):
                 seen.append("Ctrl-C")
+                if ctrl_c.times > 1:
+                    raise
             ctrl_c.armed = False
             await producer.send("t", b"after")
             seen.append("sent")
 
     with ctrl_c.coming():
         try:
-            trio.run(main)
+            loop.run(main)
         except BaseException as error:
             seen.append(f"the client has ended: {error!r}")
     return seen
 
 
-@pytest.fixture(scope="module")
-def lines() -> Iterator[int]:
+COUNTED: dict[Loop, int] = {}
+
+
+def lines(loop: Loop) -> int:
     """How many lines the core executes while nobody interrupts it, about."""
-    broker = Broker(BrokerConfig(port=0))
-    try:
-        undisturbed = CtrlC(None)
-        assert produce(broker, undisturbed) == ["sent"]
-        yield undisturbed.lines
-    finally:
-        broker.stop()
+    if loop not in COUNTED:
+        broker = Broker(BrokerConfig(port=0))
+        try:
+            undisturbed = CtrlC(None)
+            assert produce(loop, broker, undisturbed) == ["sent"]
+            COUNTED[loop] = undisturbed.lines
+        finally:
+            broker.stop()
+    return COUNTED[loop]
 
 
-def test_the_core_is_traced_while_it_steps(lines: int) -> None:
-    assert lines > 50 * RECORDS
+def test_the_core_is_traced_while_it_steps(loop: Loop) -> None:
+    assert lines(loop) > 50 * RECORDS
 
 
 @pytest.mark.parametrize("place", range(PLACES))
-def test_ctrl_c_never_leaves_a_step_half_done(ottla_broker: Broker, lines: int, place: int) -> None:
-    ctrl_c = CtrlC(lines * place // PLACES)
-    seen = produce(ottla_broker, ctrl_c)
+def test_ctrl_c_never_leaves_a_step_half_done(loop: Loop, ottla_broker: Broker, place: int) -> None:
+    ctrl_c = CtrlC(lines(loop) * place // PLACES)
+    seen = produce(loop, ottla_broker, ctrl_c)
     assert not ctrl_c.in_a_step
     assert seen == ["Ctrl-C", "sent"]
+
+
+@pytest.mark.parametrize("place", range(PLACES))
+def test_a_second_ctrl_c_ends_an_asyncio_program_wherever_it_comes(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    monkeypatch.setattr("ottla.sdk.produce.core.CLOSE_TIMEOUT", 0.1)
+    loop = LOOPS["asyncio"]
+    ctrl_c, start = CtrlC(lines(loop) * place // PLACES, times=2), time.monotonic()
+    seen = produce(loop, ottla_broker, ctrl_c)
+    assert ctrl_c.in_a_step
+    assert seen[-1].startswith("the client has ended")  # with KeyboardInterrupt, or what half a step has led to
+    assert time.monotonic() - start < 5

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import Closed
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Shielded, Steps
 from ottla.testing import Broker
 from tests.sdk.loops import LOOPS, Asyncio, Loop
 
@@ -157,18 +160,38 @@ def test_a_timeout_around_the_client_is_a_timeout(
 
 
 @programs
-def test_a_second_ctrl_c_ends_it_at_once(
-    on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check
+def test_a_second_ctrl_c_ends_it_where_what_is_accepted_waits_in_vain(
+    on_asyncio: Asyncio, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, main: Program, check: Check
 ) -> None:
-    """Where the first is of no use: the broker is gone, and what is accepted waits for it."""
-    loop_is_free = threading.Event()
+    for part in ("produce.core", "consume.leaving"):
+        monkeypatch.setattr(f"ottla.sdk.{part}.CLOSE_TIMEOUT", 0.2)
 
     def presses_twice() -> None:
-        loop = asyncio.get_running_loop()
         ottla_broker.kill()
         press_ctrl_c()
-        loop.call_later(0.05, press_ctrl_c)
-        loop_is_free.set()
+        asyncio.get_running_loop().call_later(0.05, press_ctrl_c)
 
     with pytest.raises(KeyboardInterrupt):
         on_asyncio.run(lambda: main(on_asyncio, ottla_broker, presses_twice))
+
+
+def test_a_cancellation_of_a_call_that_has_to_wait_is_not_lost_where_the_call_fails(ottla_broker: Broker) -> None:
+    loop = LOOPS["asyncio"]
+    outcome: Outcome[None] = Outcome()
+
+    def leaves() -> Steps[None]:
+        yield Shielded(outcome)
+        raise Closed("mine")
+
+    async def scenario() -> None:
+        async with loop.connect(ottla_broker.bootstrap) as client:
+            task = asyncio.create_task(client._driver.run(leaves()))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.sleep(0)
+            outcome.succeed(None)
+            with pytest.raises(asyncio.CancelledError) as raised:
+                await task
+            assert isinstance(raised.value.__cause__, Closed)
+
+    loop.run(scenario)
