@@ -14,6 +14,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from tests.sim.cluster import OFFSETS
+from tests.sim.data import RECREATED
 
 if TYPE_CHECKING:
     from tests.sim.run import Simulation
@@ -30,7 +31,7 @@ class Fault:
 def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
     """At least three faults within ``seconds``, in their order; none lasts longer than ``most``."""
     kinds = list(FAULTS)
-    weights = [2 if kind in ("cut", "move", "freeze", "slow", "swallow") else 1 for kind in kinds]
+    weights = [2 if kind in ("cut", "move", "freeze", "slow", "swallow", "step down") else 1 for kind in kinds]
     faults = [
         Fault(
             chance.uniform(0.0, seconds),
@@ -167,7 +168,48 @@ def _move_coordinator(world: "Simulation", fault: Fault) -> None:
     world.cluster.move_some([world.cluster.groups.place(world.group.group)])
 
 
-FAULTS: dict[str, Callable[["Simulation", Fault], None]] = {
+def _step_down(world: "Simulation", fault: Fault) -> None:
+    """Leaders append and answer that they lead no more; some then lose what they know of producers."""
+    places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
+    until = world.clock.now + fault.seconds / 2
+    for place in world.chance.sample(places, world.chance.randint(1, len(places))):
+        world.say(
+            "!", f"{place[0]}-{place[1]}", f"is appended to by a leader that steps down, for {fault.seconds / 2:.2f} s"
+        )
+        world.cluster.data.refusals[place] = (NotLeaderOrFollower.code, True, until)
+    _expire(world, fault)
+
+
+def _expire(world: "Simulation", fault: Fault) -> None:
+    """Producers are forgotten, as soon as that may happen."""
+    until = world.clock.now + fault.seconds
+
+    def attempt() -> None:
+        found = [(place, pid) for place, log in world.cluster.logs.items() for pid in log.producers]
+        fit = [each for each in found if world.may_expire(*each)]
+        for place, pid in world.chance.sample(fit, world.chance.randint(0, len(fit))):
+            world.say("!", f"{place[0]}-{place[1]}", f"forgets producer {pid}")
+            del world.cluster.logs[place].producers[pid]
+            world.cluster.data.features["a producer's state expires"] += 1
+        if world.clock.now < until:
+            world.clock.later(0.05, attempt)
+
+    attempt()
+
+
+def _recreate(world: "Simulation", fault: Fault) -> object:
+    if RECREATED not in world.cluster.ids:
+        return False
+    world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
+    world.cluster.delete(RECREATED)
+    pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
+    world.clock.later(pause, lambda: world.cluster.create(RECREATED))
+    how = "with topic ids" if world.release >= "2.8" else "without topic ids"
+    world.cluster.data.features[f"a topic is recreated, {how}"] += 1
+    return True
+
+
+FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "cut": _cut,
     "move": _move,
     "crash": _crash,
@@ -185,4 +227,7 @@ FAULTS: dict[str, Callable[["Simulation", Fault], None]] = {
     "a member joins": _join,
     "usurp": _usurp,
     "move the coordinator": _move_coordinator,
+    "step down": _step_down,
+    "expire": _expire,
+    "recreate": _recreate,
 }

@@ -19,6 +19,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
+from tests.sim.data import RECREATED, Place
 from tests.sim.faults import FAULTS, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
@@ -66,14 +67,19 @@ class Simulation:
         self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
         self.release = release = chance.choice((*RELEASES, "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
+        self.sent_to = dict(self.topics)
+        """What producers send to; one of these topics may be recreated, and has no readers."""
+        if Random(f"{seed} recreated").random() < 0.4:
+            self.sent_to[RECREATED] = 2
         self.cluster = ModelCluster(
-            self.clock, Random(seed + 2), self.network, self.history, self.topics, nodes, release
+            self.clock, Random(seed + 2), self.network, self.history, self.sent_to, nodes, release
         )
-        self.network.cluster = self.cluster
+        self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
         self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
-        self.ledger = Ledger(self.cluster)
+        self.ledger = Ledger(self.cluster, unordered=release == "2.8")
         self.processes: dict[str, Process] = {}
+        self.producers: list[Producing] = []
         self.readings: list[Reading] = []
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = GroupLedger(self.ledger, "billing", places)
@@ -158,6 +164,18 @@ class Simulation:
             return None
         return self.chance.choice(healthy)
 
+    def may_expire(self, place: Place, producer_id: int) -> bool:
+        """Whether a leader may forget a producer, as after a day without a batch of its own, or where all are deleted.
+
+        Up to Kafka 2.4 it asks for sequence 0 then, so that only the repeat of a first batch must not be under way.
+        Later it takes any sequence, so that nothing may be: Kafka would store a repeat twice.
+        """
+        if self.network.left_behind():
+            return False
+        if self.cluster.data.strict:
+            return all(first for first, _ in self.cluster.logs[place].producers[producer_id].recent)
+        return not any(each.batches_at(place) for each in self.producers)
+
     # -- people ------------------------------------------------------------------------------------------------------
 
     def _people(self) -> None:
@@ -180,22 +198,26 @@ class Simulation:
                 self.ledger,
                 options,
                 Random(f"{self.seed} {name}"),
-                self.topics,
+                self.sent_to,
                 count,
                 self.seconds,
                 chance.choice((1, 5, 5)),
+                Random(f"{self.seed} {name} impatient").choice((0.0, 0.02, 0.2)),
             )
+            self.producers.append(producing)
             self.say("·", name, f"produces {count} records with {options}")
             self.producing += 1
             self.processes[name].run(producing.script(), self._produced)
         if chance.random() < 0.5:
             name = "r0"
             pattern = Random(f"{self.seed} pattern").random() < 0.4
-            reading = Reading(
-                self.process(name), self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern
-            )
+            beside = self.producers[0] if Random(f"{self.seed} beside").random() < 0.5 else None
+            process = beside.process if beside else self.process(name)
+            reading = Reading(process, self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern)
+            if beside:
+                beside.reader = reading
             self.readings.append(reading)
-            self.processes[name].run(reading.script())
+            process.run(reading.script())
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
@@ -265,7 +287,8 @@ class Simulation:
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
-        FAULTS[fault.kind](self, fault)
+        if FAULTS[fault.kind](self, fault) is not False:
+            self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
     def _left(self) -> str:
         """What is still to be done, for people; empty once nothing is."""
