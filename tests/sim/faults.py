@@ -42,7 +42,7 @@ def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
     ]
     if chance.random() < 0.4:
         # Beginnings are delicate: of producer ids, of leaders.
-        faults.append(Fault(0.0, "refuse", chance.uniform(0.05, 0.5)))
+        faults.append(Fault(0.0, "refuse", chance.uniform(0.1, 4.0)))
     return sorted(faults, key=lambda each: each.at)
 
 
@@ -115,6 +115,7 @@ def _slow(world: "Simulation", fault: Fault) -> None:
 
 def _refuse(world: "Simulation", fault: Fault) -> None:
     errors = (
+        (NotEnoughReplicas, False),
         (NotEnoughReplicas, False),
         (NotEnoughReplicasAfterAppend, True),
         (RequestTimedOut, True),
@@ -189,7 +190,7 @@ def _expire(world: "Simulation", fault: Fault) -> None:
         fit = [each for each in found if world.may_expire(*each)]
         for place, pid in world.chance.sample(fit, world.chance.randint(0, len(fit))):
             world.say("!", f"{place[0]}-{place[1]}", f"forgets producer {pid}")
-            del world.cluster.logs[place].producers[pid]
+            world.expire(place, pid)
             world.cluster.data.features["a producer's state expires"] += 1
         if world.clock.now < until:
             world.clock.later(0.05, attempt)
@@ -203,7 +204,14 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
     world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
     world.cluster.delete(RECREATED)
     pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
-    world.clock.later(pause, lambda: world.cluster.create(RECREATED))
+
+    def again() -> None:
+        world.cluster.create(RECREATED)
+        for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
+            # Replicas of new topics need a moment.
+            world.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, world.clock.now + 1.5)
+
+    world.clock.later(pause, again)
     how = "with topic ids" if world.release >= "2.8" else "without topic ids"
     world.cluster.data.features[f"a topic is recreated, {how}"] += 1
     return True

@@ -85,6 +85,9 @@ class Ledger:
     unordered: bool = False
     """Produce names topics by name, and a log takes any first sequence: what was under way to a topic that was
     recreated can be stored in any order, which no client could prevent."""
+    forgotten: set[tuple[Place, str]] = field(default_factory=set)
+    """Partitions whose log forgot a producer and takes any sequence from it: of batches that are sent together then,
+    the second is stored where the first is refused, such as for its size. No client could prevent it."""
     ranks: int = 0
     flushed: set[str] = field(default_factory=set)
     """Producers that have closed in order, having told all their failures."""
@@ -155,7 +158,8 @@ class Ledger:
             if sent.once and value in found and not recreated:
                 (topic, partition), first = found[value][0]
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
-            if sent.once and last.get(sent.producer, -1) >= sent.rank and not (recreated and self.unordered):
+            excused = (recreated and self.unordered) or (place, sent.producer) in self.forgotten
+            if sent.once and last.get(sent.producer, -1) >= sent.rank and not excused:
                 raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
             last[sent.producer] = sent.rank
             seen[value] = offset

@@ -111,6 +111,10 @@ class Simulation:
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
         self.faults = drawn(chance, self.seconds, LONGEST)
+        if RECREATED in self.sent_to:
+            again = Random(f"{seed} recreate")
+            more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         self.say("#", f"seed {seed}", f"{nodes} nodes of Kafka {release}, {self.topics}, {self.options}, {self.manner}")
 
     def say(self, mark: str, who: str, text: str) -> None:
@@ -175,6 +179,13 @@ class Simulation:
         if self.cluster.data.strict:
             return all(first for first, _ in self.cluster.logs[place].producers[producer_id].recent)
         return not any(each.batches_at(place) for each in self.producers)
+
+    def expire(self, place: Place, producer_id: int) -> None:
+        del self.cluster.logs[place].producers[producer_id]
+        if not self.cluster.data.strict:
+            self.ledger.forgotten |= {
+                (place, each.process.name) for each in self.producers if each.producer_id_at(place) == producer_id
+            }
 
     # -- people ------------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,11 @@ class Producing:
         queue = self.machine._sender.queues.get(place) if self.machine else None
         return bool(queue and queue.batches)
 
+    def producer_id_at(self, place: Place) -> int:
+        """The producer id that was last sent to a partition."""
+        queue = self.machine._sender.queues.get(place) if self.machine else None
+        return queue.identity.producer_id if queue and queue.identity else -1
+
     def _watch(self, machine: ProducerCore) -> None:
         """Notice in which order records are offered, and when each is accepted."""
         offer = machine.offer
