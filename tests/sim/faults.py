@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,14 @@ def _crash(world: "Simulation", fault: Fault) -> None:
         world.say("!", f"node {node}", f"crashes for {fault.seconds:.2f} s")
         world.cluster.crash(node)
         world.clock.later(fault.seconds, lambda: world.cluster.restart(node))
+
+
+def _outage(world: "Simulation", fault: Fault) -> None:
+    """All nodes are down for long."""
+    for node in [each.number for each in world.cluster.nodes.values() if each.up]:
+        world.say("!", f"node {node}", "crashes, as all others do")
+        world.cluster.crash(node)
+        world.clock.later(max(fault.seconds, 5.5), partial(world.cluster.restart, node))
 
 
 def _sleep(world: "Simulation", fault: Fault) -> None:
@@ -207,6 +216,8 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
 
     def again() -> None:
         world.cluster.create(RECREATED)
+        for each in world.producers:
+            each.rush = 3
         for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
             # Replicas of new topics need a moment.
             world.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, world.clock.now + 1.5)
@@ -221,6 +232,7 @@ FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "cut": _cut,
     "move": _move,
     "crash": _crash,
+    "outage": _outage,
     "sleep": _sleep,
     "cut off": _cut_off,
     "silence": _silence,

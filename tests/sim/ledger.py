@@ -4,6 +4,7 @@ Each check names the invariant that it holds, and the record or the partition th
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ TWICE = "a record is in the log twice"
 ORDER = "records of a producer are out of order"
 SILENT = "a record failed and nobody was told"
 RECEIPT = "a receipt names a place where the record is not"
+UNWRITTEN = "a flush ends before what was sent with acks=0 is written"
 GAP = "a reader skips or repeats records"
 OLD_LEADER = "a client goes back to an older leader"
 CROWD = "more than five Produce requests are under way on a connection"
@@ -80,6 +82,8 @@ class Ledger:
 
     cluster: ModelCluster
     sent: dict[bytes, Sent] = field(default_factory=dict)
+    written: set[bytes] = field(default_factory=set)
+    """Records that were sent with acks=0."""
     failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """(producer, topic) -> unawaited records that were reported as failed."""
     unordered: bool = False
@@ -101,6 +105,21 @@ class Ledger:
         """The record is offered to the producer, behind all that were before."""
         self.ranks += 1
         sent.rank = self.ranks
+
+    def sent_off(self, message: Any) -> None:
+        """The bytes of a request are written; with acks=0 that is all that anybody hears."""
+        if isinstance(message, ProduceRequest) and not message.acks:
+            for topic in message.topic_data:
+                for data in topic.partition_data:
+                    self.written.update(record.value or b"" for record in parse_batch(data.records or b"").records())
+
+    def check_written(self, sent: Collection[Sent]) -> None:
+        """A flush has ended of what was ``sent`` with acks=0."""
+        missing = [
+            each for each in sent if each.value not in self.written and not (each.outcome and each.outcome.error)
+        ]
+        if missing and not any(self.failures[each.producer, each.topic] for each in missing):
+            raise Violation(UNWRITTEN, f"{brief(missing[0].value)} of {missing[0].producer}")
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

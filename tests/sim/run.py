@@ -123,6 +123,7 @@ class Simulation:
     def _sent(self, link: Link, message: Any) -> None:
         self.epochs.sent(link.client.name, message)
         self.window.sent(link, message)
+        self.ledger.sent_off(message)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
@@ -193,9 +194,9 @@ class Simulation:
         chance = self.chance
         producers = chance.choice((2, 2, 3))
         for index in range(producers):
-            idempotent = index == 0 or chance.random() < 0.8
+            idempotent = index == 0 or chance.random() < 0.7
             options = ProducerOptions(
-                acks=-1 if idempotent else chance.choice((-1, 1, 0)),
+                acks=-1 if idempotent else chance.choice((-1, 1, 0, 0)),
                 idempotent=idempotent,
                 linger=chance.choice((0.0, 0.005, 0.05)),
                 batch_size=chance.choice((150, 400, 2000)),

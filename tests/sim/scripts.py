@@ -41,6 +41,8 @@ class Producing:
     """1: all goes to one partition."""
     impatient: float = 0.0
     """Chance that a call is cancelled while it waits."""
+    rush: int = 0
+    """How often many records are sent to the topic that was just recreated."""
     reader: "Reading | None" = None
     """Of the same process; callbacks pause and resume it."""
     machine: ProducerCore | None = None
@@ -61,13 +63,19 @@ class Producing:
         self._feature(f"acks={self.options.acks}")
         while self._number < self.count:
             burst = min(chance.choice((1, 1, 3, 10, 40)), self.count - self._number)
+            if self.rush:
+                self.rush -= 1
+                self.count += 30
+                yield from self._send_many(machine, 30, RECREATED)
+                yield chance.uniform(0.0, 0.1)
+                continue
             if chance.random() < 0.15:
                 yield from self._send_many(machine, burst)
             else:
                 for _ in range(burst):
                     yield from self._send(machine)
             yield chance.uniform(0.0, 2 * 10 * pause)
-            if chance.random() < 0.05:
+            if chance.random() < (0.05 if self.options.acks else 0.4):
                 yield from self._flush(machine)
         yield from self._leave(machine)
         while self._tasks:
@@ -96,7 +104,23 @@ class Producing:
             sent.accepted = offer(record, now)
             return sent.accepted
 
+        start_flush = machine.start_flush
+
+        def flushing(now: float) -> Outcome[None]:
+            before = [each for each in self._with_callback if each.is_accepted]
+            flushed = start_flush(now)
+
+            def ended() -> None:
+                late = [each for each in before if each.outcome and not each.outcome.done]
+                if late and flushed.error is None and not process.core.closed:
+                    self._wrong = f"a flush ends before that of {brief(late[0].value)}"
+
+            flushed.when_done(ended)
+            return flushed
+
+        process = self.process
         machine.offer = offered  # type: ignore[method-assign]
+        machine.start_flush = flushing  # type: ignore[method-assign]
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -117,6 +141,8 @@ class Producing:
                 self._call_back(sent, record)
             within = self.process.core.options.delivery_timeout
             result = yield from self._result(machine.send_soon(record), "room in the buffer", within)
+            if isinstance(result, Cancelled) and sent.is_accepted:
+                raise Violation("a call is cancelled that has sent already", f"{brief(sent.value)}: send_soon")
             self._judge(sent, result)
 
     def _ended(self) -> None:
@@ -153,9 +179,9 @@ class Producing:
             self._heard(error)
             self._judge(sent, error)
 
-    def _send_many(self, machine: ProducerCore, count: int) -> Script:
+    def _send_many(self, machine: ProducerCore, count: int, to: str = "") -> Script:
         """`send_many`, as the face has it."""
-        topic, made = self._topic(), list[Sent]()
+        topic, made = to or self._topic(), list[Sent]()
 
         def pairs() -> Iterator[tuple[bytes, bytes | None]]:
             for _ in range(count):
@@ -184,10 +210,13 @@ class Producing:
         self._feature("send_many")
 
     def _flush(self, machine: ProducerCore) -> Script:
+        mine = [each for each in self.ledger.sent.values() if each.producer == self.process.name and each.is_accepted]
         before = [each for each in self._with_callback if each.is_accepted]
         result = yield from self._result(machine.flush(), "flush", self.process.core.options.delivery_timeout)
         if not isinstance(result, Cancelled):
             self._check_callbacks(before)
+            if not self.options.acks:
+                self.ledger.check_written(mine)
 
     def _leave(self, machine: ProducerCore) -> Script:
         self._leaving = True
@@ -198,6 +227,10 @@ class Producing:
         given_up = error or (result if isinstance(result, Cancelled) else None)
         if given_up is None or not getattr(given_up, "__notes__", ()):
             self.ledger.flushed.add(self.process.name)
+            if not self.options.acks:
+                self.ledger.check_written(
+                    [e for e in self.ledger.sent.values() if e.producer == self.process.name and e.is_accepted]
+                )
 
     def _result(self, steps: Steps[Any], what: str, within: float | None) -> Generator[float | Wait, None, Any]:
         """What a call returns, or raises."""
