@@ -220,6 +220,9 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
             each.rush = 3
         for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
             # Replicas of new topics need a moment.
+            for each in world.producers:
+                if each.batches_at(place):
+                    world.ledger.forget(place, each.process.name)
             world.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, world.clock.now + 1.5)
 
     world.clock.later(pause, again)

@@ -86,12 +86,10 @@ class Ledger:
     """Records that were sent with acks=0."""
     failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """(producer, topic) -> unawaited records that were reported as failed."""
-    unordered: bool = False
-    """Produce names topics by name, and a log takes any first sequence: what was under way to a topic that was
-    recreated can be stored in any order, which no client could prevent."""
-    forgotten: set[tuple[Place, str]] = field(default_factory=set)
-    """Partitions whose log forgot a producer and takes any sequence from it: of batches that are sent together then,
-    the second is stored where the first is refused, such as for its size. No client could prevent it."""
+    forgotten: set[tuple[Place, int, str]] = field(default_factory=set)
+    """Partitions, how often their topic was recreated, and producers that the log does not know, without their knowing:
+    it takes any sequence, so that of batches that are sent together the second is stored where the first is refused.
+    No client that names topics by name, as below Produce 13, could prevent it."""
     ranks: int = 0
     flushed: set[str] = field(default_factory=set)
     """Producers that have closed in order, having told all their failures."""
@@ -105,6 +103,15 @@ class Ledger:
         """The record is offered to the producer, behind all that were before."""
         self.ranks += 1
         sent.rank = self.ranks
+
+    def generation(self, place: Place) -> int:
+        """How often the topic was recreated."""
+        return len(self.cluster.buried.get(place, ()))
+
+    def forget(self, place: Place, producer: str) -> None:
+        """The log, which takes any sequence then, does not know a producer that may not know of it."""
+        if not self.cluster.data.strict:
+            self.forgotten.add((place, self.generation(place), producer))
 
     def sent_off(self, message: Any) -> None:
         """The bytes of a request are written; with acks=0 that is all that anybody hears."""
@@ -163,6 +170,8 @@ class Ledger:
     def _check_log(self, place: Place, log: PartitionLog, found: dict[bytes, list[tuple[Place, int]]]) -> None:
         """One log; a record may be in another one too, where that is of a topic which was deleted."""
         recreated = place in self.cluster.buried
+        generation = next((n for n, old in enumerate(self.cluster.buried.get(place, ())) if old is log), None)
+        generation = self.generation(place) if generation is None else generation
         seen: dict[bytes, int] = {}
         last: dict[str, int] = {}
         for offset, value in self._records(log):
@@ -177,7 +186,7 @@ class Ledger:
             if sent.once and value in found and not recreated:
                 (topic, partition), first = found[value][0]
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
-            excused = (recreated and self.unordered) or (place, sent.producer) in self.forgotten
+            excused = (place, generation, sent.producer) in self.forgotten
             if sent.once and last.get(sent.producer, -1) >= sent.rank and not excused:
                 raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
             last[sent.producer] = sent.rank

@@ -359,18 +359,6 @@ def _any_error_counts(retry: Any) -> Any:
     return broken
 
 
-def _sent_at_once(following: Any) -> Any:
-    def broken(self: Pipeline, version: Any, now: float) -> Any:
-        send, refused = following(self, version, now)
-        for exchange in self._unwritten or ():
-            exchange.settle(None, now)
-        if self._unwritten:
-            self._unwritten = []
-        return send, refused
-
-    return broken
-
-
 def _waiters_are_forgotten(_: Any) -> Any:
     return lambda self, now: None
 
@@ -391,4 +379,3 @@ _mutation("a recreated topic passes for the one before", (PartitionQueue, "recre
 _mutation("any outage makes a partition gone", (Retries, "retry", _any_error_counts))
 _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
 _mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))
-_mutation("with acks=0 a record counts as sent before its bytes are written", (Pipeline, "next", _sent_at_once))

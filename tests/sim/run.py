@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
+from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
@@ -77,7 +78,7 @@ class Simulation:
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
         self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
-        self.ledger = Ledger(self.cluster, unordered=release == "2.8")
+        self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
         self.producers: list[Producing] = []
         self.readings: list[Reading] = []
@@ -124,6 +125,11 @@ class Simulation:
         self.epochs.sent(link.client.name, message)
         self.window.sent(link, message)
         self.ledger.sent_off(message)
+        if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
+            known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
+            if known != self.cluster.ids.get(RECREATED):
+                for place in [place for place in self.cluster.logs if place[0] == RECREATED]:
+                    self.ledger.forget(place, link.client.name)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
@@ -183,10 +189,9 @@ class Simulation:
 
     def expire(self, place: Place, producer_id: int) -> None:
         del self.cluster.logs[place].producers[producer_id]
-        if not self.cluster.data.strict:
-            self.ledger.forgotten |= {
-                (place, each.process.name) for each in self.producers if each.producer_id_at(place) == producer_id
-            }
+        for each in self.producers:
+            if each.producer_id_at(place) == producer_id:
+                self.ledger.forget(place, each.process.name)
 
     # -- people ------------------------------------------------------------------------------------------------------
 
