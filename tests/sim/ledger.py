@@ -88,8 +88,8 @@ class Ledger:
     """(producer, topic) -> unawaited records that were reported as failed."""
     forgotten: set[tuple[Place, int, str]] = field(default_factory=set)
     """Partitions, how often their topic was recreated, and producers that the log does not know, without their knowing:
-    it takes any sequence, so that of batches that are sent together the second is stored where the first is refused.
-    No client that names topics by name, as below Produce 13, could prevent it."""
+    it takes any sequence, so that of batches that are sent together the second is stored where the first is refused,
+    and once more where its answer is lost. No client that names topics by name, as below Produce 13, could prevent it."""
     ranks: int = 0
     flushed: set[str] = field(default_factory=set)
     """Producers that have closed in order, having told all their failures."""
@@ -181,12 +181,12 @@ class Ledger:
                 raise Violation(FALSE, f"{brief(value)} in {where} was never accepted by a producer")
             if sent.withdrawn:
                 raise Violation(WITHDRAWN, f"{brief(value)} of {sent.producer} in {where}")
-            if sent.once and value in seen:
+            excused = (place, generation, sent.producer) in self.forgotten
+            if sent.once and value in seen and not excused:
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {place[0]}-{place[1]} at {seen[value]}")
             if sent.once and value in found and not recreated:
                 (topic, partition), first = found[value][0]
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
-            excused = (place, generation, sent.producer) in self.forgotten
             if sent.once and last.get(sent.producer, -1) >= sent.rank and not excused:
                 raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
             last[sent.producer] = sent.rank
