@@ -73,6 +73,7 @@ class Node:
     cut_off: bool = False
     """The other nodes cannot reach it; clients can."""
     leaders: dict[Place, Leadership] = field(default_factory=dict)
+    ids: dict[str, UUID] = field(default_factory=dict)
     brokers: list[int] = field(default_factory=list)
     frozen: dict[Place, int] = field(default_factory=dict)
     """Where it was deposed and has not heard of it: the high watermark that it last knew."""
@@ -99,16 +100,21 @@ class ModelCluster:
         self.release = RELEASES[release]
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS])}
-        self._names = {topic_id: name for name, topic_id in self.ids.items()}
+        self.buried: dict[Place, list[PartitionLog]] = {}
+        """Logs of topics that were deleted."""
+        self._next_id = 1000
+        self._counts = dict(topics)
         places: list[Place] = [(name, index) for name, count in topics.items() for index in range(count)]
         places += [(OFFSETS, index) for index in range(2)]
         self.leaders = {place: Leadership(1 + i % nodes, 0) for i, place in enumerate(places)}
-        self.logs = {place: PartitionLog() for place in places}
+        self._strict = release < "2.5"
+        self.logs = {place: PartitionLog(strict=self._strict) for place in places}
         self.lagging: dict[Place, tuple[int, float]] = {}
         """The high watermark that a new leader believes in, and until when."""
         self._fenced: set[int] = set()
         self._producer_ids = 1000
         self.data = Leaders(self, chance)
+        self.data.strict = self._strict
         self.groups = Coordinators(self, chance, history)
         for node in self.nodes:
             self._learn(node)
@@ -121,10 +127,11 @@ class ModelCluster:
     def awake(self, node: int) -> bool:
         return self.up(node) and not self.nodes[node].asleep
 
-    def name(self, topic: Any) -> str:
-        """The topic's name, however the request names it."""
+    def name(self, topic: Any, node: int | None = None) -> str:
+        """The topic's name, however the request names it; as ``node`` knows it."""
         by_id = getattr(topic, "topic_id", NO_UUID)
-        return topic_name(topic) if by_id == NO_UUID else self._names.get(by_id, "")
+        ids = self.ids if node is None else self.nodes[node].ids
+        return topic_name(topic) if by_id == NO_UUID else _by_id(ids, by_id)
 
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
         match message:
@@ -162,7 +169,7 @@ class ModelCluster:
             topics.setdefault(name, []).append(index)
         asked = [name for name in topics if name != OFFSETS]
         if message.topics is not None:
-            asked = [each.name or self._names.get(each.topic_id, "") for each in message.topics]
+            asked = [each.name or _by_id(known.ids, each.topic_id) for each in message.topics]
         return MetadataResponse(
             brokers=tuple(MetadataResponseBroker(node_id=n, host=f"n{n}", port=PORT + n) for n in known.brokers),
             cluster_id="model",
@@ -190,7 +197,7 @@ class ModelCluster:
         return MetadataResponseTopic(
             error_code=0,
             name=name,
-            topic_id=self.ids[name],
+            topic_id=known.ids[name],
             is_internal=name == OFFSETS,
             partitions=tuple(partition(index) for index in sorted(indexes)),
         )
@@ -225,19 +232,45 @@ class ModelCluster:
         epoch = self.leaders[place].epoch
         code, base, end = self.logs[place].append(records, epoch)
         if not code and end > self.logs[place].high_watermark:
-            self.clock.later(self._chance.uniform(0.0005, 0.01), lambda: self._replicate(place, epoch, end))
+            self.clock.later(
+                self._chance.uniform(0.0005, 0.01), partial(self._replicate, place, self.logs[place], epoch, end)
+            )
         return code, base, end
 
-    def _replicate(self, place: Place, epoch: int, end: int) -> None:
-        leader = self.leaders[place]
-        if leader.epoch != epoch:
+    def _replicate(self, place: Place, log: PartitionLog, epoch: int, end: int) -> None:
+        if self.logs.get(place) is not log or self.leaders[place].epoch != epoch:
             return
+        leader = self.leaders[place]
         if leader.node == -1 or not self.nodes[leader.node].healthy:
-            self.clock.later(0.1, lambda: self._replicate(place, epoch, end))
+            self.clock.later(0.1, partial(self._replicate, place, log, epoch, end))
             return
         if end > self.logs[place].high_watermark:
             self.logs[place].high_watermark = end
             self.data.replicated(place)
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def delete(self, topic: str) -> None:
+        if self.ids.pop(topic, None) is None:
+            return
+        for place in [place for place in self.leaders if place[0] == topic]:
+            del self.leaders[place]
+            self.lagging.pop(place, None)
+            self.buried.setdefault(place, []).append(self.logs.pop(place))
+        self.data.gone(topic)
+        self.announce()
+
+    def create(self, topic: str) -> None:
+        """Another topic of a name that was deleted."""
+        if topic in self.ids:
+            return
+        self._next_id += 1
+        self.ids[topic] = UUID(int=self._next_id)
+        able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
+        for index in range(self._counts[topic]):
+            self.leaders[topic, index] = Leadership(self._chance.choice(able) if able else -1, 0)
+            self.logs[topic, index] = PartitionLog(strict=self._strict)
+        self.announce()
 
     # -- leaders -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +294,7 @@ class ModelCluster:
         self.lagging[place] = (max(lag, 0), self.clock.now + self._chance.uniform(0.0, 0.3))
         self.clock.at(self.lagging[place][1], lambda: self.data.replicated(place))
         if kept > log.high_watermark:
-            self.clock.later(0.02, lambda: self._replicate(place, old.epoch + 1, kept))
+            self.clock.later(0.02, partial(self._replicate, place, log, old.epoch + 1, kept))
         if place[0] == OFFSETS:
             self.groups.moved(place)
 
@@ -275,6 +308,9 @@ class ModelCluster:
         if not node.healthy:
             return
         node.leaders = dict(self.leaders)
+        before, node.ids = node.ids, dict(self.ids)
+        for topic in [topic for topic, known in before.items() if known != self.ids.get(topic)]:
+            self.data.gone(topic, number)
         node.brokers = [n for n in self.nodes if n not in self._fenced]
         node.frozen.clear()
         self.data.learned(number)
@@ -335,6 +371,10 @@ class ModelCluster:
             self.move_some([place for place, leader in self.leaders.items() if leader.node == -1])
 
         self.clock.later(self._chance.uniform(0.05, 0.5), back)
+
+
+def _by_id(ids: dict[str, UUID], topic_id: UUID) -> str:
+    return next((name for name, known in ids.items() if known == topic_id), "")
 
 
 def topic_name(topic: Any) -> str:

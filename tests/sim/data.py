@@ -51,6 +51,8 @@ from ottla.errors import (
     OffsetOutOfRange,
     RequestTimedOut,
     UnknownLeaderEpoch,
+    UnknownProducerId,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from tests.sim.network import PORT, Reply
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     from tests.sim.cluster import ModelCluster
 
 Place = tuple[str, int]
+RECREATED = "r-1"
+"""The topic that is deleted and made again; nobody reads it."""
 
 FOLLOWERS = 11
 """The version of Fetch from which followers may be read from."""
@@ -132,6 +136,8 @@ class Leaders:
         """A batch for which an answer has no room is sent in part."""
         self.features: Counter[str] = Counter()
         """How often what happened, of what a world may have."""
+        self.strict = False
+        """As `PartitionLog.strict`."""
         self.refusals: dict[Place, tuple[int, bool, float]] = {}
         """Error code with which batches are answered, whether they are stored all the same, and until when."""
 
@@ -139,6 +145,8 @@ class Leaders:
 
     def replicated(self, place: Place) -> None:
         """The high watermark has moved."""
+        if place not in self._cluster.leaders:
+            return
         leadership, log = self._cluster.leaders[place], self._cluster.logs[place]
         for each in [each for each in self._unacknowledged if each.place == place]:
             if each.leader_epoch == leadership.epoch and each.end <= log.high_watermark:
@@ -156,6 +164,13 @@ class Leaders:
                 self._unacknowledged.remove(each)
                 each.settle(NotLeaderOrFollower.code)
         self._look(node, lambda poll: True)
+
+    def gone(self, topic: str, node: int | None = None) -> None:
+        """A topic was deleted; or ``node`` has heard of it."""
+        for each in [each for each in self._unacknowledged if each.place[0] == topic]:
+            if node in (None, each.node):
+                self._unacknowledged.remove(each)
+                each.settle(UnknownTopicOrPartition.code)
 
     def crashed(self, node: int) -> None:
         self._unacknowledged = [each for each in self._unacknowledged if each.node != node]
@@ -192,9 +207,9 @@ class Leaders:
 
     def produce(self, node: int, version: int, message: ProduceRequest, reply: Reply) -> None:
         results: dict[Place, tuple[int, int]] = {}
-        names = {self._cluster.name(topic): topic.topic_id for topic in message.topic_data}
+        names = {self._cluster.name(topic, node): topic.topic_id for topic in message.topic_data}
         asked = [
-            ((self._cluster.name(topic), data.index), data.records)
+            ((self._cluster.name(topic, node), data.index), data.records)
             for topic in message.topic_data
             for data in topic.partition_data
         ]
@@ -218,7 +233,7 @@ class Leaders:
         settle: Callable[[int, int], None],
     ) -> None:
         if code := self._judge(node, place, -1):
-            settle(code, -1)
+            settle(code if place[0] else UnknownTopicId.code, -1)
             return
         if len(records) > self.max_message_bytes:
             settle(MessageTooLarge.code, -1)
@@ -229,14 +244,19 @@ class Leaders:
             settle(refusal, -1)
             return
         epoch = self._cluster.nodes[node].leaders[place].epoch
-        if self._cluster.leaders[place].node == node:
+        current = self._cluster.nodes[node].ids.get(place[0]) == self._cluster.ids.get(place[0])
+        if current and self._cluster.leaders[place].node == node:
             code, base, end = self._cluster.append(place, records)
+            self.features["an answer is UNKNOWN_PRODUCER_ID"] += code == UnknownProducerId.code
+            self.features["a leader appends and says that it leads no more"] += (
+                not code and refusal == NotLeaderOrFollower.code
+            )
         else:
             code, base, end = 0, 10**9, 2 * 10**9  # a log that is cut off here: nobody else will ever see it
         if code or refusal or message.acks != -1:
             settle(code or refusal, base)
             return
-        if end <= self._cluster.logs[place].high_watermark:
+        if current and end <= self._cluster.logs[place].high_watermark:
             settle(0, base)
             return
         waiting = Acknowledgement(node, place, epoch, end, lambda code: settle(code, base))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from tests.sim.cluster import OFFSETS
+from tests.sim.data import RECREATED
 
 if TYPE_CHECKING:
     from tests.sim.run import Simulation
@@ -30,7 +32,7 @@ class Fault:
 def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
     """At least three faults within ``seconds``, in their order; none lasts longer than ``most``."""
     kinds = list(FAULTS)
-    weights = [2 if kind in ("cut", "move", "freeze", "slow", "swallow") else 1 for kind in kinds]
+    weights = [2 if kind in ("cut", "move", "freeze", "slow", "swallow", "step down") else 1 for kind in kinds]
     faults = [
         Fault(
             chance.uniform(0.0, seconds),
@@ -41,7 +43,7 @@ def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
     ]
     if chance.random() < 0.4:
         # Beginnings are delicate: of producer ids, of leaders.
-        faults.append(Fault(0.0, "refuse", chance.uniform(0.05, 0.5)))
+        faults.append(Fault(0.0, "refuse", chance.uniform(0.1, 4.0)))
     return sorted(faults, key=lambda each: each.at)
 
 
@@ -61,6 +63,14 @@ def _crash(world: "Simulation", fault: Fault) -> None:
         world.say("!", f"node {node}", f"crashes for {fault.seconds:.2f} s")
         world.cluster.crash(node)
         world.clock.later(fault.seconds, lambda: world.cluster.restart(node))
+
+
+def _outage(world: "Simulation", fault: Fault) -> None:
+    """All nodes are down for long."""
+    for node in [each.number for each in world.cluster.nodes.values() if each.up]:
+        world.say("!", f"node {node}", "crashes, as all others do")
+        world.cluster.crash(node)
+        world.clock.later(max(fault.seconds, 5.5), partial(world.cluster.restart, node))
 
 
 def _sleep(world: "Simulation", fault: Fault) -> None:
@@ -115,6 +125,7 @@ def _slow(world: "Simulation", fault: Fault) -> None:
 def _refuse(world: "Simulation", fault: Fault) -> None:
     errors = (
         (NotEnoughReplicas, False),
+        (NotEnoughReplicas, False),
         (NotEnoughReplicasAfterAppend, True),
         (RequestTimedOut, True),
         (KafkaStorageError, False),
@@ -167,10 +178,64 @@ def _move_coordinator(world: "Simulation", fault: Fault) -> None:
     world.cluster.move_some([world.cluster.groups.place(world.group.group)])
 
 
-FAULTS: dict[str, Callable[["Simulation", Fault], None]] = {
+def _step_down(world: "Simulation", fault: Fault) -> None:
+    """Leaders append and answer that they lead no more; some then lose what they know of producers."""
+    places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
+    until = world.clock.now + fault.seconds / 2
+    for place in world.chance.sample(places, world.chance.randint(1, len(places))):
+        world.say(
+            "!", f"{place[0]}-{place[1]}", f"is appended to by a leader that steps down, for {fault.seconds / 2:.2f} s"
+        )
+        world.cluster.data.refusals[place] = (NotLeaderOrFollower.code, True, until)
+    _expire(world, fault)
+
+
+def _expire(world: "Simulation", fault: Fault) -> None:
+    """Producers are forgotten, as soon as that may happen."""
+    until = world.clock.now + fault.seconds
+
+    def attempt() -> None:
+        found = [(place, pid) for place, log in world.cluster.logs.items() for pid in log.producers]
+        fit = [each for each in found if world.may_expire(*each)]
+        for place, pid in world.chance.sample(fit, world.chance.randint(0, len(fit))):
+            world.say("!", f"{place[0]}-{place[1]}", f"forgets producer {pid}")
+            world.expire(place, pid)
+            world.cluster.data.features["a producer's state expires"] += 1
+        if world.clock.now < until:
+            world.clock.later(0.05, attempt)
+
+    attempt()
+
+
+def _recreate(world: "Simulation", fault: Fault) -> object:
+    if RECREATED not in world.cluster.ids:
+        return False
+    world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
+    world.cluster.delete(RECREATED)
+    pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
+
+    def again() -> None:
+        world.cluster.create(RECREATED)
+        for each in world.producers:
+            each.rush = 3
+        for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
+            # Replicas of new topics need a moment.
+            for each in world.producers:
+                if each.batches_at(place):
+                    world.ledger.forget(place, each.process.name)
+            world.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, world.clock.now + 1.5)
+
+    world.clock.later(pause, again)
+    how = "with topic ids" if world.release >= "2.8" else "without topic ids"
+    world.cluster.data.features[f"a topic is recreated, {how}"] += 1
+    return True
+
+
+FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "cut": _cut,
     "move": _move,
     "crash": _crash,
+    "outage": _outage,
     "sleep": _sleep,
     "cut off": _cut_off,
     "silence": _silence,
@@ -185,4 +250,7 @@ FAULTS: dict[str, Callable[["Simulation", Fault], None]] = {
     "a member joins": _join,
     "usurp": _usurp,
     "move the coordinator": _move_coordinator,
+    "step down": _step_down,
+    "expire": _expire,
+    "recreate": _recreate,
 }

@@ -4,6 +4,7 @@ Each check names the invariant that it holds, and the record or the partition th
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from ottla.codec.apis.list_offsets import ListOffsetsRequest
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.records import parse_batch
-from ottla.errors import DeliveryFailed, OttlaError
+from ottla.errors import DeliveryFailed
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.records import Receipt
@@ -23,10 +24,12 @@ from tests.sim.network import Link
 from tests.sim.users import Violation
 
 LOST = "an acknowledged record is lost"
+WITHDRAWN = "a record is in the log whose call ended before it was accepted"
 TWICE = "a record is in the log twice"
 ORDER = "records of a producer are out of order"
 SILENT = "a record failed and nobody was told"
 RECEIPT = "a receipt names a place where the record is not"
+UNWRITTEN = "a flush ends before what was sent with acks=0 is written"
 GAP = "a reader skips or repeats records"
 OLD_LEADER = "a client goes back to an older leader"
 CROWD = "more than five Produce requests are under way on a connection"
@@ -55,6 +58,17 @@ class Sent:
     once: bool
     """Sent with idempotence."""
     outcome: Outcome[Receipt] | None
+    """What the user was told of it, who awaits it or gave a callback."""
+    accepted: Outcome[None] | None = None
+    """Whether the producer has taken it; ``None`` before it was offered."""
+    withdrawn: bool = False
+    """Its call was cancelled, or failed, before it was accepted."""
+    rank: int = -1
+    """In the order in which records were offered."""
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.accepted is not None and self.accepted.done and self.accepted.error is None
 
     @property
     def receipt(self) -> Receipt | None:
@@ -68,8 +82,15 @@ class Ledger:
 
     cluster: ModelCluster
     sent: dict[bytes, Sent] = field(default_factory=dict)
+    written: set[bytes] = field(default_factory=set)
+    """Records that were sent with acks=0."""
     failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """(producer, topic) -> unawaited records that were reported as failed."""
+    forgotten: set[tuple[Place, int, str]] = field(default_factory=set)
+    """Partitions, how often their topic was recreated, and producers that the log does not know, without their knowing:
+    it takes any sequence, so that of batches that are sent together the second is stored where the first is refused,
+    and once more where its answer is lost. No client that names topics by name, as below Produce 13, could prevent it."""
+    ranks: int = 0
     flushed: set[str] = field(default_factory=set)
     """Producers that have closed in order, having told all their failures."""
     _parsed: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -78,15 +99,42 @@ class Ledger:
         for (topic, _), count in error.partitions.items():
             self.failures[producer, topic] += count
 
-    def refused(self, sent: Sent, error: OttlaError) -> None:
-        """`append` raised: the record was never accepted."""
-        del self.sent[sent.value]
+    def offered(self, sent: Sent) -> None:
+        """The record is offered to the producer, behind all that were before."""
+        self.ranks += 1
+        sent.rank = self.ranks
+
+    def generation(self, place: Place) -> int:
+        """How often the topic was recreated."""
+        return len(self.cluster.buried.get(place, ()))
+
+    def forget(self, place: Place, producer: str) -> None:
+        """The log, which takes any sequence then, does not know a producer that may not know of it."""
+        if not self.cluster.data.strict:
+            self.forgotten.add((place, self.generation(place), producer))
+
+    def sent_off(self, message: Any) -> None:
+        """The bytes of a request are written; with acks=0 that is all that anybody hears."""
+        if isinstance(message, ProduceRequest) and not message.acks:
+            for topic in message.topic_data:
+                for data in topic.partition_data:
+                    self.written.update(record.value or b"" for record in parse_batch(data.records or b"").records())
+
+    def check_written(self, sent: Collection[Sent]) -> None:
+        """A flush has ended of what was ``sent`` with acks=0."""
+        missing = [
+            each for each in sent if each.value not in self.written and not (each.outcome and each.outcome.error)
+        ]
+        if missing and not any(self.failures[each.producer, each.topic] for each in missing):
+            raise Violation(UNWRITTEN, f"{brief(missing[0].value)} of {missing[0].producer}")
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def contents(self, place: Place) -> list[tuple[int, bytes]]:
         """(offset, value) of all records below the high watermark."""
-        log: PartitionLog = self.cluster.logs[place]
+        return self._records(self.cluster.logs[place]) if place in self.cluster.logs else []
+
+    def _records(self, log: PartitionLog) -> list[tuple[int, bytes]]:
         return [
             (record.offset, record.value or b"")
             for stored in log.batches
@@ -111,27 +159,45 @@ class Ledger:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        found: dict[bytes, tuple[Place, int]] = {}
-        places = [place for place in self.cluster.logs if place[0] in {each.topic for each in self.sent.values()}]
-        for place in places:
-            last: dict[str, int] = {}
-            for offset, value in self.contents(place):
-                sent = self.sent.get(value)
-                where = f"{place[0]}-{place[1]} at {offset}"
-                if sent is None:
-                    raise Violation(FALSE, f"{brief(value)} in {where} was never accepted by a producer")
-                if sent.once and value in found:
-                    (topic, partition), first = found[value]
-                    raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
-                if sent.once and last.get(sent.producer, -1) >= sent.number:
-                    raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
-                last[sent.producer] = sent.number
-                found.setdefault(value, (place, offset))
+        found: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
+        topics = {each.topic for each in self.sent.values()}
+        logs = [(place, log) for place, log in self.cluster.logs.items() if place[0] in topics]
+        logs += [(place, log) for place, old in self.cluster.buried.items() for log in old]
+        for place, log in logs:
+            self._check_log(place, log, found)
         self._check_promises(found)
 
-    def _check_promises(self, found: dict[bytes, tuple[Place, int]]) -> None:
+    def _check_log(self, place: Place, log: PartitionLog, found: dict[bytes, list[tuple[Place, int]]]) -> None:
+        """One log; a record may be in another one too, where that is of a topic which was deleted."""
+        recreated = place in self.cluster.buried
+        generation = next((n for n, old in enumerate(self.cluster.buried.get(place, ())) if old is log), None)
+        generation = self.generation(place) if generation is None else generation
+        seen: dict[bytes, int] = {}
+        last: dict[str, int] = {}
+        for offset, value in self._records(log):
+            sent = self.sent.get(value)
+            where = f"{place[0]}-{place[1]} at {offset}"
+            if sent is None:
+                raise Violation(FALSE, f"{brief(value)} in {where} was never accepted by a producer")
+            if sent.withdrawn:
+                raise Violation(WITHDRAWN, f"{brief(value)} of {sent.producer} in {where}")
+            excused = (place, generation, sent.producer) in self.forgotten
+            if sent.once and value in seen and not excused:
+                raise Violation(TWICE, f"{brief(value)} in {where} and in {place[0]}-{place[1]} at {seen[value]}")
+            if sent.once and value in found and not recreated:
+                (topic, partition), first = found[value][0]
+                raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
+            if sent.once and last.get(sent.producer, -1) >= sent.rank and not excused:
+                raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
+            last[sent.producer] = sent.rank
+            seen[value] = offset
+            found[value].append((place, offset))
+
+    def _check_promises(self, found: dict[bytes, list[tuple[Place, int]]]) -> None:
         missing: dict[tuple[str, str], list[bytes]] = defaultdict(list)
         for sent in self.sent.values():
+            if sent.withdrawn:
+                continue
             if sent.durable and sent.outcome is None and sent.value not in found and sent.producer in self.flushed:
                 missing[sent.producer, sent.topic].append(sent.value)
             receipt = sent.receipt
@@ -140,9 +206,11 @@ class Ledger:
             if sent.value not in found:
                 place = f"{receipt.topic}-{receipt.partition} at {receipt.offset}"
                 raise Violation(LOST, f"{brief(sent.value)} of {sent.producer}, acknowledged for {place}")
-            place_found, offset = found[sent.value]
-            if (sent.once and place_found != receipt[:2]) or (sent.once and receipt.offset not in (-1, offset)):
+            there = [place for place, _ in found[sent.value]]
+            offsets = [-1, *(at for _, at in found[sent.value])]
+            if sent.once and (receipt[:2] not in there or receipt.offset not in offsets):
                 told = f"{receipt.topic}-{receipt.partition} at {receipt.offset}"
+                place_found, offset = found[sent.value][0]
                 stored = f"{place_found[0]}-{place_found[1]} at {offset}"
                 raise Violation(RECEIPT, f"{brief(sent.value)} of {sent.producer}: told {told}, stored in {stored}")
         for (producer, topic), values in missing.items():

@@ -4,7 +4,8 @@ Rules:
 - A batch is appended whole, stamped with its offset and the leader's epoch. What lies below the high watermark is on
   every replica and survives any leader; what lies above may be cut off with a new leader.
 - Per producer id the last five batches are remembered. A repeat of one of them is answered with its first offset; a new
-  epoch begins at sequence 0; an id without state may begin anywhere. Truncation takes back what it cuts.
+  epoch begins at sequence 0; an id without state may begin anywhere, or at 0
+  only (``strict``). Truncation takes back what it cuts.
 - A fetch gets whole batches, the first of them the one that holds the offset; only the last may be torn, and never
   the first.
 
@@ -22,6 +23,7 @@ from ottla.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     OutOfOrderSequenceNumber,
+    UnknownProducerId,
 )
 
 REMEMBERED = 5
@@ -61,6 +63,8 @@ class PartitionLog:
     batches: list[Stored] = field(default_factory=list)
     high_watermark: int = 0
     producers: dict[int, ProducerState] = field(default_factory=dict)
+    strict: bool = False
+    """Kafka up to 2.4: an id without state has to begin at sequence 0."""
     _bases: list[int] = field(default_factory=list)
 
     @property
@@ -95,7 +99,7 @@ class PartitionLog:
         """(error code, offset of the first copy or -1) of a batch with a sequence."""
         state = self.producers.get(batch.producer_id)
         if state is None:
-            return 0, -1
+            return (UnknownProducerId.code if self.strict and span[0] else 0), -1
         if batch.producer_epoch < state.epoch:
             return InvalidProducerEpoch.code, -1
         if batch.producer_epoch > state.epoch:

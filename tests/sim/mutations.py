@@ -22,16 +22,19 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import Time
 from ottla.sdk.consume.record_sets import cut
+from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce import batches, nodes, results
+from ottla.sdk.produce import batches, deliveries, nodes, results
 from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.results import Results
+from ottla.sdk.produce.room import Room
 from ottla.sdk.steps import TURN
 
 Change = Callable[[Any], Any]
@@ -294,3 +297,85 @@ _never_writing = property(lambda self: False)
 _mutation("requests have no deadline", (Connections, "_watch", _nothing))
 _mutation("a request does not wait for the one before to be written", (Pipeline, "writing", lambda _: _never_writing))
 _mutation("nobody pauses before trying again", (ClientCore, "backoff", lambda _: lambda self, failures: 0.0))
+
+
+# -- what was mended, and user code outside of the machines ------------------------------------------------------------
+
+
+def _kept_when_cancelled(wait: Any) -> Any:
+    def broken(self: Room, record: Any) -> Outcome[None]:
+        inner = wait(self, record)
+        outer: Outcome[None] = Outcome()
+        inner.when_done(lambda: outer.settle(inner.error) if inner.error else outer.succeed(None))
+        return outer
+
+    return broken
+
+
+def _accepted_before_the_turn(send: Any) -> Any:
+    def broken(self: ProducerCore, record: Any) -> Any:
+        yield from self._enter(record)
+        yield TURN
+
+    return broken
+
+
+def _callbacks_at_once(_: Any) -> Any:
+    def broken(self: ClientCore, call: Any) -> None:
+        call()
+
+    return broken
+
+
+def _settled_before_the_callbacks(_: Any) -> Any:
+    def broken(self: Deliveries) -> None:
+        oldest = next(iter(self._unsettled), self._numbers + 1)
+        for each in [each for each in self._flushes if each[0] < oldest]:
+            self._flushes.remove(each)
+            each[1].succeed(None)
+
+    return broken
+
+
+def _errors_of_callbacks_are_swallowed(_: Any) -> Any:
+    return lambda self, error, result: None
+
+
+def _same_topic_for_ever(_: Any) -> Any:
+    return lambda self, incarnation: setattr(self, "incarnation", incarnation)
+
+
+def _cancelled_callers_see_it_anyway(_: Any) -> Any:
+    return lambda callback: False
+
+
+def _any_error_counts(retry: Any) -> Any:
+    def broken(self: Retries, positions: Any, error: OttlaError, now: float) -> None:
+        for each in positions:
+            if isinstance(error, UnknownTopicOrPartition):
+                each.unknown_since = each.failing_since
+        retry(self, positions, error, now)
+
+    return broken
+
+
+def _waiters_are_forgotten(_: Any) -> Any:
+    return lambda self, now: None
+
+
+def _memory_is_never_given_back(_: Any) -> Any:
+    return lambda self, size: None
+
+
+_mutation("a send that is cancelled while it waits for room is carried out", (Room, "wait", _kept_when_cancelled))
+_mutation("a send is accepted before it lets others run", (ProducerCore, "send_soon", _accepted_before_the_turn))
+_mutation("callbacks run within the machines", (ClientCore, "run", _callbacks_at_once))
+_mutation("a flush ends before the callbacks", (Deliveries, "_settle_flushes", _settled_before_the_callbacks))
+_mutation(
+    "a failure that its cancelled caller cannot see is told nobody",
+    (deliveries, "unseen", _cancelled_callers_see_it_anyway),
+)
+_mutation("a recreated topic passes for the one before", (PartitionQueue, "recreate", _same_topic_for_ever))
+_mutation("any outage makes a partition gone", (Retries, "retry", _any_error_counts))
+_mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
+_mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))

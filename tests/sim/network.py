@@ -13,7 +13,7 @@ Rules:
   client can call it back, so that there is nothing to test.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,6 +104,8 @@ class Network:
         """Connections that their clients have ended, and that may still bring something."""
         self._held: dict[int, list[Callable[[], None]]] = {}
         """Per node that sleeps, the answers that it could give already."""
+        self._all: list[Link] = []
+        self.features: Counter[str] = Counter()
         self.requests = 0
         self._committed: dict[str, int] = {}
         """Per client, the number of the latest commit that was heard."""
@@ -164,6 +166,11 @@ class Network:
             if link.node == node:
                 self._serve(link)
 
+    def left_behind(self) -> bool:
+        """Whether something that was sent on a connection which has ended may still arrive."""
+        self._all = [each for each in self._all if each.open or each.on_its_way or each.queue]
+        return any(not each.open for each in self._all)
+
     # -- what clients do ---------------------------------------------------------------------------------------------
 
     def connect(self, client: Client, action: Connect) -> None:
@@ -173,6 +180,7 @@ class Network:
         )
         link = Link(client, action.key, node, f"{label}→{node}")
         self.links[client.name, action.key] = link
+        self._all.append(link)
 
         def arrive() -> None:
             if not link.open:
@@ -199,6 +207,7 @@ class Network:
             self._take(link, data)
             return True
         link.writing = True
+        self.features["a request is written in pieces"] += 1
         cuts = sorted(self._chance.randint(0, len(data)) for _ in range(self._chance.randint(0, 3)))
         pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
         left = link.clogged - self._clock.now

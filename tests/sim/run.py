@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
+from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
@@ -19,6 +20,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
+from tests.sim.data import RECREATED, Place
 from tests.sim.faults import FAULTS, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
@@ -66,14 +68,19 @@ class Simulation:
         self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
         self.release = release = chance.choice((*RELEASES, "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
+        self.sent_to = dict(self.topics)
+        """What producers send to; one of these topics may be recreated, and has no readers."""
+        if Random(f"{seed} recreated").random() < 0.4:
+            self.sent_to[RECREATED] = 2
         self.cluster = ModelCluster(
-            self.clock, Random(seed + 2), self.network, self.history, self.topics, nodes, release
+            self.clock, Random(seed + 2), self.network, self.history, self.sent_to, nodes, release
         )
-        self.network.cluster = self.cluster
+        self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
         self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
         self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
+        self.producers: list[Producing] = []
         self.readings: list[Reading] = []
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = GroupLedger(self.ledger, "billing", places)
@@ -105,6 +112,10 @@ class Simulation:
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
         self.faults = drawn(chance, self.seconds, LONGEST)
+        if RECREATED in self.sent_to:
+            again = Random(f"{seed} recreate")
+            more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         self.say("#", f"seed {seed}", f"{nodes} nodes of Kafka {release}, {self.topics}, {self.options}, {self.manner}")
 
     def say(self, mark: str, who: str, text: str) -> None:
@@ -113,6 +124,12 @@ class Simulation:
     def _sent(self, link: Link, message: Any) -> None:
         self.epochs.sent(link.client.name, message)
         self.window.sent(link, message)
+        self.ledger.sent_off(message)
+        if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
+            known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
+            if known != self.cluster.ids.get(RECREATED):
+                for place in [place for place in self.cluster.logs if place[0] == RECREATED]:
+                    self.ledger.forget(place, link.client.name)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
@@ -158,15 +175,33 @@ class Simulation:
             return None
         return self.chance.choice(healthy)
 
+    def may_expire(self, place: Place, producer_id: int) -> bool:
+        """Whether a leader may forget a producer, as after a day without a batch of its own, or where all are deleted.
+
+        Up to Kafka 2.4 it asks for sequence 0 then, so that only the repeat of a first batch must not be under way.
+        Later it takes any sequence, so that nothing may be: Kafka would store a repeat twice.
+        """
+        if self.network.left_behind():
+            return False
+        if self.cluster.data.strict:
+            return all(first for first, _ in self.cluster.logs[place].producers[producer_id].recent)
+        return not any(each.batches_at(place) for each in self.producers)
+
+    def expire(self, place: Place, producer_id: int) -> None:
+        del self.cluster.logs[place].producers[producer_id]
+        for each in self.producers:
+            if each.producer_id_at(place) == producer_id:
+                self.ledger.forget(place, each.process.name)
+
     # -- people ------------------------------------------------------------------------------------------------------
 
     def _people(self) -> None:
         chance = self.chance
         producers = chance.choice((2, 2, 3))
         for index in range(producers):
-            idempotent = index == 0 or chance.random() < 0.8
+            idempotent = index == 0 or chance.random() < 0.7
             options = ProducerOptions(
-                acks=-1 if idempotent else chance.choice((-1, 1, 0)),
+                acks=-1 if idempotent else chance.choice((-1, 1, 0, 0)),
                 idempotent=idempotent,
                 linger=chance.choice((0.0, 0.005, 0.05)),
                 batch_size=chance.choice((150, 400, 2000)),
@@ -180,22 +215,26 @@ class Simulation:
                 self.ledger,
                 options,
                 Random(f"{self.seed} {name}"),
-                self.topics,
+                self.sent_to,
                 count,
                 self.seconds,
                 chance.choice((1, 5, 5)),
+                Random(f"{self.seed} {name} impatient").choice((0.0, 0.02, 0.2)),
             )
+            self.producers.append(producing)
             self.say("·", name, f"produces {count} records with {options}")
             self.producing += 1
             self.processes[name].run(producing.script(), self._produced)
         if chance.random() < 0.5:
             name = "r0"
             pattern = Random(f"{self.seed} pattern").random() < 0.4
-            reading = Reading(
-                self.process(name), self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern
-            )
+            beside = self.producers[0] if Random(f"{self.seed} beside").random() < 0.5 else None
+            process = beside.process if beside else self.process(name)
+            reading = Reading(process, self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern)
+            if beside:
+                beside.reader = reading
             self.readings.append(reading)
-            self.processes[name].run(reading.script())
+            process.run(reading.script())
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
@@ -265,7 +304,8 @@ class Simulation:
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
-        FAULTS[fault.kind](self, fault)
+        if FAULTS[fault.kind](self, fault) is not False:
+            self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
     def _left(self) -> str:
         """What is still to be done, for people; empty once nothing is."""

@@ -1,31 +1,33 @@
 """What users do: produce, read partitions by hand.
 
-They do it as one would with `ottla.sdk.producer` and `ottla.sdk.consumer`, but for trio.
+They take the steps of the shipped cores, as the drivers do, and check what they are told.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import Closed, DeliveryFailed, DeliveryTimeout, OttlaError
+from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, OttlaError
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.core import FINISH_TIMEOUT
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord, Receipt
-from tests.sim.data import Place
+from ottla.sdk.steps import Steps
+from tests.sim.data import RECREATED, Place
 from tests.sim.ledger import Ledger, Sent, brief
-from tests.sim.users import Process, Script, Tasks, Violation, Wait
+from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Producing:
-    """Somebody who sends ``count`` records to ``topics`` within about ``seconds``."""
+    """Somebody who sends ``count`` records to ``topics`` within about ``seconds``, in all the ways there are."""
 
     process: Process
     ledger: Ledger
@@ -37,72 +39,298 @@ class Producing:
     seconds: float
     keys: int
     """1: all goes to one partition."""
+    impatient: float = 0.0
+    """Chance that a call is cancelled while it waits."""
+    rush: int = 0
+    """How often many records are sent to the topic that was just recreated."""
+    reader: "Reading | None" = None
+    """Of the same process; callbacks pause and resume it."""
+    machine: ProducerCore | None = None
+    _number: int = 0
+    _tasks: int = 0
+    """Records that somebody awaits."""
+    _with_callback: list[Sent] = field(default_factory=list)
+    _leaving: bool = False
+    _wrong: str = ""
+    """What a callback saw that must not be; it cannot raise it itself."""
 
     def script(self) -> Script:
-        process, core = self.process, self.process.core
-        yield from process.connect()
-        machine = ProducerCore(core, self.options, self.chance)
-        pause = self.seconds / self.count
-        number = 0
-        while number < self.count:
-            for _ in range(min(self.chance.choice((1, 1, 3, 10, 40)), self.count - number)):
-                yield from self._send(machine, number)
-                number += 1
-            self._hear_failures(machine)
-            yield self.chance.uniform(0.0, 2 * 10 * pause)
-            if self.chance.random() < 0.05:
-                yield from self._flush(machine)
-        yield from self._flush(machine)
-        self._hear_failures(machine)
-        self.ledger.flushed.add(process.name)
-        machine.close(Closed("the producer is closed"))
-        process.close()
-
-    def _send(self, machine: ProducerCore, number: int) -> Script:
         process, chance = self.process, self.chance
-        topic = chance.choice(list(self.topics)[: self.keys])
-        value = f"{process.name}.{number}".encode() + b"." * chance.choice((0, 0, 20, 300))
-        awaited: Outcome[Receipt] | None = Outcome() if chance.random() < 0.7 else None
+        yield from process.connect()
+        machine = self.machine = process.do(lambda: ProducerCore(process.core, self.options, chance))
+        self._watch(machine)
+        pause = self.seconds / self.count
+        self._feature(f"acks={self.options.acks}")
+        while self._number < self.count:
+            burst = min(chance.choice((1, 1, 3, 10, 40)), self.count - self._number)
+            if self.rush:
+                self.rush -= 1
+                self.count += 30
+                yield from self._send_many(machine, 30, RECREATED)
+                yield chance.uniform(0.0, 0.1)
+                continue
+            if chance.random() < 0.15:
+                yield from self._send_many(machine, burst)
+            else:
+                for _ in range(burst):
+                    yield from self._send(machine)
+            yield chance.uniform(0.0, 2 * 10 * pause)
+            if chance.random() < (0.05 if self.options.acks else 0.4):
+                yield from self._flush(machine)
+        yield from self._leave(machine)
+        while self._tasks:
+            yield 0.01
+        self._check_callbacks(self._with_callback)
+        if self.reader is None:
+            process.close()
+
+    def batches_at(self, place: Place) -> bool:
+        """Whether something is to be sent to a partition, or under way."""
+        queue = self.machine._sender.queues.get(place) if self.machine else None
+        return bool(queue and queue.batches)
+
+    def producer_id_at(self, place: Place) -> int:
+        """The producer id that was last sent to a partition."""
+        queue = self.machine._sender.queues.get(place) if self.machine else None
+        return queue.identity.producer_id if queue and queue.identity else -1
+
+    def _watch(self, machine: ProducerCore) -> None:
+        """Notice in which order records are offered, and when each is accepted."""
+        offer = machine.offer
+
+        def offered(record: PendingRecord, now: float) -> Outcome[None]:
+            sent = self.ledger.sent[bytes(record.value or b"")]
+            self.ledger.offered(sent)
+            sent.accepted = offer(record, now)
+            return sent.accepted
+
+        start_flush = machine.start_flush
+
+        def flushing(now: float) -> Outcome[None]:
+            before = [each for each in self._with_callback if each.is_accepted]
+            flushed = start_flush(now)
+
+            def ended() -> None:
+                late = [each for each in before if each.outcome and not each.outcome.done]
+                if late and flushed.error is None and not process.core.closed:
+                    self._wrong = f"a flush ends before that of {brief(late[0].value)}"
+
+            flushed.when_done(ended)
+            return flushed
+
+        process = self.process
+        machine.offer = offered  # type: ignore[method-assign]
+        machine.start_flush = flushing  # type: ignore[method-assign]
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def _send(self, machine: ProducerCore) -> Script:
+        sent, record = self._record()
+        way = self.chance.random()
+        if way < 0.5:
+            self._tasks += 1
+            sent.outcome = Outcome()
+            self.process.run(self._awaiting(machine, sent, record), self._ended)
+            if self.chance.random() < 0.3:
+                yield 0.0
+        elif way < 0.75:
+            self._call_back(sent, record)
+            self._take(machine, sent, record)
+        else:
+            if way < 0.9:
+                self._call_back(sent, record)
+            within = self.process.core.options.delivery_timeout
+            result = yield from self._result(machine.send_soon(record), "room in the buffer", within)
+            if isinstance(result, Cancelled) and sent.is_accepted:
+                raise Violation("a call is cancelled that has sent already", f"{brief(sent.value)}: send_soon")
+            self._judge(sent, result)
+
+    def _ended(self) -> None:
+        self._tasks -= 1
+
+    def _awaiting(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> Script:
+        within = self.process.core.options.delivery_timeout
+        result = yield from self._result(machine.send(record), f"the receipt of {brief(sent.value)}", within)
+        if sent.is_accepted and sent.outcome is not None:
+            if isinstance(result, Cancelled):
+                sent.outcome = None
+                self._feature("a send is cancelled after it was accepted")
+            else:
+                sent.outcome.settle(result)
+        else:
+            self._judge(sent, result)
+
+    def _take(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> None:
+        """`send_nowait`, as the face has it."""
+        self.ledger.offered(sent)
+        given = (record.topic, record.value, record.key, record.timestamp, record.callback)
+
+        def send() -> None:
+            machine.send_nowait(record)
+            sent.accepted = accepted()
+
+        try:
+            if record.partition is None and machine.appends.append(*given):
+                sent.accepted = accepted()
+                self.process.step()
+            else:
+                self.process.do(send)
+        except (BufferFull, DeliveryFailed, Whim, Closed) as error:
+            self._heard(error)
+            self._judge(sent, error)
+
+    def _send_many(self, machine: ProducerCore, count: int, to: str = "") -> Script:
+        """`send_many`, as the face has it."""
+        topic, made = to or self._topic(), list[Sent]()
+
+        def pairs() -> Iterator[tuple[bytes, bytes | None]]:
+            for _ in range(count):
+                sent, record = self._record(topic)
+                self.ledger.offered(sent)
+                sent.accepted = accepted()
+                made.append(sent)
+                yield sent.value, record.key
+
+        left = pairs()
+        result = yield from self._result(machine.turn(always=True), "a turn", None)
+        within = self.process.core.options.delivery_timeout
+        while not isinstance(result, BaseException):
+            refused = machine.appends.append_many(topic, left, 1000 + self._number, None, 16)
+            if refused is None:
+                break
+            if not refused:
+                self.process.step()
+                result = yield from self._result(machine.turn(), "a turn", None)
+                continue
+            sent, (value, key) = made[-1], refused
+            sent.accepted = None
+            record = PendingRecord(topic, value, key, None, (), 1000 + sent.number, None)
+            result = yield from self._result(machine.send_soon(record), "room in the buffer", within)
+            self._judge(sent, result)
+        self._feature("send_many")
+
+    def _flush(self, machine: ProducerCore) -> Script:
+        mine = [each for each in self.ledger.sent.values() if each.producer == self.process.name and each.is_accepted]
+        before = [each for each in self._with_callback if each.is_accepted]
+        result = yield from self._result(machine.flush(), "flush", self.process.core.options.delivery_timeout)
+        if not isinstance(result, Cancelled):
+            self._check_callbacks(before)
+            if not self.options.acks:
+                self.ledger.check_written(mine)
+
+    def _leave(self, machine: ProducerCore) -> Script:
+        self._leaving = True
+        error = Whim("the user's own") if self.chance.random() < self.impatient else None
+        within = CLOSE_TIMEOUT if error else 2 * self.process.core.options.delivery_timeout + FINISH_TIMEOUT
+        self._feature("a producer is left by an error" if error else "a producer is left in order")
+        result = yield from self._result(machine.leave(error), "the end of a producer", within)
+        given_up = error or (result if isinstance(result, Cancelled) else None)
+        if given_up is None or not getattr(given_up, "__notes__", ()):
+            self.ledger.flushed.add(self.process.name)
+            if not self.options.acks:
+                self.ledger.check_written(
+                    [e for e in self.ledger.sent.values() if e.producer == self.process.name and e.is_accepted]
+                )
+
+    def _result(self, steps: Steps[Any], what: str, within: float | None) -> Generator[float | Wait, None, Any]:
+        """What a call returns, or raises."""
+        enough: Outcome[None] = Outcome()
+        if self.chance.random() < self.impatient:
+            self.process.clock.later(self.chance.choice((0.0, 0.001, 0.01, 0.1)), lambda: enough.succeed(None))
+        try:
+            return (yield from self.process.perform(steps, what, within=within, cancel=enough))
+        except (Cancelled, OttlaError, Whim) as error:
+            self._heard(error)
+            return error
+
+    def _heard(self, error: BaseException) -> None:
+        if isinstance(error, DeliveryFailed):
+            self.process.history.add("·", self.process.name, str(error))
+            self.ledger.reported(self.process.name, error)
+        elif isinstance(error, Whim):
+            self._feature("what a callback raised is raised by the next call")
+        elif isinstance(error, Cancelled):
+            self._feature("a call of a producer is cancelled")
+
+    def _judge(self, sent: Sent, result: object) -> None:
+        """A call has ended that sent a record; if it was not accepted there must be a reason."""
+        if sent.is_accepted:
+            return
+        sent.withdrawn = True
+        reasons = (Cancelled, DeliveryFailed, DeliveryTimeout, BufferFull, Whim, *((Closed,) if self._leaving else ()))
+        if not isinstance(result, reasons):
+            raise Violation("a record is refused without reason", f"{brief(sent.value)}: {result!r}")
+        if isinstance(result, Cancelled):
+            self._feature("a send is cancelled before it is accepted")
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def _topic(self) -> str:
+        topics = list(self.topics)
+        if RECREATED in self.topics and self.chance.random() < 0.4:
+            return RECREATED
+        return self.chance.choice([each for each in topics if each != RECREATED][: self.keys])
+
+    def _record(self, topic: str = "") -> tuple[Sent, PendingRecord]:
+        chance, number = self.chance, self._number
+        self._number += 1
+        topic = topic or self._topic()
+        value = f"{self.process.name}.{number}".encode() + b"." * chance.choice((0, 0, 20, 300))
         key = b"k%d" % chance.randrange(self.keys) if chance.random() < 0.8 else None
         partition = chance.randrange(self.topics[topic]) if chance.random() < 0.1 else None
         idempotent = bool(self.options.idempotent)
-        sent = Sent(value, process.name, number, topic, self.options.acks == -1, idempotent, awaited)
+        sent = Sent(value, self.process.name, number, topic, self.options.acks == -1, idempotent, None)
         self.ledger.sent[value] = sent
-        told = awaited.settle if awaited else None
-        if partition is not None or not machine.appends.append(topic, value, key, 1000 + number, told):
-            record = PendingRecord(topic, value, key, partition, (), 1000 + number, awaited.settle if awaited else None)
-            accepted = machine.offer(record, process.clock.now)
-            if not accepted.done:
-                yield Wait(accepted, "room in the buffer", process.core.options.delivery_timeout)
-            if isinstance(accepted.error, DeliveryTimeout):
-                del self.ledger.sent[value]  # there was no room in time, so it was never sent
-                return
-            if accepted.error:
-                raise Violation("a record is refused without reason", f"{brief(value)}: {accepted.error!r}")
-        if awaited is not None:
-            within = process.core.options.delivery_timeout
-            process.bounded(Wait(awaited, f"the receipt of {brief(value)}", within))
-            awaited.when_done(lambda: self._told(sent))
-        process.step()
+        return sent, PendingRecord(topic, value, key, partition, (), 1000 + number, None)
 
-    def _told(self, sent: Sent) -> None:
-        if not self.process.history.wanted or sent.outcome is None:
+    # -- callbacks ---------------------------------------------------------------------------------------------------
+
+    def _call_back(self, sent: Sent, record: PendingRecord) -> None:
+        sent.outcome = Outcome()
+        record.callback = partial(self._told, sent)
+        self._with_callback.append(sent)
+
+    def _told(self, sent: Sent, result: Receipt | OttlaError) -> None:
+        assert sent.outcome is not None
+        if sent.outcome.done:
+            self._wrong = f"{brief(sent.value)} is told twice"
+        if not sent.is_accepted:
+            self._wrong = f"{brief(sent.value)} was refused, and its callback is called"
+        sent.outcome.settle(result)
+        if self.process.history.wanted:
+            self.process.history.add("·", self.process.name, f"{brief(sent.value)}: {result!r}")
+        chance, machine = self.chance, self.machine
+        if machine is None or self._leaving:
             return
-        outcome = sent.outcome
-        told = f"failed: {outcome.error}" if outcome.error else f"stored: {outcome.value}"
-        self.process.history.add("·", self.process.name, f"{brief(sent.value)} {told}")
+        if chance.random() < 0.1 and self._number < 2 * self.count:
+            self._feature("a callback sends")
+            self._take(machine, *self._record())
+        if self.reader is not None and self.reader.machine is not None and chance.random() < 0.3:
+            self._feature("a callback pauses and resumes a reader")
+            self.reader.pause(chance.choice((0.0, 0.05, 0.3)))
+        if chance.random() < 0.02:
+            self._feature("a callback raises")
+            raise Whim("a callback's")
 
-    def _flush(self, machine: ProducerCore) -> Script:
-        flushed = machine.start_flush(self.process.clock.now)
-        yield Wait(flushed, "flush", self.process.core.options.delivery_timeout)
-        self._hear_failures(machine)
+    def _check_callbacks(self, told: list[Sent]) -> None:
+        for each in told:
+            if each.is_accepted and each.outcome is not None and not each.outcome.done:
+                raise Violation("a flush ends before the callbacks", f"{brief(each.value)} of {self.process.name}")
+        if self._wrong:
+            raise Violation("a callback is not called once", self._wrong)
 
-    def _hear_failures(self, machine: ProducerCore) -> None:
-        try:
-            machine.raise_failures()
-        except DeliveryFailed as error:
-            self.process.history.add("·", self.process.name, str(error))
-            self.ledger.reported(self.process.name, error)
+    def _feature(self, what: str) -> None:
+        self.ledger.cluster.data.features[what] += 1
+
+
+class Whim(Exception):
+    """What users' own code raises."""
+
+
+def accepted() -> Outcome[None]:
+    done: Outcome[None] = Outcome()
+    done.succeed(None)
+    return done
 
 
 @dataclass(slots=True)
@@ -116,6 +344,7 @@ class Reading:
     pattern: bool
     """The topics are found by a pattern; else the partitions are assigned by hand."""
     expected: dict[Place, int] = field(default_factory=dict)
+    machine: ConsumerCore | None = None
 
     def script(self) -> Script:
         process, chance = self.process, self.chance
@@ -130,7 +359,7 @@ class Reading:
         if self.pattern:
             self.ledger.cluster.data.features["topics are found by a pattern"] += 1
             options, starts = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]")), {}
-        machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks()))
+        machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks()))
         try:
             yield from process.perform(machine.enter(dict(starts), process.name), "opening a consumer")
         except OttlaError as error:
@@ -158,6 +387,18 @@ class Reading:
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
                 self.expected[place] = back[place]
                 yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")
+
+    def pause(self, seconds: float) -> None:
+        """Have some partitions wait for a while."""
+        process, machine = self.process, self.machine
+        if machine is None or not (there := machine.fetcher.assignment):
+            return
+        places = self.chance.sample(there, self.chance.randint(1, len(there)))
+        process.do(lambda: machine.navigation.pause(places))
+        if seconds:
+            process.clock.later(seconds, lambda: process.do(lambda: machine.navigation.resume(places)))
+        else:
+            process.do(lambda: machine.navigation.resume(places))
 
     def behind(self) -> str:
         """What is left to be read, for people; empty once all is."""

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.sim.faults import FAULTS
 from tests.sim.mutations import MUTATIONS, changed
 from tests.sim.run import Result, catches, play, play_many
 
@@ -14,9 +15,26 @@ QUICK = 12
 SLOW = 2000
 FEATURES = {
     "a batch comes cut",
+    "a call of a producer is cancelled",
+    "a callback pauses and resumes a reader",
+    "a callback raises",
+    "a callback sends",
     "a follower is read from",
+    "a leader appends and says that it leads no more",
     "a leader sends a reader to a replica",
+    "a producer is left by an error",
+    "a producer's state expires",
+    "a request is written in pieces",
+    "a send is cancelled after it was accepted",
+    "a send is cancelled before it is accepted",
+    "a topic is recreated, with topic ids",
+    "a topic is recreated, without topic ids",
+    "acks=0",
+    "acks=1",
+    "an answer is UNKNOWN_PRODUCER_ID",
     "topics are found by a pattern",
+    "what a callback raised is raised by the next call",
+    *(f"fault: {kind}" for kind in FAULTS),
 }
 """What occurs at least a hundred times in all of them."""
 WITHIN = 150
