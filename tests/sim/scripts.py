@@ -192,7 +192,7 @@ class Producing:
                 yield sent.value, record.key
 
         left = pairs()
-        result = yield from self._result(machine.turn(always=True), "a turn", None)
+        result = yield from self._result(machine.turn(), "a turn", None)
         within = self.process.core.options.delivery_timeout
         while not isinstance(result, BaseException):
             refused = machine.appends.append_many(topic, left, 1000 + self._number, None, 16)
