@@ -142,6 +142,7 @@ class Cluster:
             incarnation = self._incarnations
         else:
             incarnation = last.incarnation
+            known = known or last  # back again, and its epochs go on
         partitions = {}
         for each in answer.partitions:
             new = _partition(each)

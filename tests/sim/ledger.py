@@ -87,9 +87,11 @@ class Ledger:
     failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """(producer, topic) -> unawaited records that were reported as failed."""
     forgotten: set[tuple[Place, int, str]] = field(default_factory=set)
-    """Partitions, how often their topic was recreated, and producers that the log does not know, without their knowing:
-    it takes any sequence, so that of batches that are sent together the second is stored where the first is refused,
-    and once more where its answer is lost. No client that names topics by name, as below Produce 13, could prevent it."""
+    """Partitions, how often their topic was recreated, and producers that the log does not know, without their knowing.
+
+    Such a log takes any sequence: of batches that are sent together the second is stored where the first is refused,
+    and once more where its answer is lost. A client that names topics by name, as below Produce 13, can hardly tell.
+    """
     ranks: int = 0
     flushed: set[str] = field(default_factory=set)
     """Producers that have closed in order, having told all their failures."""
