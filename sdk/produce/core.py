@@ -21,6 +21,7 @@ Source: KafkaProducer.java (doSend, close).
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,8 @@ class ProducerCore:
         self._shut = self._closed = False
         self.fatal: OttlaError | None = None
         """Set once the producer can never send again."""
+        self._turns: deque[Outcome[None]] = deque()
+        """Calls that let others run before their records are accepted, in order."""
         self._turned_at = -math.inf
         """When other tasks last had a turn."""
         core.metadata.observers.append(self._metadata_changed)
@@ -100,7 +103,7 @@ class ProducerCore:
 
     def send(self, record: PendingRecord) -> Steps[Receipt]:
         """Accept a record and wait until it is stored."""
-        yield from self.turn()
+        yield from self.turn(due=False)  # others have theirs while this one waits
         awaited = Awaited()
         record.await_by(awaited)
         yield from self._enter(record)
@@ -132,13 +135,30 @@ class ProducerCore:
             self._refused(record, error)
             raise
 
-    def turn(self) -> Steps[None]:
-        """Let other tasks run, if they had no turn for a while; cancelled here, nothing is accepted."""
-        if 0 <= self._core.now - self._turned_at < _TURN:
+    def turn(self, *, due: bool | None = None) -> Steps[None]:
+        """Let other tasks run, if they had no turn for a while; cancelled here, nothing is accepted.
+
+        Calls that come meanwhile wait behind this one: records are accepted in the order of the calls.
+        """
+        if due is None:
+            due = not 0 <= self._core.now - self._turned_at < _TURN
+        if not due and not self._turns:
             yield CHECK
-        else:
-            yield TURN
+            return
+        ahead, mine = self._turns[-1] if self._turns else None, Outcome[None]()
+        self._turns.append(mine)
+        self._show_topics()
+        try:
+            if ahead is None:
+                yield TURN
+            while ahead is not None:
+                yield ahead
+                ahead = None if self._turns[0] is mine else self._turns[self._turns.index(mine) - 1]
             self._turned_at = self._core.now
+        finally:
+            self._turns.remove(mine)
+            mine.succeed(None)
+            self._show_topics()
 
     def flush(self) -> Steps[None]:
         """Send what lingers, and wait until everything accepted so far is stored or has failed."""
@@ -266,7 +286,8 @@ class ProducerCore:
 
     def _show_topics(self) -> None:
         """Let the fast path append if all is well."""
-        ordinary = not (self._room.waiters or self._deliveries.to_raise or self.fatal or self._shut)
+        waiting = self._turns or self._room.waiters
+        ordinary = not (waiting or self._deliveries.to_raise or self.fatal or self._shut)
         self.appends.topics = self._accumulator.topics if ordinary and self._keyed else {}
 
     def _metadata_changed(self, now: float) -> None:

@@ -7,7 +7,7 @@ import tracemalloc
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -32,7 +32,7 @@ from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.identity import TRANSITIONS, Input, ProducerIdentity, State
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
-from ottla.sdk.produce.records import PendingRecord, Receipt
+from ottla.sdk.produce.records import Awaited, PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
 from ottla.sdk.steps import CHECK, TURN, Shielded, Steps
 from tests.sim import world as simulated
@@ -199,9 +199,9 @@ def test_a_partitioner_of_the_users_own_runs_outside_of_the_core_and_may_send(to
 def test_cancelled_before_it_is_accepted_a_record_is_not_sent() -> None:
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world)
-    for start in (producer.send, producer.send_soon):
+    for start, waits_for in ((producer.send, CHECK), (producer.send_soon, TURN)):
         call = Call(world, start(a_record(b"not")))
-        assert call.waits_for is TURN
+        assert call.waits_for is waits_for
         call.go_on(Cancelled())
         assert isinstance(call.error, Cancelled)
     Call(world, producer.aclose()).finish()
@@ -230,14 +230,36 @@ def test_a_caller_lets_others_run_every_two_milliseconds() -> None:
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world, linger=1.0)
     first, second = (Call(world, producer.send_soon(a_record())) for _ in range(2))
-    assert first.waits_for is TURN
+    assert first.waits_for is TURN and isinstance(second.waits_for, Outcome)
     first.go_on()
+    assert second.waits_for.done
+    second.go_on()
+    assert second.done
     third = Call(world, producer.send_soon(a_record()))
     assert first.done and third.waits_for is CHECK
     third.go_on()
     assert third.done
     world.now += 0.003
-    assert Call(world, producer.send_soon(a_record())).waits_for is TURN and second.waits_for is TURN
+    assert Call(world, producer.send_soon(a_record())).waits_for is TURN
+
+
+def test_records_are_accepted_in_the_order_of_the_calls_though_one_lets_others_run_first() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=0.01)
+    producer.append(a_record(b"before"), world.now)
+    assert producer.appends.append("t", b"fast", b"k", 1000, None)
+    first = Call(world, producer.send_soon(a_record(b"first")))
+    calls = [Call(world, send(a_record(b"%d" % n))) for n, send in enumerate((producer.send, producer.send_soon))]
+    last = Call(world, producer.send_soon(a_record(b"last")))
+    assert first.waits_for is TURN and not producer.appends.append("t", b"not yet", b"k", 1000, None)
+    calls[1].go_on(Cancelled())
+    for call in (first, *calls, last):
+        while not call.done and not isinstance(call.waits_for, Awaited):
+            assert call.waits_for is TURN or cast(Outcome[None], call.waits_for).done
+            call.go_on()
+    assert producer.appends.append("t", b"fast again", b"k", 1000, None)
+    Call(world, producer.flush()).finish()
+    assert values(world) == [b"before", b"fast", b"first", b"0", b"last", b"fast again"]
 
 
 def test_leaving_by_an_error_is_bounded_by_the_cores_time_and_says_what_was_not_delivered() -> None:
