@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 
 
+_FALLS = 3
+"""Answers in a row with lower leader epochs than before, after which those leaders are taken over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """One partition as the metadata have it; ``leader`` is -1 while there is none."""
@@ -58,6 +62,8 @@ class Cluster:
     _gone: dict[str, Topic] = field(default_factory=dict)
     """Topics that are not known any more, as they were."""
     _incarnations: int = 0
+    _fallen: dict[str, int] = field(default_factory=dict)
+    """Topics without ids whose leader epochs are lower than they were, and in how many answers in a row."""
 
     def leader(self, topic: str, partition: int) -> Node | None:
         """The node that leads the partition, as far as it is known."""
@@ -137,11 +143,20 @@ class Cluster:
             topic_id = known.topic_id
         elif known and known.topic_id not in (NO_UUID, topic_id):
             known = None  # its epochs start over
-        if last is None or self._is_recreated(last, topic_id, answer, gone=before is not None):
+        recreated = last is None or self._is_recreated(last, topic_id, answer, gone=before is not None)
+        falls = self._fallen.pop(name, 0)
+        if recreated and known:  # without ids; one answer may be that of a broker which is behind
+            falls += 1
+            if falls < _FALLS:
+                self._fallen[name] = falls
+            else:
+                known = None
+        if last is None or (recreated and falls < 2):
             self._incarnations += 1
             incarnation = self._incarnations
         else:
             incarnation = last.incarnation
+        if not recreated:
             known = known or last  # back again, and its epochs go on
         partitions = {}
         for each in answer.partitions:

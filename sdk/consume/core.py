@@ -204,6 +204,7 @@ class ConsumerCore:
         """
         self._refuse_closed()
         self._asking.begin(task)
+        abandoned = False
         try:
             if self._core.now - self._turn >= TURN_EVERY:  # before a batch is taken: a cancellation loses none
                 yield TURN
@@ -222,9 +223,12 @@ class ConsumerCore:
                 else:
                     yield self._wait()
                     self._turn = self._core.now
+        except GeneratorExit:  # the call is dropped, and its loop with it
+            abandoned = True
+            raise
         finally:
             self._asking.end()
-            if not self.closed:
+            if not (abandoned or self.closed):
                 self.polls.away(self._core.now)
 
     def _take(self) -> Fetched | None:

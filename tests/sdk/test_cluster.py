@@ -66,3 +66,15 @@ def test_without_ids_an_epoch_that_falls_is_another_topic_whose_older_leaders_ar
     told(cluster, NO_UUID, 5)
     told(cluster, NO_UUID, 4)
     assert cluster.leader_epoch("t", 0) == 5 and cluster.incarnation("t") == 2
+
+
+def test_without_ids_an_epoch_that_stays_lower_is_taken_over_and_a_newer_one_at_once() -> None:
+    cluster = Cluster()
+    told(cluster, NO_UUID, 5)
+    for _ in range(2):
+        told(cluster, NO_UUID, 0)
+    assert cluster.leader_epoch("t", 0) == 5
+    told(cluster, NO_UUID, 0)
+    assert cluster.leader_epoch("t", 0) == 0 and cluster.incarnation("t") == 2
+    told(cluster, NO_UUID, 1)
+    assert cluster.leader_epoch("t", 0) == 1 and cluster.incarnation("t") == 2

@@ -588,10 +588,10 @@ async def test_cancelled_is_not_accepted(loop: Loop, ottla_broker: Broker) -> No
                         sent += 1
             for send in (partial(producer.send, "t", b"not"), partial(producer.send_many, "t", [b"not"])):
                 if isinstance(loop, Trio):
-                    with loop.cancel_scope() as scope:
-                        scope.cancel()
+                    with loop.cancel_scope() as own:
+                        own.cancel()
                         await send()
-                    assert scope.cancelled_caught
+                    assert own.cancelled_caught
                 elif task := asyncio.current_task():
                     task.cancel()
                     with pytest.raises(asyncio.CancelledError):

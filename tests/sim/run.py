@@ -159,10 +159,14 @@ class Simulation:
             self.epochs.forgot(who, name)
             forget(name)
 
+        incarnations: dict[str, int] = {}
+
         def learned(now: float) -> None:
-            for topic in self.topics:
-                if topic not in core.cluster.topics:
+            for topic in {**dict.fromkeys(self.topics), **core.cluster.topics}:
+                incarnation = core.cluster.incarnation(topic)
+                if incarnation < 0 or incarnation != incarnations.get(topic, incarnation):
                     self.epochs.forgot(who, topic)
+                incarnations[topic] = incarnation
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
         topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
