@@ -341,10 +341,6 @@ def _errors_of_callbacks_are_swallowed(_: Any) -> Any:
     return lambda self, error, result: None
 
 
-def _same_topic_for_ever(_: Any) -> Any:
-    return lambda self, incarnation: setattr(self, "incarnation", incarnation)
-
-
 def _cancelled_callers_see_it_anyway(_: Any) -> Any:
     return lambda callback: False
 
@@ -375,7 +371,6 @@ _mutation(
     "a failure that its cancelled caller cannot see is told nobody",
     (deliveries, "unseen", _cancelled_callers_see_it_anyway),
 )
-_mutation("a recreated topic passes for the one before", (PartitionQueue, "recreate", _same_topic_for_ever))
 _mutation("any outage makes a partition gone", (Retries, "retry", _any_error_counts))
 _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
 _mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))
