@@ -7,6 +7,7 @@ Rules:
   where nothing tells where the next one begins, a file is given up.
 """
 
+import io
 import os
 import re
 import sys
@@ -361,13 +362,16 @@ def _dump_one(source: _Source, options: "Options", form: _Form, count: int | Non
 
 
 def _pieces(file: BinaryIO, output: _Output, advance: Callable[[int], None]) -> Iterator[bytes]:
+    raw = io.FileIO(file.fileno(), closefd=False)
+    # Made once: while memory for each read is made, Ctrl-C would be noticed only when the read has ended.
+    buffer = memoryview(bytearray(_PIECE))
     while True:
         output.flush()
-        piece = os.read(file.fileno(), _PIECE)  # returns what is there, where a pipe brings little at a time
-        if not piece:
+        count = raw.readinto(buffer)  # what is there, where a pipe brings little at a time
+        if not count:
             return
-        yield piece
-        advance(len(piece))
+        yield bytes(buffer[:count])
+        advance(count)
 
 
 @contextmanager
