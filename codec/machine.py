@@ -50,21 +50,32 @@ def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M,
 
 def build(value: Declared, version: int) -> bytes:
     """As `wire.build`."""
-    write = builder(cast(Any, type(value)), version)
-    try:
-        return cast(bytes, write(value))
-    except MemoryError:
-        raise
-    except Exception:  # the reference says what is wrong
-        raise wire.misfit(value, version) from None
+    return b"".join(_pieces(value, version))
 
 
 def build_parts(value: Declared, version: int, least: int) -> list[bytes]:
     """The bytes of ``value`` in parts, so that large fields need not be copied.
 
-    A field of bytes that has at least ``least`` of them may be a part of its own, the very object. In Python it is not.
+    A field of bytes that has at least ``least`` of them is a part of its own, the very object.
     """
-    return [build(value, version)]
+    alone = False
+    parts: list[list[bytes]] = []
+    for piece in _pieces(value, version):
+        if not parts or alone or len(piece) >= least:
+            parts.append([])
+        parts[-1].append(piece)
+        alone = len(piece) >= least
+    return [each[0] if len(each) == 1 else b"".join(each) for each in parts]
+
+
+def _pieces(value: Declared, version: int) -> list[bytes]:
+    write = builder(cast(Any, type(value)), version)
+    try:
+        return cast(list[bytes], write(value))
+    except MemoryError:
+        raise
+    except Exception:  # the reference says what is wrong
+        raise wire.misfit(value, version) from None
 
 
 @functools.cache
@@ -75,7 +86,7 @@ def parser(cls: Any, version: int) -> Callable[..., Any]:
 
 @functools.cache
 def builder(cls: Any, version: int) -> Callable[..., Any]:
-    """``(message) -> bytes``."""
+    """``(message) -> list of bytes``, which follow each other."""
     return _Writer(program(cls, version)).compiled()
 
 
@@ -305,7 +316,7 @@ class _Writer(_Source):
         self("parts = []")
         self("put = parts.append")
         self.struct("value", program)
-        self("return b''.join(parts)")
+        self("return parts")
 
     def struct(self, made: str, program: Program) -> None:
         """Write what builds the struct in the variable ``made``."""

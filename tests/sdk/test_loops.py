@@ -99,4 +99,4 @@ async def test_its_clock_is_that_of_its_deadlines(loop: Loop) -> None:
     start = loop.current_time()
     with loop.move_on_after(0.05):
         await loop.sleep(60)
-    assert 0.05 <= loop.current_time() - start < 30
+    assert 0.049 <= loop.current_time() - start < 30, "uvloop counts milliseconds"
