@@ -14,7 +14,8 @@ Rules:
   Sequences wrap from 2**31 - 1 to 0.
 - A batch that certainly was not stored gives its numbers back if nothing was sent behind it. Otherwise what is behind
   it is renumbered in a new epoch once all before it is settled and nothing is in flight: old requests that still creep
-  through the network then find a gap before them, and are refused (KIP-360).
+  through the network then find a gap before them, and are refused (KIP-360). One of which nobody knows whether it is
+  stored fails instead: a broker that has lost its state of the producer may have taken it, and takes it once more.
 - A topic that was recreated has a log without state for the producer, which takes any first sequence, in any epoch. So
   what was sent before is settled first, one batch at a time and each under the sequence that it has, because an attempt
   that was not answered may yet reach the new log. What follows is sent in a new epoch, from sequence 0 on, the first
@@ -206,16 +207,24 @@ class PartitionQueue(PartitionBuffer):
 
         Asked when a batch is `sendable`, so that everything before one that is renumbered is settled.
         """
-        renumbered = self.renumber_from is not None and self.batches[0].number >= self.renumber_from
+        renumbered = self._is_renumbered
         if self.identity != identity and (renumbered or (self.renumber_from is None and not self.outcome_unknown)):
             self.identity, self.next_sequence = identity, 0
             self.acknowledged = self.gap = False
             self.renumber_from = None
             for batch in self._sent():
-                batch.sequence = None
-                batch.again = batch.outcome_unknown = False
+                batch.sequence, batch.again = None, False
             return True
         return self.identity is not None and not renumbered
+
+    @property
+    def _is_renumbered(self) -> bool:
+        """The oldest batch has to be sent in a new epoch."""
+        return self.renumber_from is not None and self.batches[0].number >= self.renumber_from
+
+    def doubtful(self) -> list[Batch]:
+        """Batches that would be renumbered now, and must not be: an earlier attempt of theirs may be stored."""
+        return [each for each in self._sent() if each.outcome_unknown] if self.batches and self._is_renumbered else []
 
     def renumber(self, batch: Batch) -> None:
         """The broker misses what came before ``batch``, the oldest."""

@@ -55,6 +55,7 @@ _NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
 _OUTCOME_UNKNOWN = (UnknownServerError, UnknownErrorCode)
 _NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
 _OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+_UNSURE = "an earlier attempt was never answered: the records may be in the log, or not"
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 
@@ -145,9 +146,7 @@ class Results:
         if queue.batches[0] is not batch:
             return  # what is before it has to go first
         if batch.outcome_unknown:
-            # An earlier attempt may be under way still, and be taken: under another number its records were twice.
-            unsure = "an earlier attempt was never answered: the records may be in the log, or not"
-            self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {unsure}"), result, now)
+            self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_UNSURE}"), result, now)
             return
         if not queue.gap and isinstance(error, OutOfOrderSequenceNumber) and queue.acknowledged:
             log.error(
@@ -156,6 +155,17 @@ class Results:
             )
         queue.renumber(batch)
         self._node(batch.node).pause(queue, batch, error, now)
+
+    def fail_doubtful(self, queue: PartitionQueue, now: float) -> bool:
+        """Fail what cannot be renumbered, where that is next; whether there was something.
+
+        An earlier attempt may be stored, or be under way still: under another number its records were twice.
+        """
+        doubtful = queue.doubtful()
+        for batch in doubtful:
+            why = f"what was sent before them was refused; {_UNSURE}; last trouble: {batch.trouble}"
+            self._fail(queue, batch, OutOfOrderSequenceNumber(f"{name_of(queue.place)}; {why}"), None, now)
+        return bool(doubtful)
 
     def _retry(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
         leader = self._core.cluster.leader(*queue.place)

@@ -219,6 +219,9 @@ class Sender:
             if leader is None or leader.id != node_id:
                 self.wake(queue)
                 continue
+            if self.results.fail_doubtful(queue, now):
+                self.wake(queue)
+                continue
             if not self._adopt(queue, now):
                 break
             full = bool(pairs) and batch.size > room

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest
-from ottla.codec.records import RecordBatch, parse_batch
+from ottla.codec.records import RecordBatch, parse_batch, rebased
 from ottla.errors import (
     BufferFull,
     DeliveryFailed,
@@ -370,6 +370,30 @@ def test_a_new_epoch_follows_a_batch_that_was_given_up() -> None:
     world.run(ask(producer, world, b"1"))
     last = parse_batch(world.broker.logs["t", 0].batches[-1])
     assert (last.producer_id, last.producer_epoch, last.base_sequence) == (1000, 1, 0)
+
+
+def test_what_may_be_stored_already_is_not_renumbered_but_fails_and_says_so() -> None:
+    """The leader refuses ``b``, loses its state, takes ``c`` in spite of the gap, and steps down before it says so."""
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"a"))
+    log = world.broker.logs["t", 0]
+
+    def refuse(place: tuple[str, int], batch: RecordBatch) -> int:
+        value = batch.records()[0].value
+        if value == b"b":
+            return MessageTooLarge.code
+        if value == b"c" and b"c" not in values(world):
+            log.batches.append(rebased(batch.data, log.end, 0))
+            log.end += 1
+            return NotLeaderOrFollower.code
+        return 0
+
+    world.broker.refuse = refuse
+    _, unsure, later = ask(producer, world, b"b"), ask(producer, world, b"c"), ask(producer, world, b"d")
+    world.call(producer.start_flush)
+    assert "the records may be in the log, or not" in str(unsure.error) and later.error is None
+    assert values(world) == [b"a", b"c", b"d"]
 
 
 def test_records_of_a_topic_that_nobody_knows_keep_their_delivery_deadline() -> None:

@@ -301,7 +301,8 @@ class ModelCluster:
     def announce(self) -> None:
         """Nodes hear who leads, each when it does."""
         for number in self.nodes:
-            self.clock.later(self._chance.uniform(0.001, 0.4), partial(self._learn, number))
+            within = self._chance.choice((0.2, 0.4, 2.0))
+            self.clock.later(self._chance.uniform(0.001, within), partial(self._learn, number))
 
     def _learn(self, number: int) -> None:
         node = self.nodes[number]

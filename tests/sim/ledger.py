@@ -184,7 +184,7 @@ class Ledger:
             if sent.withdrawn:
                 raise Violation(WITHDRAWN, f"{brief(value)} of {sent.producer} in {where}")
             excused = (place, generation, sent.producer) in self.forgotten
-            if sent.once and value in seen and not excused:
+            if sent.once and value in seen:
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {place[0]}-{place[1]} at {seen[value]}")
             if sent.once and value in found and not recreated:
                 (topic, partition), first = found[value][0]

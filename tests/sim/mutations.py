@@ -42,6 +42,8 @@ Change = Callable[[Any], Any]
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 """By their names, which say what the client does wrong."""
+WITHIN = 300
+"""Seeds, within which each is caught."""
 
 
 @contextmanager

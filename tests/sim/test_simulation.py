@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.sim.faults import FAULTS
-from tests.sim.mutations import MUTATIONS, changed
+from tests.sim.mutations import MUTATIONS, WITHIN, changed
 from tests.sim.run import Result, catches, play, play_many
 
 QUICK = 12
@@ -37,8 +37,6 @@ FEATURES = {
     *(f"fault: {kind}" for kind in FAULTS),
 }
 """What occurs at least a hundred times in all of them."""
-WITHIN = 150
-"""Seeds, within which each mutation is caught."""
 
 
 def broken(results: list[Result]) -> list[str]:
