@@ -24,6 +24,9 @@ from tests.sim.history import History, code
 from tests.sim.log import PartitionLog
 from tests.sim.network import Network
 
+NEWS = 2.0
+"""Seconds within which all nodes hear who leads."""
+
 
 def batch(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -> bytes:
     builder = BatchBuilder()
@@ -108,7 +111,7 @@ class Model:
         """A stable group of two: the leader and the other."""
         first, second = self.enter(), self.enter()
         joined = [self.join(first), self.join(second)]
-        self.wait(0.5)
+        self.wait(NEWS)
         assert [each[0].generation_id for each in joined] == [1, 1]
         assert joined[0][0].leader == first and len(joined[0][0].members) == 2 and not joined[1][0].members
         waiting = self.sync(second, 1)
@@ -170,7 +173,7 @@ def test_what_is_not_acknowledged_may_be_gone_with_the_next_leader_and_what_is_s
     assert stored[0].responses[0].partition_responses[0].base_offset == 0
     late = produce(1)
     model.cluster.move_some([place])
-    model.wait(0.5)
+    model.wait(NEWS)
     assert code(late[0].responses[0].partition_responses[0].error_code) == "NOT_LEADER_OR_FOLLOWER"
     assert model.cluster.logs[place].end >= 1
     assert model.cluster.logs[place].high_watermark == model.cluster.logs[place].end
@@ -182,7 +185,7 @@ def test_what_is_not_acknowledged_may_be_gone_with_the_next_leader_and_what_is_s
 def test_leaders_fence_by_epoch(epoch: int, told: str) -> None:
     model = Model()
     model.cluster.move_some([("t", 0)])
-    model.wait(0.5)
+    model.wait(NEWS)
     part = FetchPartition(partition=0, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1000)
     request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="t", partitions=(part,)),))
     [answer] = model.ask(request, 12, model.cluster.leaders["t", 0].node)
@@ -239,7 +242,7 @@ def test_a_follower_that_joins_again_changes_nothing_and_one_that_leaves_begins_
 def test_a_static_member_that_comes_back_has_its_place_and_the_old_one_is_fenced() -> None:
     model = Model()
     first = model.join(instance="s")
-    model.wait(0.5)
+    model.wait(NEWS)
     old = first[0].member_id
     assert model.sync(old, 1, {old: b"1"})[0].assignment == b"1"
     second = model.enter()
@@ -273,7 +276,7 @@ def test_a_group_survives_the_move_of_its_coordinator_as_of_its_last_sync() -> N
     waiting = model.join(first, metadata=b"changed")
     model.cluster.move_some([place])
     assert code(waiting[0].error_code) == "NOT_COORDINATOR"
-    model.wait(0.5)
+    model.wait(NEWS)
     assert model.beat(first, 1) == "NOT_COORDINATOR"
     model.coordinator = model.cluster.leaders[place].node
     assert model.coordinator != old
