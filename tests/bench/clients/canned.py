@@ -65,7 +65,10 @@ HOST, NODE = "127.0.0.1", 1
 PREFIX = "bench"
 """Of the names of topics."""
 KEYS = [b"key-%012d" % number for number in range(500)]
-VALUE = b"v" * 100
+SIZE = 100
+"""Bytes of a value."""
+_BATCH = 60_000
+"""Bytes of a batch, about."""
 ANSWER = 16
 """Batches for one partition in one answer: just below 1 MB, which is what clients ask for by themselves."""
 ENDLESS = 1 << 40
@@ -115,10 +118,11 @@ class CannedBroker:
     Args:
         topics, partitions: so many topics of so many partitions each.
         end: how many records each partition has; one for each is the other extreme of `ENDLESS`.
+        size: bytes of each value.
     """
 
-    def __init__(self, topics: int = 1, partitions: int = 4, end: int = ENDLESS) -> None:
-        rows = [(_NOW, key, VALUE) for key in KEYS[:end]]
+    def __init__(self, topics: int = 1, partitions: int = 4, end: int = ENDLESS, size: int = SIZE) -> None:
+        rows = [(_NOW, key, b"v" * size) for key in KEYS[: min(end, max(_BATCH // (size + len(KEYS[0])), 1))]]
         builder = BatchBuilder()
         builder.extend(rows)
         self._batch, self._count = builder.build(), len(rows)
@@ -357,10 +361,10 @@ def _send(connection: socket.socket, parts: list[Buffer]) -> None:
 
 
 @contextlib.contextmanager
-def running(topics: int = 1, partitions: int = 4, end: int = ENDLESS) -> Iterator[str]:
+def running(topics: int = 1, partitions: int = 4, end: int = ENDLESS, size: int = SIZE) -> Iterator[str]:
     """A canned broker in a process of its own; gives its ``host:port``."""
     command = [sys.executable, "-m", "tests.bench.clients.canned"]
-    command += ["--topics", str(topics), "--partitions", str(partitions), "--end", str(end)]
+    command += ["--topics", str(topics), "--partitions", str(partitions), "--end", str(end), "--size", str(size)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -375,8 +379,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--topics", type=int, default=1)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--end", type=int, default=ENDLESS)
+    parser.add_argument("--size", type=int, default=SIZE)
     given = parser.parse_args(arguments)
-    broker = CannedBroker(given.topics, given.partitions, given.end)
+    broker = CannedBroker(given.topics, given.partitions, given.end, given.size)
     print(broker.bootstrap, flush=True)
     sys.stdin.read()
 

@@ -52,8 +52,8 @@ class Target(Protocol):
     def refuses(self, case: Case) -> str | None:
         """Why the case makes no sense here."""
 
-    def ground(self, case: Case, records: int | None) -> "contextlib.AbstractContextManager[Ground]":
-        """Prepare a case; ``records`` as the command line gave them."""
+    def ground(self, case: Case, records: int | None, size: int) -> "contextlib.AbstractContextManager[Ground]":
+        """Prepare a case; ``records`` and ``size`` as the command line gave them."""
 
 
 class Canned:
@@ -65,8 +65,8 @@ class Canned:
         return "a canned broker has no nodes to kill: --kafka starts three" if case.kills else None
 
     @contextlib.contextmanager
-    def ground(self, case: Case, records: int | None) -> Iterator[Ground]:
-        with canned.running(case.topics, case.partitions, case.end) as bootstrap:
+    def ground(self, case: Case, records: int | None, size: int) -> Iterator[Ground]:
+        with canned.running(case.topics, case.partitions, case.end, size) as bootstrap:
             yield Ground(bootstrap)
 
 
@@ -85,11 +85,11 @@ class Running:
             return "nodes of others are not killed: --kafka without an address starts three"
         return "only the canned broker has as many records to give and to take (--canned)" if case.steady else None
 
-    def ground(self, case: Case, records: int | None) -> "contextlib.AbstractContextManager[Ground]":
-        return self.topics(self._bootstrap, case, records)
+    def ground(self, case: Case, records: int | None, size: int) -> "contextlib.AbstractContextManager[Ground]":
+        return self.topics(self._bootstrap, case, records, size)
 
     @contextlib.contextmanager
-    def topics(self, bootstrap: str, case: Case, records: int | None) -> Iterator[Ground]:
+    def topics(self, bootstrap: str, case: Case, records: int | None, size: int) -> Iterator[Ground]:
         """The topics of a case, filled if it reads."""
         count = records or (self.CONSUMED if case.reads else self.PRODUCED)
         prefix = f"{canned.PREFIX}-{uuid.uuid4().hex[:6]}"
@@ -104,6 +104,7 @@ class Running:
                     prefix=prefix,
                     topics=case.topics,
                     partitions=case.partitions,
+                    size=size,
                     seconds=FILL_SECONDS if case.end == canned.ENDLESS else 0.0,
                     count=count,
                 )
@@ -123,12 +124,12 @@ class Apache(Running):
         return None if case.kills else super().refuses(case)
 
     @contextlib.contextmanager
-    def ground(self, case: Case, records: int | None) -> Iterator[Ground]:
+    def ground(self, case: Case, records: int | None, size: int) -> Iterator[Ground]:
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as home:
             nodes = CLUSTER if case.kills else 1
             cluster = kafka.start(Path(home), nodes, {"min.insync.replicas": str((nodes + 1) // 2)}, heap=HEAP)
             try:
-                with self.topics(cluster.bootstrap, case, records) as ground:
+                with self.topics(cluster.bootstrap, case, records, size) as ground:
                     yield dataclasses.replace(ground, meanwhile=striking(cluster) if case.kills else None)
             finally:
                 cluster.stop()

@@ -12,7 +12,6 @@ from aiokafka.errors import KafkaError
 from tests.bench.clients.task import (
     KEYS,
     TAKEN_AT_ONCE,
-    VALUE,
     Acknowledgements,
     Figures,
     Meter,
@@ -36,7 +35,7 @@ async def _producer(task: Task, **settings: Any) -> Any:
     tuned = {"linger_ms": 5, "max_batch_size": BATCH_BYTES, "acks": "all"} | settings
     producer = AIOKafkaProducer(bootstrap_servers=task.bootstrap, **tuned)
     await producer.start()
-    await producer.send_and_wait(task.names[0], VALUE)
+    await producer.send_and_wait(task.names[0], task.value)
     return producer
 
 
@@ -71,19 +70,19 @@ def _produced(task: Task, send: Callable[[Any, Meter], Awaitable[None]]) -> Figu
 
 
 def produce(task: Task) -> Figures:
-    [topic] = task.names
+    [topic], value = task.names, task.value
 
     async def send(producer: Any, meter: Meter) -> None:
         while not meter.over:
             for key in KEYS:
-                await producer.send(topic, VALUE, key)
+                await producer.send(topic, value, key)
             meter.count(len(KEYS))
 
     return _produced(task, send)
 
 
 def receipts(task: Task) -> Figures:
-    [topic] = task.names
+    [topic], value = task.names, task.value
     stored = 0
 
     def told(future: "asyncio.Future[Any]") -> None:
@@ -95,7 +94,7 @@ def receipts(task: Task) -> Figures:
         stored = 0
         while not meter.over:
             for key in KEYS:
-                (await producer.send(topic, VALUE, key)).add_done_callback(told)
+                (await producer.send(topic, value, key)).add_done_callback(told)
             meter.count(len(KEYS))
         await producer.flush()
         while stored < meter.records:
@@ -105,7 +104,7 @@ def receipts(task: Task) -> Figures:
 
 
 def paced(task: Task) -> Figures:
-    [topic] = task.names
+    [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
 
     def told(sent: float, future: "asyncio.Future[Any]") -> None:
@@ -118,7 +117,7 @@ def paced(task: Task) -> Figures:
                 await asyncio.sleep(left)
             sent = time.perf_counter()
             try:
-                future = await producer.send(topic, VALUE, KEYS[number % len(KEYS)])
+                future = await producer.send(topic, value, KEYS[number % len(KEYS)])
             except KafkaError:
                 receipts.of(sent, failed=True)
             else:
@@ -135,7 +134,7 @@ def write_each(task: Task) -> Figures:
         watch = Stopwatch()
         producer = await _producer(task)
         for topic, partition in task.places:
-            await producer.send(topic, VALUE, partition=partition)
+            await producer.send(topic, task.value, partition=partition)
         await producer.flush()
         figures = watch.ready()
         watch = Stopwatch()

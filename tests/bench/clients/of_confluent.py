@@ -16,7 +16,6 @@ from tests.bench.clients.task import (
     FLUSH_SECONDS,
     KEYS,
     TAKEN_AT_ONCE,
-    VALUE,
     Acknowledgements,
     Figures,
     Meter,
@@ -42,7 +41,7 @@ def _consumer(task: Task) -> Any:
 def _producer(task: Task, **settings: Any) -> Any:
     tuned = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 10_000}
     producer = Producer({"bootstrap.servers": task.bootstrap, "acks": "all", **tuned, **settings})
-    producer.produce(task.names[0], VALUE)
+    producer.produce(task.names[0], task.value)
     _flush(producer)
     return producer
 
@@ -67,13 +66,13 @@ def consume(task: Task) -> Figures:
     return figures
 
 
-def _send(producer: Any, topic: str, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
+def _send(producer: Any, topic: str, value: bytes, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
     produce = producer.produce
     while not meter.over:
         for key in KEYS:
             while True:
                 try:
-                    produce(topic, VALUE, key, **told)
+                    produce(topic, value, key, **told)
                     break
                 except BufferError:
                     producer.poll(0.01)
@@ -86,14 +85,15 @@ def produce(task: Task) -> Figures:
     [topic], producer = task.names, _producer(task)
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
-        _send(producer, topic, meter)
+        _send(producer, topic, task.value, meter)
         figures = meter.figures()
     return figures
 
 
 def produce_many(task: Task) -> Figures:
+    value = task.value
     [topic], producer = task.names, _producer(task)
-    messages = [{"key": key, "value": VALUE} for key in KEYS]
+    messages = [{"key": key, "value": value} for key in KEYS]
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
         while not meter.over:
@@ -119,14 +119,14 @@ def receipts(task: Task) -> Figures:
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         stored = 0
         meter.start()
-        _send(producer, topic, meter, on_delivery=told)
+        _send(producer, topic, task.value, meter, on_delivery=told)
         figures = meter.figures()
         assert stored == meter.records, f"{stored} stored of {meter.records}"
     return figures
 
 
 def paced(task: Task) -> Figures:
-    [topic] = task.names
+    [topic], value = task.names, task.value
     producer = _producer(task, **{"linger.ms": 0, "socket.nagle.disable": True})
     receipts, over = Acknowledgements(task), threading.Event()
 
@@ -142,7 +142,7 @@ def paced(task: Task) -> Figures:
     for number, due in enumerate(receipts.pace()):
         if (left := due - time.perf_counter()) > 0:
             time.sleep(left)
-        producer.produce(topic, VALUE, KEYS[number % len(KEYS)], on_delivery=partial(told, time.perf_counter()))
+        producer.produce(topic, value, KEYS[number % len(KEYS)], on_delivery=partial(told, time.perf_counter()))
     _flush(producer)
     over.set()
     polling.join()
@@ -153,7 +153,7 @@ def write_each(task: Task) -> Figures:
     watch = Stopwatch()
     producer = _producer(task)
     for topic, partition in task.places:
-        producer.produce(topic, VALUE, partition=partition)
+        producer.produce(topic, task.value, partition=partition)
     _flush(producer)
     figures = watch.ready()
     watch = Stopwatch()

@@ -11,7 +11,6 @@ from tests.bench.clients.task import (
     FLUSH_SECONDS,
     KEYS,
     TAKEN_AT_ONCE,
-    VALUE,
     Acknowledgements,
     Figures,
     Meter,
@@ -33,7 +32,7 @@ def _consumer(task: Task) -> Any:
 def _producer(task: Task, **settings: Any) -> Any:
     tuned = {"linger_ms": 5, "batch_size": BATCH_BYTES, "acks": "all", "enable_idempotence": False} | settings
     producer = KafkaProducer(bootstrap_servers=task.bootstrap, **tuned)
-    producer.send(task.names[0], VALUE).get(FLUSH_SECONDS)
+    producer.send(task.names[0], task.value).get(FLUSH_SECONDS)
     return producer
 
 
@@ -50,12 +49,13 @@ def consume(task: Task) -> Figures:
 
 
 def produce(task: Task) -> Figures:
+    value = task.value
     [topic], producer = task.names, _producer(task)
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
         while not meter.over:
             for key in KEYS:
-                producer.send(topic, VALUE, key)
+                producer.send(topic, value, key)
             meter.count(len(KEYS))
         producer.flush(FLUSH_SECONDS)
         figures = meter.figures()
@@ -64,6 +64,7 @@ def produce(task: Task) -> Figures:
 
 
 def receipts(task: Task) -> Figures:
+    value = task.value
     [topic], producer = task.names, _producer(task)
     stored = 0
 
@@ -76,7 +77,7 @@ def receipts(task: Task) -> Figures:
         meter.start()
         while not meter.over:
             for key in KEYS:
-                producer.send(topic, VALUE, key).add_callback(told)
+                producer.send(topic, value, key).add_callback(told)
             meter.count(len(KEYS))
         producer.flush(FLUSH_SECONDS)
         figures = meter.figures()
@@ -86,6 +87,7 @@ def receipts(task: Task) -> Figures:
 
 
 def paced(task: Task) -> Figures:
+    value = task.value
     [topic], producer = task.names, _producer(task, linger_ms=0)
     receipts = Acknowledgements(task)
 
@@ -100,7 +102,7 @@ def paced(task: Task) -> Figures:
             time.sleep(left)
         sent = time.perf_counter()
         try:
-            future = producer.send(topic, VALUE, KEYS[number % len(KEYS)])
+            future = producer.send(topic, value, KEYS[number % len(KEYS)])
         except KafkaError:
             receipts.of(sent, failed=True)
         else:
@@ -115,7 +117,7 @@ def write_each(task: Task) -> Figures:
     watch = Stopwatch()
     producer = _producer(task)
     for topic, partition in task.places:
-        producer.send(topic, VALUE, partition=partition)
+        producer.send(topic, task.value, partition=partition)
     producer.flush(FLUSH_SECONDS)
     figures = watch.ready()
     watch = Stopwatch()

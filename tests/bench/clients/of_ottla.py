@@ -12,7 +12,7 @@ from ottla.errors import OttlaError
 from ottla.sdk.client import Client, connect
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
 from ottla.sdk.producer import Producer
-from tests.bench.clients.task import KEYS, VALUE, Acknowledgements, Figures, Meter, Stopwatch, Task
+from tests.bench.clients.task import KEYS, Acknowledgements, Figures, Meter, Stopwatch, Task
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def _produced(task: Task, on: Loop, send: Callable[[Producer, Meter], Awaitable[
 
     async def run() -> Figures:
         async with on.connect(task.bootstrap) as client, client.producer() as producer:
-            await producer.send(task.names[0], VALUE)
+            await producer.send(task.names[0], task.value)
             for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
                 meter.start()
                 await send(producer, meter)
@@ -83,20 +83,20 @@ def _produced(task: Task, on: Loop, send: Callable[[Producer, Meter], Awaitable[
 
 
 def produce(task: Task, on: Loop = TRIO) -> Figures:
-    [topic] = task.names
+    [topic], value = task.names, task.value
 
     async def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
             for key in KEYS:
-                await producer.send_soon(topic, VALUE, key=key)
+                await producer.send_soon(topic, value, key=key)
             meter.count(len(KEYS))
 
     return _produced(task, on, send)
 
 
 def produce_many(task: Task, on: Loop = TRIO) -> Figures:
-    [topic] = task.names
-    values = [VALUE] * len(KEYS)
+    [topic], value = task.names, task.value
+    values = [value] * len(KEYS)
 
     async def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
@@ -130,24 +130,24 @@ def _counted(task: Task, on: Loop, send: Callable[[Producer, DeliveryCallback], 
 
 
 def receipts(task: Task, on: Loop = TRIO) -> Figures:
-    [topic] = task.names
+    [topic], value = task.names, task.value
 
     async def send(producer: Producer, told: DeliveryCallback) -> None:
         for key in KEYS:
-            await producer.send_soon(topic, VALUE, key=key, on_delivery=told)
+            await producer.send_soon(topic, value, key=key, on_delivery=told)
 
     return _counted(task, on, send)
 
 
 def receipts_many(task: Task, on: Loop = TRIO) -> Figures:
-    [topic] = task.names
-    values = [VALUE] * len(KEYS)
+    [topic], value = task.names, task.value
+    values = [value] * len(KEYS)
     return _counted(task, on, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
 
 
 def paced(task: Task, on: Loop = TRIO) -> Figures:
     """Receipts come to a function, as the others tell of theirs."""
-    [topic] = task.names
+    [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
 
     def told(sent: float, result: Receipt | OttlaError) -> None:
@@ -158,7 +158,7 @@ def paced(task: Task, on: Loop = TRIO) -> Figures:
             if (left := due - time.perf_counter()) > 0:
                 await on.sleep(left)
             key = KEYS[number % len(KEYS)]
-            await producer.send_soon(topic, VALUE, key=key, on_delivery=partial(told, time.perf_counter()))
+            await producer.send_soon(topic, value, key=key, on_delivery=partial(told, time.perf_counter()))
         await producer.flush()
 
     on.run(partial(_paced, task, on, send))
@@ -167,13 +167,13 @@ def paced(task: Task, on: Loop = TRIO) -> Figures:
 
 def awaited(task: Task, on: Loop = TRIO) -> Figures:
     """A task for each record, which waits for its receipt."""
-    [topic] = task.names
+    [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
 
     async def send_one(producer: Producer, number: int) -> None:
         sent = time.perf_counter()
         try:
-            await producer.send(topic, VALUE, key=KEYS[number % len(KEYS)])
+            await producer.send(topic, value, key=KEYS[number % len(KEYS)])
         except OttlaError:
             receipts.of(sent, failed=True)
         else:
@@ -191,7 +191,7 @@ def awaited(task: Task, on: Loop = TRIO) -> Figures:
 
 async def _paced(task: Task, on: Loop, send: Callable[[Producer], Awaitable[None]]) -> None:
     async with on.connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
-        await producer.send(task.names[0], VALUE)
+        await producer.send(task.names[0], task.value)
         await send(producer)
 
 
@@ -200,7 +200,7 @@ def write_each(task: Task) -> Figures:
         watch = Stopwatch()
         async with connect(task.bootstrap) as client, client.producer() as producer:
             for topic, partition in task.places:
-                await producer.send_soon(topic, VALUE, partition=partition)
+                await producer.send_soon(topic, task.value, partition=partition)
             await producer.flush()
             figures = watch.ready()
             watch = Stopwatch()

@@ -15,7 +15,7 @@ import sys
 import confluent_kafka
 
 from ottla.codec import engine
-from tests.bench.clients.canned import ENDLESS
+from tests.bench.clients.canned import ENDLESS, SIZE
 from tests.bench.clients.cases import CASES, MODULES, OURS, PEERS, Case
 from tests.bench.clients.grounds import Apache, Canned, Ground, Running, Target
 from tests.bench.clients.process import Broken, run
@@ -86,6 +86,7 @@ def measured(case: Case, ground: Ground, given: argparse.Namespace) -> list[str]
             prefix=ground.prefix,
             topics=case.topics,
             partitions=case.partitions,
+            size=given.size,
             seconds=seconds,
             warm_up=min(WARM_UP, seconds / 4) if endless or not case.reads else 0.0,
             count=count,
@@ -133,6 +134,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="to read from, or to write to, a broker that is not canned; those that memory sees"
     )
+    parser.add_argument("--size", type=int, default=SIZE, help="bytes of each value; 100 by itself")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second where the pace is given")
     return parser.parse_args(arguments)
 
@@ -153,7 +155,7 @@ def main(arguments: list[str]) -> int:
             print(f"{case.name}: left out, {why}\n", flush=True)
             continue
         before = load()
-        with target.ground(case, given.records) as ground:
+        with target.ground(case, given.records, given.size) as ground:
             lines = measured(case, ground, given)
         print(*lines, f"  load before: {before}; behind: {load()}", "", sep="\n", flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""What a client's process is told, and how it counts what it does: the same for all clients.
+"""The task of a client's process, and how it counts what it does: the same for all clients.
 
 A client's module has a function for each way of working, from a `Task` to figures. Each runs in a process of its own,
 so that nobody's threads, memory or processor time are counted for another.
@@ -17,6 +17,7 @@ Figures, as far as a way has them:
     idle_cpu        of one core, while nothing comes
 """
 
+import functools
 import importlib
 import json
 import math
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.clients.canned import PREFIX, VALUE, topic_names
+from tests.bench.clients.canned import PREFIX, SIZE, topic_names
 
 Figures = dict[str, float]
 KEYS = [b"key-%012d" % number for number in range(1000)]
@@ -41,15 +42,16 @@ _SAMPLES = 50
 _SETTLING = 2
 """One part in so many of the samples is left out: buffers are still being filled."""
 
-__all__ = ["KEYS", "VALUE", "Acknowledgements", "Figures", "Meter", "Task"]
+__all__ = ["KEYS", "Acknowledgements", "Figures", "Meter", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """DeliveryCallback as JSON.
+    """What a process is to do, as JSON.
 
     Attributes:
         prefix, topics, partitions: so many topics (`topic_names`), each of so many partitions.
+        size: bytes of each value.
         seconds: how long to work, behind the warm-up.
         warm_up: seconds of work that does not count.
         count: end after so many records, if that comes first.
@@ -63,11 +65,16 @@ class Task:
     prefix: str = PREFIX
     topics: int = 1
     partitions: int = 4
+    size: int = SIZE
     seconds: float = 2.0
     warm_up: float = 0.0
     count: int | None = None
     rate: float = 1000.0
     measure_memory: bool = False
+
+    @functools.cached_property
+    def value(self) -> bytes:
+        return b"v" * self.size
 
     @property
     def names(self) -> list[str]:
