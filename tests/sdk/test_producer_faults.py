@@ -456,7 +456,7 @@ def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
     waiting = {name: offer(producer, world, size) for name, size in (("large", 900), ("small", 10), ("tiny", 1))}
     for name, each in waiting.items():
         each.when_done(partial(order.append, name))
-    with pytest.raises(BufferFull, match="and 3 others wait for room"):
+    with pytest.raises(BufferFull, match=r"and 3 record\(s\) wait for room"):
         producer.append(PendingRecord("t", b"", None, 0, (), 1000), world.now)
     assert not producer.appends.append("t", b"", None, 1000)
     world.run(waiting["tiny"])
