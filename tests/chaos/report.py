@@ -55,10 +55,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ("latency of all", _quantiles(acked)),
         ("read by the group", f"{read}, {again} of them again ({reasons})"),
         ("commits", f"{sum(map(len, result.evidence.commits.values()))}; {verdict.stale_answers} stale answers"),
-        (
-            "partitions given",
-            f"{len(verdict.assignments)} times, by {len({each.who for each in verdict.assignments})} members",
-        ),
+        ("partitions given", f"{len(verdict.assignments)} times, by {members} members"),
         (
             "longest silences",
             "; ".join(_told(result, each) for each in silences[:5]) + f"; allowed {result.bounds.silence:.0f} s",
