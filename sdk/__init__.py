@@ -4,8 +4,9 @@ This is the map of the folder, in the order in which a record passes through it:
 
     client.py, aio.py    `connect` for trio and for asyncio. `Client` checks what it is given and makes the others.
     producer.py          the face of a producer: each call is one line that asks the core and waits.
-    drivers/             sockets, clocks and loops. `driver.py`: what the drivers of all loops share; `trio.py`,
-                         `asyncio.py`: how each waits, dials and rings; `blocking.py`: without a loop, for Spark.
+    drivers/             sockets, clocks and loops. `driver.py`: the calls of a user; `stepper.py`: the steps that carry
+                         out what the core asks for. `trio.py`, `asyncio.py`: how each loop waits, dials and rings;
+                         `blocking.py`: without a loop, for Spark.
     steps.py, gate.py    what a call waits for (a generator); and that a client does one thing at a time, with a user's
                          code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).

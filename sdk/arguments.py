@@ -1,174 +1,79 @@
-"""What users give, compared with the signature: an error says which argument does not fit, and what would.
+"""What users get wrong and Python would not notice, or would notice too late; the error says what would do.
 
-    @checked
-    def producer(self, *, linger: float = 0.005, compression: str | Mapping[str, str] = "none") -> Producer: ...
-
-    producer(linger="5")    ConfigurationError: linger must be a number, not '5'
-
-Rules:
-- The annotations are the only description of what fits; values are judged by the code that takes them.
-- Collections are looked into, iterators are not, for they could be read only once. A string is no collection.
-- What cannot be seen from outside (type variables, ``*args``) fits; of a protocol its names count.
+Types are declared, and a checker of types reads them. Here is only what it would let pass, or what without it would end
+in something worse than a plain error at the call: a string is an iterable of strings, a partition named by half is only
+missed by a machine, and a method that is misspelt, or awaited where it should not be, is never called.
 """
 
 import inspect
 import re
-import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
-from functools import cache, partial, wraps
-from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from functools import partial
+from numbers import Integral
+from typing import Any, TypeVar
 
 from ottla.errors import ConfigurationError
 
-F = TypeVar("F", bound=Callable[..., Any])
-Test = Callable[[Any], bool]
+V = TypeVar("V")
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
 
 _ALMOST = 0.8
 """How much two names are alike of which one may be a slip of the other."""
-_NUMBERS: dict[object, type] = {float: Real, int: Integral}
-_WORDS: dict[object, str] = {
-    float: "a number",
-    int: "an integer",
-    str: "a string",
-    bool: "True or False",
-    bytes: "bytes",
-    type(None): "None",
-    Any: "anything",
-}
 
 
-def checked(function: F) -> F:
-    """``function``, which raises `ConfigurationError` before anything else where an argument does not fit."""
-    kinds = inspect.signature(function).parameters
-    in_order = [name for name, each in kinds.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-
-    @cache
-    def expected() -> tuple[list[tuple[str, Test]], dict[str, Test], dict[str, Any]]:
-        """Once somebody calls: annotations may name what is defined later."""
-        hints = get_type_hints(function)
-        by_name = {name: fitting(hints.get(name, Any)) for name in kinds if name != "self"}
-        return [(name, by_name.get(name, _anything)) for name in in_order], by_name, hints
-
-    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # What is too much, or missing, the call itself complains of.
-        by_place, by_name, hints = expected()
-        for (name, fits), value in zip(by_place, args, strict=False):
-            if not fits(value):
-                raise ConfigurationError(f"{name} must be {described(hints[name])}, not {value!r}")
-        for name, value in kwargs.items():
-            if not by_name.get(name, _anything)(value):
-                raise ConfigurationError(f"{name} must be {described(hints[name])}, not {value!r}")
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        check(args, kwargs)
-        return function(*args, **kwargs)
-
-    @wraps(function)
-    async def call_async(*args: Any, **kwargs: Any) -> Any:
-        check(args, kwargs)
-        return await function(*args, **kwargs)
-
-    return cast(F, call_async if inspect.iscoroutinefunction(function) else call)
+_PLACE = "(topic, number), as in ('orders', 0)"
 
 
-@cache
-def fitting(hint: Any) -> Test:
-    """What tells whether a value is what the annotation says; made once, to be asked at every call."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        kinds, tests = frozenset(parts), [fitting(each) for each in parts]
-        return lambda value: type(value) in kinds or any(fits(value) for fits in tests)
-    if origin is Literal:
-        return lambda value: any(value is each or (_alike(value, each) and value == each) for each in parts)
-    if origin is Callable:
-        return callable
-    if origin is tuple and parts[-1:] != (...,):
-        return _tuple_of(parts)
-    if isinstance(origin, type) and issubclass(origin, Iterable):
-        return _mapping_of(origin, *parts) if issubclass(origin, Mapping) else _several_of(origin, parts[0])
-    hint = origin or hint
-    if number := _NUMBERS.get(hint):
-        return lambda value: type(value) is hint or (isinstance(value, number) and not isinstance(value, bool))
-    if names := _asked_of(hint):
-        return lambda value: all(hasattr(value, each) for each in names)
-    return (lambda value: isinstance(value, hint)) if isinstance(hint, type) and hint is not Any else _anything
+def string(name: str, given: str) -> str:
+    if not isinstance(given, str):
+        raise ConfigurationError(f"{name} must be a string, not {given!r}")
+    return given
 
 
-def _anything(value: Any) -> bool:
-    return True
+def integer(name: str, given: int) -> int:
+    if not isinstance(given, Integral) or isinstance(given, bool):
+        raise ConfigurationError(f"{name} must be an integer, not {given!r}")
+    return given
 
 
-def _tuple_of(hints: Sequence[Any]) -> Test:
-    kinds, tests = list(hints), [fitting(each) for each in hints]
-
-    def fits(value: Any) -> bool:
-        if not isinstance(value, tuple):
-            return False
-        if [*map(type, value)] == kinds:
-            return True  # mostly, and at once
-        return len(value) == len(tests) and all(fit(each) for fit, each in zip(tests, value, strict=True))
-
-    return fits
+def strings(name: str, given: Iterable[str]) -> list[str]:
+    """Several strings."""
+    return [string(f"each of {name}", each) for each in _several(name, given)]
 
 
-def _several_of(kind: type, hint: Any) -> Test:
-    fit = fitting(hint)
-
-    def fits(value: Any) -> bool:
-        if not isinstance(value, kind) or isinstance(value, (str, bytes)):
-            return False
-        return not isinstance(value, Collection) or all(map(fit, value))
-
-    return fits
+def listed(name: str, given: Iterable[Place]) -> list[Place]:
+    """Several partitions."""
+    return [_place(name, each) for each in _several(name, given)]
 
 
-def _mapping_of(kind: type[Mapping[Any, Any]], key: Any = Any, item: Any = Any) -> Test:
-    fit_key, fit_item = fitting(key), fitting(item)
-
-    def fits(value: Any) -> bool:
-        return isinstance(value, kind) and all(fit_key(k) and fit_item(v) for k, v in value.items())
-
-    return fits
+def scoped(name: str, given: Iterable[str | Place]) -> list[str | Place]:
+    """Several topics, or partitions of topics."""
+    return [each if isinstance(each, str) else _place(name, each) for each in _several(name, given)]
 
 
-def described(hint: Any) -> str:
-    """The annotation in words."""
-    *most, last = _words(hint)
-    return f"{', '.join(most)} or {last}" if most else last
+def by_place(name: str, given: Mapping[Place, V]) -> dict[Place, V]:
+    """What is given for each of several partitions."""
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{name} must be a mapping whose keys are partitions, each {_PLACE}, not {given!r}")
+    return {_place(name, place): each for place, each in given.items()}
 
 
-def _words(hint: Any) -> list[str]:
-    """Words for each thing that fits."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return [word for part in parts for word in _words(part)]
-    if origin is Literal:
-        return list(map(repr, parts))
-    if origin is Callable:
-        return ["a function"]
-    if origin is tuple and parts[-1:] != (...,):
-        return [f"({', '.join(map(described, parts))})"]
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        key, item, *_ = *parts, Any, Any  # of a Counter only the keys are given
-        return [f"{{{described(key)}: {described(item)}}}"]
-    if isinstance(origin, type) and issubclass(origin, Iterable):
-        return [f"several, each {described(parts[0])}"]
-    if names := _asked_of(hint):
-        return [f"an object with {', '.join(names)}"]
-    return [_WORDS.get(hint) or f"a {(origin or hint).__name__}"]
+def _several(name: str, given: Iterable[V]) -> Iterable[V]:
+    """A single string is refused: its letters would be taken for names."""
+    if isinstance(given, (str, bytes)):
+        raise ConfigurationError(f"{name} must be several, as in [{given!r}], not {given!r}")
+    return given
 
 
-def _alike(value: Any, literal: Any) -> bool:
-    """Whether the one is of the other's type, as the members of a `StrEnum` are strings, and True is no number."""
-    return isinstance(value, type(literal)) and isinstance(value, bool) == isinstance(literal, bool)
-
-
-def _asked_of(hint: Any) -> list[str]:
-    """The names of a protocol."""
-    return [each for each in vars(hint) if not each.startswith("_")] if getattr(hint, "_is_protocol", False) else []
+def _place(name: str, place: Place) -> Place:
+    if isinstance(place, tuple) and len(place) == 2:
+        topic, number = place
+        if isinstance(topic, str) and isinstance(number, Integral) and not isinstance(number, bool):
+            return place
+    raise ConfigurationError(f"{name}: a partition is {_PLACE}, not {place!r}")
 
 
 def derived(owner: object, base: type) -> None:
@@ -177,6 +82,8 @@ def derived(owner: object, base: type) -> None:
     Each is awaited or not, and takes as many arguments, as the base's. One at least is the owner's own; and what is
     almost named as one that is not, in our words or in Java's, is misspelt. Other methods are the owner's own affair.
     """
+    if not isinstance(owner, base):
+        raise ConfigurationError(f"{owner!r} is no {base.__name__}: derive a class from it, and give an object of that")
     asked = {name: method for name, method in vars(base).items() if not name.startswith("_")}
     for name, method in asked.items():
         _as_awaited_as(method, owner, name)

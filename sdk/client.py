@@ -29,7 +29,7 @@ from ottla.sdk.admin import (
     ResetPlan,
     TopicDescription,
 )
-from ottla.sdk.arguments import checked, derived
+from ottla.sdk.arguments import by_place, derived, integer, listed, scoped, strings
 from ottla.sdk.calls import resets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Fetcher
@@ -131,7 +131,6 @@ class Client:
 
     # -- producing and consuming -------------------------------------------------------------------------------------
 
-    @checked
     def producer(
         self,
         *,
@@ -172,12 +171,15 @@ class Client:
             ConfigurationError: an option makes no sense, or they contradict each other.
         """
         number = -1 if acks == "all" else acks
-        if number not in (-1, 0, 1):
+        if type(number) is not int or number not in (-1, 0, 1):
             raise ConfigurationError(f"acks must be 'all', 1 or 0, not {acks!r}")
         if idempotent and number != -1:
             raise ConfigurationError("an idempotent producer needs acks='all'")
         for each in interceptors:
             derived(each, ProducerInterceptor)
+        for name, serializer in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
+            if serializer is not None and not callable(serializer):
+                raise ConfigurationError(f"{name} must be a function, as in str.encode, not {serializer!r}")
         default, by_topic = compressors(compression, compression_level)
         options = ProducerOptions(
             acks=number,
@@ -208,7 +210,6 @@ class Client:
             needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g} s"
             raise ConfigurationError(f"{needs}: no batch would be sent in time")
 
-    @checked
     def consumer(
         self,
         *topics: str,
@@ -291,7 +292,8 @@ class Client:
             auto_commit=auto_commit,
         )
         within_bounds(options)
-        starts = {place: None if where == "committed" else start_at(where) for place, where in (assign or {}).items()}
+        wanted = by_place("assign", assign or {})
+        starts = {place: None if where == "committed" else start_at(where) for place, where in wanted.items()}
         if group is None and None in starts.values():
             raise ConfigurationError("'committed' needs a group, as in group='billing'")
         again = None if reset == "error" else start_at(reset)
@@ -304,16 +306,15 @@ class Client:
 
     # -- administration ----------------------------------------------------------------------------------------------
 
-    @checked
     async def leader(self, topic: str, partition: int) -> Node:
         """The node that leads the partition at this moment: its id, host, port and rack. Waits for an election.
 
         Raises:
             UnknownTopicOrPartition: there is no such partition.
         """
-        return await self._driver.call(lambda now: calls.leader(self._driver.core, (topic, partition), now))
+        [place] = listed("topic and partition", [(topic, partition)])
+        return await self._driver.call(lambda now: calls.leader(self._driver.core, place, now))
 
-    @checked
     async def fetch(
         self,
         topic: str,
@@ -339,26 +340,24 @@ class Client:
         if offset < 0 or max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
             needs = "an offset of 0 or more, a positive max_bytes, and a wait shorter than request_timeout"
             raise LocalProtocolError(f"a fetch needs {needs}")
-        level, place = isolation_level(isolation), (topic, partition)
+        level, [place] = isolation_level(isolation), listed("topic and partition", [(topic, partition)])
         return await self._driver.call(
             lambda now: calls.fetch(
                 self._driver.core, place, offset, now, max_bytes=max_bytes, wait=wait, isolation=level
             )
         )
 
-    @checked
     async def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
         """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
-        starts = {place: place_at(where, time.time()) for place, where in wanted.items()}
+        starts = {place: place_at(where, time.time()) for place, where in by_place("wanted", wanted).items()}
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
         found = await self._driver.call(lambda now: calls.offsets(self._driver.core, times, now))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
 
-    @checked
     async def list_offsets(
         self,
         wanted: Mapping[TopicPartition, Literal["beginning", "end", "max_timestamp"] | datetime],
@@ -377,14 +376,13 @@ class Client:
         """
         level = isolation_level(isolation)
         times: dict[TopicPartition, int] = {}
-        for place, where in wanted.items():
+        for place, where in by_place("wanted", wanted).items():
             start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
             if isinstance(start, Offset):
                 raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")
             times[place] = start.timestamp
         return await self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
 
-    @checked
     async def create_topic(
         self,
         name: str,
@@ -405,7 +403,6 @@ class Client:
             lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
         )
 
-    @checked
     async def create_partitions(self, topic: str, total: int) -> TopicDescription:
         """Give a topic more partitions, ``total`` in all, and wait until they can be used.
 
@@ -419,7 +416,6 @@ class Client:
         """
         return await self._driver.call(lambda now: calls.create_partitions(self._driver.core, topic, total, now))
 
-    @checked
     async def delete_topic(self, name: str) -> None:
         """Remove a topic and all its records.
 
@@ -432,7 +428,6 @@ class Client:
         """The names of all topics but Kafka's internal ones, sorted."""
         return await self._driver.call(lambda now: calls.list_topics(self._driver.core, now))
 
-    @checked
     async def describe_topic(self, name: str) -> TopicDescription:
         """A topic, its partitions, and the configuration that was set for it.
 
@@ -443,7 +438,6 @@ class Client:
 
     # -- administration of groups ------------------------------------------------------------------------------------
 
-    @checked
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
         """All groups, of every broker, sorted by name; or those in one of ``states`` and of one of ``types``.
 
@@ -456,10 +450,9 @@ class Client:
             PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' groups.
             UnsupportedVersion: states are asked for, of brokers before Kafka 2.6.
         """
-        kept = tuple(states), tuple(types)
+        kept = strings("states", states), strings("types", types)
         return await self._driver.call(lambda now: calls.list_groups(self._driver.core, *kept, now))
 
-    @checked
     async def describe_group(self, group: str) -> GroupDescription:
         """State, protocol, coordinator and members of a classic group.
 
@@ -468,17 +461,15 @@ class Client:
         """
         return (await self.describe_groups([group]))[group]
 
-    @checked
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
         """As `describe_group`, with one request to each coordinator.
 
         Raises:
             PartialFailure: of several groups some could not be described; ``.found`` has the others.
         """
-        names = list(groups)
+        names = strings("groups", groups)
         return await self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
 
-    @checked
     async def group_lag(self, group: str) -> GroupLag:
         """A group, and how far it is behind in each partition that it has committed or that a member has.
 
@@ -487,17 +478,15 @@ class Client:
         """
         return (await self.group_lags([group]))[group]
 
-    @checked
     async def group_lags(self, groups: Iterable[str]) -> dict[str, GroupLag]:
         """As `group_lag`, for many groups.
 
         Raises:
             PartialFailure: of several groups some could not be described; ``.found`` has the others.
         """
-        names = list(groups)
+        names = strings("groups", groups)
         return await self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now))
 
-    @checked
     async def committed(
         self, group: str, places: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
@@ -508,10 +497,9 @@ class Client:
         Raises:
             UnsupportedVersion: every partition is asked for, of brokers before Kafka 0.10.2.
         """
-        asked = {group: None if places is None else list(places)}
+        asked = {group: None if places is None else listed("places", places)}
         return (await self._driver.call(lambda now: calls.committed(self._driver.core, asked, now)))[group]
 
-    @checked
     async def delete_group(self, group: str) -> None:
         """Remove a group without members, with its offsets.
 
@@ -522,17 +510,15 @@ class Client:
         """
         await self.delete_groups([group])
 
-    @checked
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """As `delete_group`, with one request to each coordinator.
 
         Raises:
             PartialFailure: of several groups some were not deleted; ``.failures`` has them.
         """
-        names = list(groups)
+        names = strings("groups", groups)
         await self._driver.call(lambda now: calls.delete_groups(self._driver.core, names, now))
 
-    @checked
     async def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
         """Forget what a group has committed of partitions that no member subscribes to.
 
@@ -542,10 +528,9 @@ class Client:
             PartialFailure: of several partitions some were not forgotten; ``.failures`` has them.
             UnsupportedVersion: the broker is older than Kafka 2.4.
         """
-        asked = list(places)
+        asked = listed("places", places)
         await self._driver.call(lambda now: calls.delete_offsets(self._driver.core, group, asked, now))
 
-    @checked
     async def reset_offsets(
         self,
         group: str,
@@ -578,7 +563,7 @@ class Client:
         target = _reset_target(to, shift_by)
         if isinstance(target, resets.Exactly) and topics is not None:
             raise LocalProtocolError("offsets that are given for each partition say all: leave out `topics`")
-        scope = None if topics is None else list(topics)
+        scope = None if topics is None else scoped("topics", topics)
         return await self._driver.call(
             lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
@@ -631,10 +616,10 @@ def _reset_target(
     if (to is None) == (shift_by is None):
         raise LocalProtocolError("say where to reset the offsets to, or by how many to shift them: one of the two")
     if shift_by is not None:
-        return resets.Shift(shift_by)
+        return resets.Shift(integer("shift_by", shift_by))
     match to:
         case "current":
             return resets.Current()
         case Mapping():
-            return resets.Exactly(dict(to))
+            return resets.Exactly({place: integer("an offset", each) for place, each in by_place("to", to).items()})
     return place_at(to, time.time())  # type: ignore[arg-type] # whatever else it is, it is refused there

@@ -17,7 +17,7 @@ from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import checked
+from ottla.sdk.arguments import by_place, listed
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
@@ -269,7 +269,6 @@ class Consumer:
         """The partitions that are read, sorted."""
         return self._core.fetcher.assignment
 
-    @checked
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that the loop gets from the partition.
 
@@ -286,7 +285,6 @@ class Consumer:
         fetcher = self._core.fetcher
         return {place: fetcher.lag(place) for place in fetcher.assignment}
 
-    @checked
     async def seek(self, places: Mapping[TopicPartition, Where]) -> None:
         """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
 
@@ -299,9 +297,9 @@ class Consumer:
             LocalProtocolError: a partition is not assigned to this consumer: in a group it comes while the loop runs,
                 and the place to seek is `RebalanceListener.assigned`.
         """
-        await self._driver.run(self._core.navigation.seek({place: start_at(where) for place, where in places.items()}))
+        starts = {place: start_at(where) for place, where in by_place("places", places).items()}
+        await self._driver.run(self._core.navigation.seek(starts))
 
-    @checked
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these partitions until `resume`; they stay this consumer's.
 
@@ -315,14 +313,13 @@ class Consumer:
                 place to pause it is `RebalanceListener.assigned`.
         """
         core = self._core
-        asked = list(places)  # here: an iterator may call the consumer
+        asked = listed("places", places)  # here: an iterator may call the consumer
         self._driver.do(lambda: core.navigation.pause(asked))
 
-    @checked
     def resume(self, places: Iterable[TopicPartition]) -> None:
         """Go on with paused partitions; errors as `pause`."""
         core = self._core
-        asked = list(places)
+        asked = listed("places", places)
         self._driver.do(lambda: core.navigation.resume(asked))
 
     @property
@@ -332,7 +329,6 @@ class Consumer:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    @checked
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Have the group go on behind every batch handed out so far, the one in hand included; or at ``offsets``.
 
@@ -344,10 +340,9 @@ class Consumer:
                 than one that was committed already: to go back, seek there first.
         """
         core = self._core
-        given = None if offsets is None else dict(offsets)
+        given = None if offsets is None else by_place("offsets", offsets)
         self._driver.do(lambda: core.committer.commit_soon(given))
 
-    @checked
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
 
@@ -356,10 +351,9 @@ class Consumer:
                 raised once, when the others are; or the coordinator refused.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
-        given = None if offsets is None else dict(offsets)
+        given = None if offsets is None else by_place("offsets", offsets)
         await self._driver.run(self._core.committer.commit(given))
 
-    @checked
     async def committed(
         self, places: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:
@@ -369,7 +363,7 @@ class Consumer:
             LocalProtocolError: the consumer has no group.
             TimeoutExpired: no answer within `api_timeout`.
         """
-        asked = None if places is None else list(places)
+        asked = None if places is None else listed("places", places)
         return await self._driver.run(self._core.committer.committed(asked))
 
 

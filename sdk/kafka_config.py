@@ -34,7 +34,7 @@ from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from ottla.errors import Closed, ConfigurationError
-from ottla.sdk.arguments import checked
+from ottla.sdk.arguments import string, strings
 from ottla.sdk.client import Client, connect
 from ottla.sdk.logs import logger
 from ottla.sdk.options import MOST
@@ -58,13 +58,14 @@ class KafkaConfig(dict[str, Any]):
         self.consumer: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
 
-    @checked
     def part(self, name: Part) -> dict[str, Any]:
         """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``; `ConfigurationError` for anything else."""
-        return {"client": self, "producer": self.producer, "consumer": self.consumer}[name]
+        parts: dict[str, dict[str, Any]] = {"client": self, "producer": self.producer, "consumer": self.consumer}
+        if name not in parts:
+            raise ConfigurationError(f"name is one of {', '.join(map(repr, parts))}, not {name!r}")
+        return parts[name]
 
 
-@checked
 def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignore: Collection[str] = ()) -> KafkaConfig:
     """Kafka's names as arguments of `ottla.connect`, and of `Client.producer` and `Client.consumer`.
 
@@ -79,8 +80,11 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
         ConfigurationError: names that are unknown or mean nothing here, values that are not possible or contradict each
             other; all of them.
     """
+    if not isinstance(config, Mapping):
+        raise ConfigurationError(f"config must be a mapping of names to values, not {config!r}")
+    ignore = strings("ignore", ignore)
     made, wrong = KafkaConfig(), []
-    read = {name: value for name, value in config.items() if name not in ignore}
+    read = {string("a name", name): value for name, value in config.items() if name not in ignore}
     for name, value in read.items():
         try:
             _apply(made, name, value, lenient)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ParamSpec, TypeVar
 
 from ottla.errors import ConfigurationError
@@ -137,15 +137,15 @@ def within_bounds(options: T) -> T:
     for each in fields(told):
         value = getattr(told, each.name)
         if each.type in (float, float | None):
-            (least, most), unit = _OTHERS.get(each.name, _SECONDS), "seconds"
+            (least, most), unit, kind = _OTHERS.get(each.name, _SECONDS), "number of seconds", Real
         elif each.name.endswith(("size", "bytes", "memory")):
-            (least, most), unit = _OTHERS.get(each.name, (1, MOST)), "bytes"
+            (least, most), unit, kind = _OTHERS.get(each.name, (1, MOST)), "whole number of bytes", Integral
         else:
             continue
         if value is None and each.type not in (float, int):
             continue
-        if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) <= most:
-            wanted = f"a number of {unit} from {least:g} to {most}"
+        if not isinstance(value, kind) or isinstance(value, bool) or not least <= float(value) <= most:
+            wanted = f"a {unit} from {least:g} to {most}"
             raise ConfigurationError(f"{each.name} must be {wanted}, not {value!r}")
     return options
 

@@ -167,6 +167,9 @@ class Producer(Generic[K, V]):
         A record for which there is room may be accepted by the call already. Await it in any case: nothing is sent
         while your task never waits.
 
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, from whichever tasks.
+        Only `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
+
         Args:
             on_delivery: is called with the `Receipt` or the error, so nothing is raised later.
 
@@ -232,8 +235,13 @@ class Producer(Generic[K, V]):
     ) -> None:
         """Accept a record at once; arguments and errors as `send_soon`.
 
+        A `send_soon`, `send` or `send_many` that another task called before may be waiting only to let other tasks run:
+        this record is accepted before theirs. It never overtakes one that waits for room. If records of several tasks
+        have to keep their order, send them all by calls that wait.
+
         Raises:
-            BufferFull: there is no room; nothing is sent while your task does not await something.
+            BufferFull: there is no room, or others wait for it; nothing is sent while your task does not await
+                something.
         """
         core, preparation = self._core, self._preparation
         plain = preparation.plain and partition is None and timestamp is None and headers == ()

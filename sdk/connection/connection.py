@@ -385,11 +385,11 @@ class Connection:
         if in_flight and self.state is State.READY and now - in_flight[0].sent_at > EXPLAIN_AFTER:
             oldest = in_flight[0]
             yield (
-                f"{self.where}: {len(in_flight)} request(s) unanswered, the oldest {oldest.name} for "
+                f"{self.where}, {self.key[1]}: {len(in_flight)} request(s) unanswered, the oldest {oldest.name} for "
                 f"{now - oldest.sent_at:.1f} s, {oldest.deadline - now:.1f} s left"
             )
         if waiting:
-            yield f"{self.where}: {len(waiting)} request(s) not sent: {self._obstacle(now)}"
+            yield f"{self.where}, {self.key[1]}: {len(waiting)} request(s) not sent: {self._obstacle(now)}"
 
     def _obstacle(self, now: float) -> str:
         """Why what waits is not sent."""

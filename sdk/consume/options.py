@@ -3,8 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 from ottla.errors import ConfigurationError
+from ottla.sdk.arguments import string
 from ottla.sdk.consume.positions import Start
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor
 from ottla.sdk.group.membership import MemberOptions
@@ -32,8 +34,10 @@ class TopicFilter:
 
 
 def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
+    if isinstance(given, (str, bytes)):
+        given = [given]
     try:
-        return [re.compile(each) for each in ([given] if isinstance(given, str) else given)]
+        return [re.compile(string("pattern or deny", each)) for each in given]
     except re.error as error:
         raise ConfigurationError(f"{error.pattern!r} is no regular expression: {error}") from None
 
@@ -63,7 +67,7 @@ class ConsumerOptions:
             return
         if self.group is None:
             raise ConfigurationError("auto_commit needs a group, as in group='billing'")
-        if not self.auto_commit > 0:
+        if isinstance(self.auto_commit, Real) and not self.auto_commit > 0:  # what is none, `within_bounds` refuses
             raise ConfigurationError(f"auto_commit must be a positive number of seconds, not {self.auto_commit!r}")
 
 
@@ -81,9 +85,14 @@ def member_options(
     for each in [assignors] if isinstance(assignors, str) else assignors:
         if isinstance(each, str) and each not in ASSIGNORS:
             raise ConfigurationError(f"assignor {each!r} is not one of {', '.join(ASSIGNORS)}, nor one of your own")
-        chosen.append(ASSIGNORS[each] if isinstance(each, str) else each)
+        assignor = ASSIGNORS[each] if isinstance(each, str) else each
+        if not callable(getattr(assignor, "assign", None)):
+            raise ConfigurationError(f"assignor {each!r} is no name, and has no method `assign`")
+        chosen.append(assignor)
     if not chosen:
         raise ConfigurationError("a member of a group needs an assignor")
+    if instance_id is not None and not isinstance(instance_id, str):
+        raise ConfigurationError(f"instance_id must be a string or None, not {instance_id!r}")
     if instance_id == "":
         raise ConfigurationError("instance_id names one member of the group, or is None: '' would be anybody's")
     options = MemberOptions(

@@ -25,7 +25,9 @@ from typing import Any, TypeVar, cast
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import CHUNK, Awaited, Driver, Link, reason
+from ottla.sdk.drivers.dialing import dial
+from ottla.sdk.drivers.driver import Awaited, Driver
+from ottla.sdk.drivers.stepper import CHUNK, Link, reason
 from ottla.sdk.events import Connect, Connected, Event, Filled, Found, Key, Received, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.options import parse_bootstrap
@@ -36,8 +38,6 @@ T = TypeVar("T")
 
 log = logger("ottla.sdk")
 
-_STAGGER = 0.25
-"""Seconds after which the next address of a name is tried beside the one before (RFC 8305)."""
 _END = 1.0
 """Seconds that a listener's method has to end in once it is cancelled."""
 
@@ -327,7 +327,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
     async def _connect(self, link: AsyncioLink, wanted: Connect) -> None:
         why = ""
         try:
-            connection = await self._connected(wanted)
+            connection = await self._socket(wanted)
             await self._on.create_connection(lambda: link, sock=connection)
         except OSError as error:
             why = reason(error)
@@ -343,40 +343,14 @@ class AsyncioDriver(Driver[AsyncioLink]):
         else:
             self.tell(Connected(link.key))
 
-    async def _connected(self, wanted: Connect) -> socket.socket:
+    async def _socket(self, wanted: Connect) -> socket.socket:
         """A connection to one of the addresses of a name; the one that broke the last connection is tried last."""
         where = wanted.host, wanted.port
         broke = self._reached.pop(where, None) if wanted.attempt else None
-        found = await self._on.getaddrinfo(*where, type=socket.SOCK_STREAM)
-        found.sort(key=lambda each: each[4][0] == broke)
-        pending: set[asyncio.Task[socket.socket]] = set()
-        errors: list[BaseException] = []
-        try:
-            for family, _, protocol, _, address in found:
-                pending.add(self._on.create_task(_socket_to(self._on, family, protocol, address)))
-                last = address == found[-1][4]
-                while pending:
-                    done, pending = await asyncio.wait(
-                        pending, timeout=None if last else _STAGGER, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    for each in done:
-                        if (error := each.exception()) is None:
-                            won = each.result()
-                            with contextlib.suppress(OSError):  # it may have ended already, as the reader will find
-                                self._reached[where] = won.getpeername()[0]
-                            return won
-                        errors.append(error)
-                    if not last:
-                        break
-        finally:
-            for each in pending:
-                each.cancel()
-            if pending:
-                await asyncio.wait(pending)
-                for each in pending:
-                    if not each.cancelled() and each.exception() is None:
-                        each.result().close()
-        raise errors[0] if errors else OSError(f"{wanted.host} has no address")
+        connection = await dial(self._on, *where, last=broke)
+        with contextlib.suppress(OSError):  # it may have ended already, as the reader will find
+            self._reached[where] = connection.getpeername()[0]
+        return connection
 
     # -- zeroconf ----------------------------------------------------------------------------------------------------
 
@@ -395,15 +369,3 @@ class AsyncioDriver(Driver[AsyncioLink]):
                     self.tell(Found(()))
                 raise
         self.tell(Found(tuple(addresses)))
-
-
-async def _socket_to(loop: asyncio.AbstractEventLoop, family: int, protocol: int, address: Any) -> socket.socket:
-    connection = socket.socket(family, socket.SOCK_STREAM, protocol)
-    try:
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await loop.sock_connect(connection, address)
-    except BaseException:  # a cancellation included
-        connection.close()
-        raise
-    return connection

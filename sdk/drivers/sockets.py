@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import socket
 
-from ottla.sdk.drivers.driver import CHUNK, Link, reason
+from ottla.sdk.drivers.stepper import CHUNK, Link, reason
 from ottla.sdk.events import Event, Filled, Key, Received
 
 _PARTS = 64

@@ -21,8 +21,9 @@ import trio
 
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Awaited, Driver, reason
+from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.sockets import SocketLink
+from ottla.sdk.drivers.stepper import reason
 from ottla.sdk.events import Connect, Connected, Found, Key, Written
 from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome

@@ -36,6 +36,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.timers import Timer
@@ -61,6 +62,7 @@ class Batch(OpenBatch):
         "opened",
         "outcome_unknown",
         "place",
+        "request",
         "retry_at",
         "sequence",
         "trouble",
@@ -82,6 +84,8 @@ class Batch(OpenBatch):
         """May be sent."""
         self.expiry: Timer | None = None
         self.in_flight = False
+        self.request: Exchange | None = None
+        """What it is in flight with."""
         self.again = False
         """In flight, or waiting, for another time with the sequence that it has."""
         self.outcome_unknown = False
@@ -104,6 +108,11 @@ class Batch(OpenBatch):
     def size(self) -> int:
         """Bytes of the batch before compression."""
         return self.builder.size
+
+    @property
+    def fate(self) -> bool | None:
+        """Whether it is stored, where it was not acknowledged: ``False``, or ``None`` where nobody knows."""
+        return None if self.in_flight or self.outcome_unknown else False
 
     def cancel_timers(self) -> None:
         """It is settled: nothing may keep it."""

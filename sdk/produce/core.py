@@ -15,13 +15,13 @@ Rules:
 - A call that is cancelled before its record is accepted sends nothing; after that delivery goes on, and what fails is
   raised by the next call. A call that sends lets other tasks run *before* it accepts, so that a cancellation there
   means that nothing was accepted: `send` and `send_many` each time, `send_soon` every two milliseconds.
+- Records are accepted in the order of the calls that wait: `send`, `send_soon`, `send_many`. `send_nowait` overtakes
+  calls that only let other tasks run (`Turns`), but none that waits for room: then it is refused.
 - Everything that is out of the ordinary hides the topics from the fast path, so that the next record comes here.
 
 Source: KafkaProducer.java (doSend, close).
 """
 
-import math
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,9 @@ from ottla.sdk.produce.placing import Placing
 from ottla.sdk.produce.records import Acknowledgement, Awaited, PendingRecord, Receipt
 from ottla.sdk.produce.room import Room
 from ottla.sdk.produce.sender import Sender
+from ottla.sdk.produce.turns import Turns
 from ottla.sdk.produce.unplaced import UnplacedRecords
-from ottla.sdk.steps import CHECK, TURN, Shielded, Steps, settled
+from ottla.sdk.steps import Shielded, Steps, settled
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
@@ -50,8 +51,6 @@ log = logger("ottla.sdk.producer")
 
 CLOSE_TIMEOUT = 1.5
 """Seconds for what is on its way when the block is left by an error or a cancellation."""
-_TURN = 0.002
-"""Seconds after which a caller that sends without waiting lets others run."""
 
 
 class ProducerCore:
@@ -84,10 +83,7 @@ class ProducerCore:
         self._shut = self._closed = False
         self.fatal: OttlaError | None = None
         """Set once the producer can never send again."""
-        self._turns: deque[Outcome[None]] = deque()
-        """Calls that let others run before their records are accepted, in order."""
-        self._turned_at = -math.inf
-        """When other tasks last had a turn."""
+        self._turns = Turns(core, self._show_topics)
         core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._forget = core.on_close(self._client_closes)
@@ -123,10 +119,10 @@ class ProducerCore:
         yield from self._enter(record)
 
     def send_nowait(self, record: PendingRecord) -> None:
-        """Accept a record at once.
+        """Accept a record at once, before those of calls that let other tasks run.
 
         Raises:
-            BufferFull: there is no room.
+            BufferFull: there is no room, or others wait for it.
         """
         self._deliveries.raise_failures()
         try:
@@ -136,29 +132,8 @@ class ProducerCore:
             raise
 
     def turn(self, *, due: bool | None = None) -> Steps[None]:
-        """Let other tasks run, if they had no turn for a while; cancelled here, nothing is accepted.
-
-        Calls that come meanwhile wait behind this one: records are accepted in the order of the calls.
-        """
-        if due is None:
-            due = not 0 <= self._core.now - self._turned_at < _TURN
-        if not due and not self._turns:
-            yield CHECK
-            return
-        ahead, mine = self._turns[-1] if self._turns else None, Outcome[None]()
-        self._turns.append(mine)
-        self._show_topics()
-        try:
-            if ahead is None:
-                yield TURN
-            while ahead is not None:
-                yield ahead
-                ahead = None if self._turns[0] is mine else self._turns[self._turns.index(mine) - 1]
-            self._turned_at = self._core.now
-        finally:
-            self._turns.remove(mine)
-            mine.succeed(None)
-            self._show_topics()
+        """As `Turns.take`."""
+        return self._turns.take(due=due)
 
     def flush(self) -> Steps[None]:
         """Send what lingers, and wait until everything accepted so far is stored or has failed."""

@@ -40,6 +40,8 @@ def compressors(
     """
 
     def compressor(given: str | tuple[str, int]) -> CompressionLevel:
+        if not isinstance(given, str) and not (isinstance(given, tuple) and len(given) == 2):
+            raise ConfigurationError(f"a compression is a name, or (name, level), not {given!r}")
         name, own_level = (given, level) if isinstance(given, str) else given
         try:
             known = Compression.named(name)
@@ -55,5 +57,7 @@ def compressors(
         if level is not None and not default[0]:
             raise ConfigurationError("a compression_level needs a compression to go with, as in compression='zstd'")
         return default, {}
+    if not isinstance(compression, Mapping):
+        raise ConfigurationError(f"compression is a name, or one for each topic, not {compression!r}")
     by_topic = {topic: compressor(given) for topic, given in compression.items()}
     return by_topic.pop("*", (Compression.NONE, None)), by_topic

@@ -94,28 +94,23 @@ class Results:
         self._metrics.count("record-send", queue.place[0], batch.count, now)
         self._deliveries.stored(batch, base_offset, append_time)
 
-    def unanswered(self, queue: PartitionQueue, batch: Batch, error: OttlaError, was_sent: bool, now: float) -> None:
-        """The request ended without an answer; or could not be sent, and so is not answered either."""
-        if was_sent and isinstance(error, _NO_ANSWER):
-            batch.outcome_unknown = True
-        self.refused(queue, batch, error, None, now)
-
-    def answered(
-        self, queue: PartitionQueue, batch: Batch, error: BrokerError, result: PartitionProduceResponse, now: float
-    ) -> None:
-        """The broker answered with an error."""
-        batch.outcome_unknown |= _maybe_stored(error)
-        self.refused(queue, batch, error, result, now)
-
     def refused(
         self,
         queue: PartitionQueue,
         batch: Batch,
         error: OttlaError,
-        result: PartitionProduceResponse | None,
         now: float,
+        *,
+        sent: bool,
+        result: PartitionProduceResponse | None = None,
     ) -> None:
-        """A batch was not acknowledged: retry, renumber or split it, or fail it."""
+        """A batch was not acknowledged: retry, renumber or split it, or fail it.
+
+        Args:
+            sent: the broker may have the request.
+            result: its answer, if it gave one.
+        """
+        batch.outcome_unknown |= sent and _maybe_stored(error)
         batch.trouble = str(error)
         if isinstance(error, _NO_ANSWER) or (isinstance(error, BrokerError) and error.stale_metadata):
             self._node(batch.node).refresh(now)
@@ -190,7 +185,7 @@ class Results:
         now: float,
     ) -> None:
         """The broker did not store the batch, and never will; unless an earlier attempt did."""
-        queue.drop(batch, stored=None if batch.outcome_unknown else False)
+        queue.drop(batch, stored=batch.fate)
         self._deliver_failure(batch, _errors(error, result), now)
         self._deliveries.release(batch)
 
@@ -204,8 +199,7 @@ class Results:
         """The delivery deadline of a batch has passed."""
         if batch not in queue.batches or batch.abandoned:
             return
-        unknown = batch.in_flight or batch.outcome_unknown
-        fate = "may be stored or not" if unknown else "certainly not stored"
+        fate = "may be stored or not" if batch.fate is None else "certainly not stored"
         error = DeliveryTimeout(
             f"{batch.count} record(s) for {name_of(queue.place)} were not acknowledged within "
             f"{self._delivery_timeout:g} s, {fate}: {self.progress(queue, batch, now)}"
@@ -214,7 +208,7 @@ class Results:
             batch.abandoned = True
             self._deliver_failure(batch, lambda index: error, now)
             return
-        queue.drop(batch, stored=None if unknown else False)
+        queue.drop(batch, stored=batch.fate)
         self._deliver_failure(batch, lambda index: error, now)
         self._deliveries.release(batch)
         self._wake(queue)
@@ -223,13 +217,14 @@ class Results:
         """Where a batch is, since when, and what was tried."""
         topic, partition = queue.place
         node = self._core.cluster.leader(topic, partition)
-        words = [f"{batch.attempts} attempt(s) since {now - batch.opened:.1f} s"]
+        words = [f"{batch.attempts} attempt(s) in {now - batch.opened:.1f} s"]
         if node is None:
             words.append(f"no leader ({self._core.metadata.why_no_leader(topic, partition)})")
         else:
             words.append(f"leader is node {node.id} at {node.host}:{node.port}")
-        if batch.in_flight:
-            words.append("sent there, no answer yet")
+        if batch.request is not None:
+            sent = batch.request.correlation_id >= 0
+            words.append("sent, no answer yet" if sent else "not sent yet, the request waits for its connection")
         elif self._identity.idempotent and self._identity.current is None:
             why = self._identity.trouble and f" ({self._identity.trouble})"
             words.append(f"no broker has given a producer id{why}")
@@ -250,9 +245,11 @@ def details(place: TopicPartition, result: PartitionProduceResponse) -> str:
     return "; ".join(said)
 
 
-def _maybe_stored(error: BrokerError) -> bool:
-    """Whether a leader that answers so may have appended the batch."""
-    return isinstance(error, _OUTCOME_UNKNOWN) or (error.retriable and not isinstance(error, _NOT_APPENDED))
+def _maybe_stored(error: OttlaError) -> bool:
+    """Whether a leader may have appended a batch whose request ended so."""
+    if isinstance(error, _NO_ANSWER + _OUTCOME_UNKNOWN):
+        return True
+    return isinstance(error, BrokerError) and error.retriable and not isinstance(error, _NOT_APPENDED)
 
 
 def _errors(error: OttlaError, result: PartitionProduceResponse | None) -> Callable[[int], OttlaError]:

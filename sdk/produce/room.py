@@ -75,7 +75,7 @@ class Room:
     def refuse(self) -> BufferFull:
         """Why a record cannot be accepted now; what there is is sent at once."""
         self._full()
-        others = f", and {len(self.waiters)} others wait for room" if self.waiters else ""
+        others = f", and {len(self.waiters)} record(s) wait for room" if self.waiters else ""
         return BufferFull(f"{self.used} of {self.memory} bytes wait for the brokers{others}")
 
     def wait(self, record: PendingRecord) -> Outcome[None]:

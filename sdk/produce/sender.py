@@ -277,6 +277,8 @@ class Sender:
         exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
         if self.identity.idempotent:
             exchange.versions = PRODUCE_IDEMPOTENT
+        for _, batch in pairs:
+            batch.request = exchange
         self._core.submit(node, exchange, now, self.channel)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -296,24 +298,24 @@ class Sender:
             for topic in answer.responses:
                 found |= {(topic.name, each.index): each for each in topic.partition_responses}
         for index, (queue, batch) in enumerate(pairs):
-            batch.in_flight = False
+            batch.in_flight, batch.request = False, None
             if batch not in queue.batches:
                 continue  # failed meanwhile, with everything else
             result = found.get(queue.place)
             if index in unsendable:
-                self.results.refused(queue, batch, unsendable[index], None, now)
+                self.results.refused(queue, batch, unsendable[index], now, sent=False)
             elif answer is None:
                 self.results.stored(queue, batch, -1, -1, now)
             elif isinstance(answer, OttlaError):
-                self.results.unanswered(queue, batch, answer, was_sent, now)
+                self.results.refused(queue, batch, answer, now, sent=was_sent)
             elif result is None:
                 left_out = RemoteProtocolError(f"node {node.id} left {name_of(queue.place)} out of its answer")
-                self.results.unanswered(queue, batch, left_out, True, now)
+                self.results.refused(queue, batch, left_out, now, sent=True)
             elif result.error_code in (0, DuplicateSequenceNumber.code):
                 self.results.stored(queue, batch, result.base_offset, result.log_append_time_ms, now)
             else:
                 error = broker_error(result.error_code, details(queue.place, result))
-                self.results.answered(queue, batch, error, result, now)
+                self.results.refused(queue, batch, error, now, sent=True, result=result)
             self.wake(queue)
 
     def _learn(self, node: Node, answer: ProduceResponse, now: float) -> None:

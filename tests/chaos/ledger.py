@@ -78,7 +78,7 @@ class Read:
     first: int
     next: int
     checksum: int
-    tenure: "Assignment"
+    assignment: "Assignment"
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Verdict:
     broken: list[str] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
-    tenures: list[Assignment] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
     repeats: dict[str, int] = field(default_factory=dict)
     """Reason -> records read again."""
     silences: dict[str, Silence] = field(default_factory=dict)
@@ -128,14 +128,14 @@ def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
     verdict = Verdict()
     for name, events in evidence.journals.items():
         verdict.sends += _sends(events)
-        reads, tenures = _reads(name, events, evidence.killed.get(name))
+        reads, assignments = _reads(name, events, evidence.killed.get(name))
         verdict.reads += reads
-        verdict.tenures += tenures
+        verdict.assignments += assignments
     verdict.reads.sort(key=lambda each: each.time)
     verdict.add("a client died", [f"{name}: {how}" for name, how in evidence.died.items()])
     _judge_log(verdict, evidence, bounds)
     _judge_reading(verdict, evidence)
-    _judge_tenures(verdict)
+    _judge_assignments(verdict)
     _judge_repeats(verdict)
     _judge_commits(verdict, evidence)
     _judge_silence(verdict, evidence, bounds)
@@ -164,33 +164,33 @@ def _sends(events: Iterable[Event]) -> list[Send]:
 def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[list[Read], list[Assignment]]:
     """The batches of a consumer, and the times for which it had its partitions."""
     reads: list[Read] = []
-    tenures: list[Assignment] = []
+    assignments: list[Assignment] = []
     held: dict[int, Assignment] = {}
     leaving: list[Assignment] = []
     """Those that were given up last: a commit that fails now may be theirs."""
     for kind, time, *what in events:
         if kind == "assigned":
             for partition, position in what[0].items():
-                held[int(partition)] = tenure = Assignment(who, int(partition), time, position)
-                tenures.append(tenure)
+                held[int(partition)] = assignment = Assignment(who, int(partition), time, position)
+                assignments.append(assignment)
         elif kind in ("revoked", "lost"):
             leaving = [held.pop(partition) for partition in what[0] if partition in held]
-            for tenure in leaving:
-                tenure.end, tenure.ended = kind, time
+            for assignment in leaving:
+                assignment.end, assignment.ended = kind, time
         elif kind == "batch":
             partition, first, next_, _, read = what
             leaving = []
             if partition not in held:  # it was read before the listener was told: a broken promise, found by its end
                 held[partition] = Assignment(who, partition, time, first, end="never assigned")
-                tenures.append(held[partition])
+                assignments.append(held[partition])
             reads.append(Read(time, who, partition, first, next_, read, held[partition]))
         elif kind == "refused" or (kind == "log" and ("commit" in what[1] or "given up" in what[1])):
-            for tenure in [*leaving, *held.values()]:
-                tenure.refused = True
-    for tenure in held.values():
-        if not tenure.end:
-            tenure.end, tenure.ended = ("killed", killed) if killed is not None else ("closed", float("inf"))
-    return reads, tenures
+            for assignment in [*leaving, *held.values()]:
+                assignment.refused = True
+    for assignment in held.values():
+        if not assignment.end:
+            assignment.end, assignment.ended = ("killed", killed) if killed is not None else ("closed", float("inf"))
+    return reads, assignments
 
 
 # -- the promises ----------------------------------------------------------------------------------------------------
@@ -256,33 +256,33 @@ def _judge_reading(verdict: Verdict, evidence: Evidence) -> None:
     verdict.add("never read by the group", missing)
 
 
-def _judge_tenures(verdict: Verdict) -> None:
+def _judge_assignments(verdict: Verdict) -> None:
     """While a member has a partition, it gets its records once and without gaps."""
     at: dict[int, int] = {}
     wrong = []
     for read in verdict.reads:
-        tenure = read.tenure
-        expected = at.get(id(tenure), tenure.position)
+        assignment = read.assignment
+        expected = at.get(id(assignment), assignment.position)
         if read.first != expected:
             wrong.append(f"{read.who} got {read.partition}/{read.first}, expected {expected}")
-        if tenure.end == "never assigned":
+        if assignment.end == "never assigned":
             wrong.append(f"{read.who} got {read.partition}/{read.first}, and was never told that it has the partition")
-        at[id(tenure)] = read.next
+        at[id(assignment)] = read.next
     verdict.add("skipped or repeated by one member", wrong)
 
 
 def _judge_repeats(verdict: Verdict) -> None:
-    """Who reads records again must have a reason, namely how the tenure ended in which they were read first."""
+    """A member that reads records again must have a reason: how the assignment ended in which they were read first."""
     repeats: dict[str, int] = defaultdict(int)
     unexplained: list[str] = []
     pieces: dict[int, list[Read]] = defaultdict(list)
     """Partition -> its reads, the latest last; only those that a later one may repeat."""
     for read in verdict.reads:
         before = pieces[read.partition]
-        while before and before[-1].first >= read.first and before[-1].tenure is not read.tenure:
+        while before and before[-1].first >= read.first and before[-1].assignment is not read.assignment:
             repeats[_reason(before[-1])] += before[-1].next - before[-1].first
             unexplained += _unexplained(read, before.pop())
-        if before and before[-1].next > read.first and before[-1].tenure is not read.tenure:
+        if before and before[-1].next > read.first and before[-1].assignment is not read.assignment:
             repeats[_reason(before[-1])] += before[-1].next - read.first
             unexplained += _unexplained(read, before[-1])
         before.append(read)
@@ -291,15 +291,19 @@ def _judge_repeats(verdict: Verdict) -> None:
 
 
 def _reason(first: Read) -> str:
-    tenure = first.tenure
-    return f"{tenure.end}, commit refused" if tenure.end in ("revoked", "closed") and tenure.refused else tenure.end
+    assignment = first.assignment
+    return (
+        f"{assignment.end}, commit refused"
+        if assignment.end in ("revoked", "closed") and assignment.refused
+        else assignment.end
+    )
 
 
 def _unexplained(again: Read, first: Read) -> Iterator[str]:
     if _reason(first) in ("revoked", "closed"):
         yield (
             f"{again.partition}/{again.first} by {again.who}, after {first.who} had read "
-            f"{first.first}..{first.next - 1} and the partition was {first.tenure.end} in peace"
+            f"{first.first}..{first.next - 1} and the partition was {first.assignment.end} in peace"
         )
 
 
@@ -368,7 +372,7 @@ def _slow_handlers(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> Mapp
     }
     slow: dict[int, list[tuple[float, float]]] = defaultdict(list)
     owners: dict[int, list[Assignment]] = defaultdict(list)
-    for each in sorted(verdict.tenures, key=lambda each: each.start):
+    for each in sorted(verdict.assignments, key=lambda each: each.start):
         owners[each.partition].append(each)
     for partition, assignments in owners.items():
         # A member that was too slow learns only later that it has lost the partition: the next owner ends its time.

@@ -42,6 +42,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
     read = sum(each.next - each.first for each in verdict.reads)
     again = sum(verdict.repeats.values())
     reasons = ", ".join(f"{count} after {why}" for why, count in sorted(verdict.repeats.items())) or "none"
+    members = len({each.who for each in verdict.assignments})
     silences = sorted(verdict.silences.values(), key=lambda each: -each.seconds)
     return [
         ("seed", f"{result.seed}, assignor {' '.join(result.assignors)}"),
@@ -54,7 +55,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
         ("latency of all", _quantiles(acked)),
         ("read by the group", f"{read}, {again} of them again ({reasons})"),
         ("commits", f"{sum(map(len, result.evidence.commits.values()))}; {verdict.stale_answers} stale answers"),
-        ("partitions given", f"{len(verdict.tenures)} times, by {len({each.who for each in verdict.tenures})} members"),
+        ("partitions given", f"{len(verdict.assignments)} times, by {members} members"),
         (
             "longest silences",
             "; ".join(_told(result, each) for each in silences[:5]) + f"; allowed {result.bounds.silence:.0f} s",

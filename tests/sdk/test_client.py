@@ -342,7 +342,7 @@ async def test_numbers_that_the_protocol_cannot_say_are_refused_with_their_bound
     loop: Loop, ottla_broker: Broker, method: str, option: str, value: float, range: str
 ) -> None:
     given: dict[str, Any] = {option: value}
-    with pytest.raises(ConfigurationError, match=rf"^{option} must be a number of {range}"):
+    with pytest.raises(ConfigurationError, match=rf"^{option} must be a (whole )?number of {range}"):
         if method == "connect":
             loop.connect("b:1", **given)
         async with loop.connect(ottla_broker.bootstrap) as client:

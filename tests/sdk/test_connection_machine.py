@@ -296,7 +296,7 @@ def test_a_client_over_its_quota_waits_as_long_as_the_broker_says_where_the_brok
     if waits:
         assert one.poll(1.0) == [] and one.deadline == 3.0
         why = "the broker asks this client to wait 1.5 s more, it is over its quota"
-        assert list(one.explain(1.5)) == [f"b:9092 (node 1): 1 request(s) not sent: {why}"]
+        assert list(one.explain(1.5)) == [f"b:9092 (node 1), data: 1 request(s) not sent: {why}"]
         sent(one.poll(3.0))
     else:
         sent(one.poll(1.0))

@@ -163,8 +163,8 @@ def test_names_become_arguments_with_our_units(
         ({"linger.ms": -1}, r"'linger.ms' \(-1\): linger must be"),
         ({"linger.ms": "nan"}, "'linger.ms': 'nan' is no number of milliseconds"),
         ({"request.timeout.ms": "inf"}, "'request.timeout.ms': 'inf' is no number of milliseconds"),
-        ({"batch.size": -1}, r"'batch.size' \(-1\): batch.size must be a number of bytes"),
-        ({"buffer.memory": 0}, r"'buffer.memory' \(0\): buffer.memory must be a number of bytes"),
+        ({"batch.size": -1}, r"'batch.size' \(-1\): batch.size must be a whole number of bytes"),
+        ({"buffer.memory": 0}, r"'buffer.memory' \(0\): buffer.memory must be a whole number of bytes"),
         (
             {"delivery.timeout.ms": -1},
             r"'delivery.timeout.ms' \(-1\): delivery.timeout.ms must be a number of milliseconds from 1 to 2147483647, "
@@ -312,10 +312,10 @@ def test_names_of_other_programs_are_ignored_where_they_are_named() -> None:
 
 def test_what_is_no_configuration_is_refused() -> None:
     config: Any = None
-    with pytest.raises(ConfigurationError, match=r"^config must be \{a string: anything\}, not None$"):
+    with pytest.raises(ConfigurationError, match=r"^config must be a mapping of names to values, not None$"):
         from_kafka_config(config)
     config = "x"
-    with pytest.raises(ConfigurationError, match="name must be 'client', 'producer' or 'consumer', not 'x'"):
+    with pytest.raises(ConfigurationError, match="name is one of 'client', 'producer', 'consumer', not 'x'"):
         from_kafka_config({}).part(config)
 
 

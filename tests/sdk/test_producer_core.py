@@ -262,6 +262,26 @@ def test_records_are_accepted_in_the_order_of_the_calls_though_one_lets_others_r
     assert values(world) == [b"before", b"fast", b"first", b"0", b"last", b"fast again"]
 
 
+def test_a_call_that_cannot_wait_overtakes_those_that_let_others_run_and_none_that_waits_for_room() -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=0.01, buffer_memory=3000)
+    calls = [Call(world, producer.send_soon(a_record(value))) for value in (b"first", b"second")]
+    assert calls[0].waits_for is TURN
+    with world.core.gate:
+        producer.send_nowait(a_record(b"at once"))
+    for call in calls:
+        call.finish()
+    world.now += 0.003
+    waits = Call(world, producer.send_soon(a_record(bytes(2000))))
+    waits.go_on()
+    assert not waits.done and producer._room.waiters
+    with world.core.gate, pytest.raises(BufferFull, match=r"and 1 record\(s\) wait for room"):
+        producer.send_nowait(a_record(b"small"))
+    waits.finish()
+    Call(world, producer.flush()).finish()
+    assert values(world) == [b"at once", b"first", b"second", bytes(2000)]
+
+
 def test_leaving_by_an_error_is_bounded_by_the_cores_time_and_says_what_was_not_delivered() -> None:
     world = known(World(ModelBroker({"t": 1})))
     producer = producer_in(world)

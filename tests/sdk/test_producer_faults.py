@@ -52,6 +52,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from ottla.sdk.connection.exchange import Exchange, ignored
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Abandoned, Outcome
@@ -393,7 +394,21 @@ def test_a_request_without_an_answer_ends_at_the_delivery_deadline_and_so_does_a
     world.run(flush)
     assert world.now == pytest.approx(5.0, abs=0.1)
     assert asked.done and "t-0" in str(asked.error) and "may be stored or not" in str(asked.error)
-    assert "leader is node 1 at sim:9001, sent there, no answer yet" in str(asked.error)
+    assert "leader is node 1 at sim:9001, sent, no answer yet" in str(asked.error)
+
+
+def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=0)
+    gone(world, 0)
+    ask(producer, world, b"1")
+    sleep(world, 2.0)
+    [line] = producer.explain(world.now)
+    assert "1 attempt(s) in 2.0 s" in line and "sent, no answer yet" in line
+    [batch] = producer._sender.queues["t", 0].batches
+    batch.request = Exchange(ProduceRequest, ignored, 30.0)  # as while the node is not connected
+    [line] = producer.explain(world.now)
+    assert "not sent yet, the request waits for its connection" in line
 
 
 @pytest.mark.parametrize("linger", [0, 0.005, 3.0])
@@ -456,7 +471,7 @@ def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
     waiting = {name: offer(producer, world, size) for name, size in (("large", 900), ("small", 10), ("tiny", 1))}
     for name, each in waiting.items():
         each.when_done(partial(order.append, name))
-    with pytest.raises(BufferFull, match="and 3 others wait for room"):
+    with pytest.raises(BufferFull, match=r"and 3 record\(s\) wait for room"):
         producer.append(PendingRecord("t", b"", None, 0, (), 1000), world.now)
     assert not producer.appends.append("t", b"", None, 1000)
     world.run(waiting["tiny"])
@@ -955,6 +970,6 @@ def test_explain_says_which_partition_waits_for_whom_and_what_was_tried() -> Non
     ask(producer, world, b"1")
     sleep(world, 3.0)
     [line] = producer.explain(world.now)
-    assert "1 record(s) for t-0 wait" in line and "attempt(s) since 3.0 s" in line
+    assert "1 record(s) for t-0 wait" in line and "attempt(s) in 3.0 s" in line
     assert "leader is node 1 at sim:9001" in line and "NOT_ENOUGH_REPLICAS" in line
     assert any("t-0" in each for each in world.core.explain(world.now))

@@ -26,6 +26,7 @@ from ottla.sdk.drivers.trio import TrioDriver, TrioLink
 from ottla.sdk.events import Close, Event, Filled, Lost, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import settled
 from ottla.testing import Broker
 
 
@@ -417,4 +418,4 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
         done = Outcome[None]()
         driver.core.soon(lambda now: done.succeed(None))  # and nobody tells the timekeeper
         with trio.fail_after(5):
-            await driver.wait(done)
+            await driver.run(settled(done))

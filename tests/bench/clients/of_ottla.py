@@ -228,3 +228,18 @@ def read_each(task: Task) -> Figures:
             return figures | watch.idle()
 
     return trio.run(run)
+
+
+_ON_A_LOOP = (consume, consume_columns, produce, produce_many, receipts, receipts_many, paced, awaited)
+
+
+def on_loop(loop: Loop) -> Callable[[str], Callable[[Task], Figures]]:
+    """The `__getattr__` of a module that measures the same on another loop."""
+    measurements = {each.__name__: partial(each, on=loop) for each in _ON_A_LOOP}
+
+    def named(name: str) -> Callable[[Task], Figures]:
+        if name not in measurements:
+            raise AttributeError(name)
+        return measurements[name]
+
+    return named

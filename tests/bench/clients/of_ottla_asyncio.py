@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import ottla.aio
@@ -37,13 +36,4 @@ class Asyncio:
             yield Tasks(group)
 
 
-ON = Asyncio()
-
-consume = partial(of_ottla.consume, on=ON)
-consume_columns = partial(of_ottla.consume_columns, on=ON)
-produce = partial(of_ottla.produce, on=ON)
-produce_many = partial(of_ottla.produce_many, on=ON)
-receipts = partial(of_ottla.receipts, on=ON)
-receipts_many = partial(of_ottla.receipts_many, on=ON)
-paced = partial(of_ottla.paced, on=ON)
-awaited = partial(of_ottla.awaited, on=ON)
+__getattr__ = of_ottla.on_loop(Asyncio())

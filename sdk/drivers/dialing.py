@@ -1,0 +1,68 @@
+"""Connecting with asyncio to the first address of a name that answers, as RFC 8305 has it.
+
+An address that takes long is not waited for: the next one is tried beside it. trio's `open_tcp_stream` does the same.
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+_STAGGER = 0.25
+"""Seconds after which the next address of a name is tried beside the one before."""
+
+
+async def dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, last: str | None) -> socket.socket:
+    """A connected socket.
+
+    Args:
+        last: an address that is tried after all others.
+
+    Raises:
+        OSError: that of the first address that failed, when all have.
+        UnicodeError: the host is no name.
+    """
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found.sort(key=lambda each: each[4][0] == last)
+    pending: set[asyncio.Task[socket.socket]] = set()
+    errors: list[BaseException] = []
+    try:
+        for family, _, protocol, _, address in found:
+            pending.add(loop.create_task(_socket_to(loop, family, protocol, address)))
+            more = address != found[-1][4]
+            while pending:
+                done, pending = await asyncio.wait(
+                    pending, timeout=_STAGGER if more else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                won: socket.socket | None = None
+                for each in done:
+                    if (error := each.exception()) is not None:
+                        errors.append(error)
+                    elif won is None:
+                        won = each.result()
+                    else:  # two at once
+                        each.result().close()
+                if won is not None:
+                    return won
+                if more:
+                    break
+    finally:
+        for each in pending:
+            each.cancel()
+        if pending:
+            await asyncio.wait(pending)
+            for each in pending:
+                if not each.cancelled() and each.exception() is None:
+                    each.result().close()
+    raise errors[0] if errors else OSError(f"{host} has no address")
+
+
+async def _socket_to(loop: asyncio.AbstractEventLoop, family: int, protocol: int, address: Any) -> socket.socket:
+    connection = socket.socket(family, socket.SOCK_STREAM, protocol)
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(connection, address)
+    except BaseException:  # a cancellation included
+        connection.close()
+        raise
+    return connection
