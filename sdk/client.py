@@ -101,6 +101,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         driver = self._driver
+        driver.refuse_another_loop()
         try:
             await driver.run(driver.core.leave_groups())
             driver.close()

@@ -98,6 +98,11 @@ class AsyncioDriver(Driver[AsyncioLink]):
         "asyncio.run_coroutine_threadsafe(coroutine, loop), what is not async by loop.call_soon_threadsafe(function)"
     )
 
+    _another_loop = (
+        "each asyncio.run has its own, and pytest-asyncio one for each test, unless fixtures and tests have the same "
+        "loop_scope"
+    )
+
     def __init__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None = None) -> None:
         self.require_loop()
         loop = asyncio.get_running_loop()
@@ -126,6 +131,12 @@ class AsyncioDriver(Driver[AsyncioLink]):
                 "ottla.aio.connect is for asyncio, which does not run here: start the program with "
                 "asyncio.run(main()); a trio program uses ottla.connect"
             ) from None
+
+    def _runs_here(self) -> bool:
+        running = asyncio._get_running_loop()
+        if running is None:  # one that is not closed may go on later
+            return super()._runs_here() and not self._on.is_closed()
+        return running is self._on
 
     # -- beginning and end -------------------------------------------------------------------------------------------
 
@@ -222,8 +233,9 @@ class AsyncioDriver(Driver[AsyncioLink]):
         settled, wake = self._future(outcome)
         try:
             await settled
-        finally:
+        except BaseException:
             outcome.forget(wake)
+            raise
 
     async def _shielded(self, outcome: Outcome[Any]) -> asyncio.CancelledError | None:
         settled, wake = self._future(outcome)
@@ -290,10 +302,9 @@ class AsyncioDriver(Driver[AsyncioLink]):
     async def _turn(self) -> None:
         await asyncio.sleep(0)
 
-    async def _check(self) -> None:
+    def _is_cancelled(self) -> bool:
         # A cancellation comes where its task is resumed: none is there, unless the task has cancelled itself.
-        if getattr(asyncio.current_task(), "_must_cancel", False):
-            await asyncio.sleep(0)
+        return getattr(asyncio.current_task(), "_must_cancel", False)
 
     # -- connections -------------------------------------------------------------------------------------------------
 

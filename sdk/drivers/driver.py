@@ -94,8 +94,8 @@ class Driver(Stepper[L]):
         """Let the other tasks run."""
 
     @abstractmethod
-    async def _check(self) -> None:
-        """Raise a cancellation that is there already."""
+    def _is_cancelled(self) -> bool:
+        """Whether the next wait of the task that runs would raise a cancellation."""
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -128,8 +128,6 @@ class Driver(Stepper[L]):
                     raised, late = late, None
                 elif isinstance(wait, Outcome):
                     await self._settled(wait)
-                elif wait is CHECK:
-                    await self._check()
                 else:
                     await self._turn()
             except GeneratorExit:  # nobody awaits this any more, so that nothing can be waited for
@@ -145,7 +143,10 @@ class Driver(Stepper[L]):
     def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None) -> Wait:
         self.refuse_another_loop()
         try:
-            return self.core.resume(steps, self.now(), sent=sent, raised=raised)
+            wait = self.core.resume(steps, self.now(), sent=sent, raised=raised)
+            while wait is CHECK and not self._is_cancelled():
+                wait = self.core.resume(steps, self.core.now)
+            return wait
         except KeyboardInterrupt as interrupt:
             if interrupt is not raised:  # it came in the midst of the step
                 self._broken(interrupt)

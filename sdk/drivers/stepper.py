@@ -72,6 +72,7 @@ class Stepper(ABC, Generic[L]):
         self.core, self.now, self._loop, self._link = core, now, loop, link
         self._thread = threading.current_thread()
         """Where the loop runs; there is one at a time in a thread."""
+        self._thread_id = self._thread.ident
         self._links: dict[Key, L] = {}
         self._reached: dict[tuple[str, int], str] = {}
         """Per name and port, the address that took the last connection."""
@@ -85,6 +86,10 @@ class Stepper(ABC, Generic[L]):
         self._lag = core.metrics.timing("io-loop-lag")
 
     # -- what a loop can do --------------------------------------------------------------------------------------------
+
+    def _runs_here(self) -> bool:
+        """Whether the loop of the client is the one that runs in this thread."""
+        return threading.get_ident() == self._thread_id
 
     @abstractmethod
     def _set_alarm(self, when: float) -> None:
@@ -191,7 +196,6 @@ class Stepper(ABC, Generic[L]):
 
     def nudge(self) -> None:
         """Have the loop wake earlier if the core has something to do before it would."""
-        self.refuse_another_loop()
         due = self.core.deadline
         if due is None or due >= self._alarm_at:
             return
@@ -203,10 +207,12 @@ class Stepper(ABC, Generic[L]):
     def catch_up(self) -> None:
         """Step, if there is anything to do now; or have the loop wake in time."""
         due = self.core.deadline
-        if due is not None and due <= self.now():
+        if due is None:
+            return
+        if due <= self.now():
             self.step()
-        else:
-            self.nudge()
+        elif due < self._alarm_at:
+            self._move_alarm(due)
 
     def _move_alarm(self, when: float) -> None:
         self._alarm_at = when
@@ -224,15 +230,23 @@ class Stepper(ABC, Generic[L]):
             self._lag.record(late, now)
 
     def refuse_another_loop(self) -> None:
-        """Raise `LocalProtocolError` in a thread that the client does not belong to."""
-        if threading.get_ident() != self._thread.ident:
+        """Raise `LocalProtocolError` in a thread, or a loop of the same thread, that the client does not belong to."""
+        if self._runs_here():
+            return
+        if threading.get_ident() != self._thread_id:
             raise LocalProtocolError(
                 f"this client belongs to the {self._loop} loop in thread {self._thread.name!r}, and is used in "
                 f"{threading.current_thread().name!r}: open another client here, or call there by {self._from_thread}"
             )
+        raise LocalProtocolError(
+            f"this client belongs to another {self._loop} loop than the one that runs here, and works there only: open "
+            f"a client of its own in each loop; {self._another_loop}"
+        )
 
     _from_thread = ""
     """How to call into the loop from another thread."""
+    _another_loop = ""
+    """How loops come to be several in one thread."""
 
     # -- what happens --------------------------------------------------------------------------------------------------
 

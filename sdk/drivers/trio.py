@@ -72,6 +72,7 @@ class TrioDriver(Driver[TrioLink]):
     """Drives ``core`` with tasks in a nursery of its own; ``find`` looks for brokers as at the beginning (zeroconf)."""
 
     _from_thread = "trio.from_thread.run(function, trio_token=token), what is not async by trio.from_thread.run_sync"
+    _another_loop = "each trio.run has its own, and pytest-trio one for each test"
 
     def __init__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None = None) -> None:
         self.require_loop()
@@ -94,6 +95,12 @@ class TrioDriver(Driver[TrioLink]):
                 "ottla.connect is for trio, which does not run here: start the program with trio.run(main); an asyncio "
                 "program uses ottla.aio.connect"
             ) from None
+
+    def _runs_here(self) -> bool:
+        try:
+            return trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:  # no loop runs in this thread
+            return False
 
     # -- beginning and end -------------------------------------------------------------------------------------------
 
@@ -171,8 +178,8 @@ class TrioDriver(Driver[TrioLink]):
     async def _turn(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def _check(self) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
+    def _is_cancelled(self) -> bool:
+        return trio.current_effective_deadline() == -math.inf
 
     # What touches the core is not interrupted half-way.
     step = protected(Driver.step)

@@ -242,7 +242,7 @@ class ProducerCore:
             raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
         if record.partition is not None and type(record.partition) is not int:
             raise EncodeError(f"a partition is an int, not {record.partition!r}")
-        if record.headers != () or type(value) is not bytes or type(key) is not bytes:
+        if record.headers != () or type(value) is not bytes or not (key is None or type(key) is bytes):
             check_bytes(key, value, record.headers)
         size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
         for name, content in record.headers:

@@ -242,7 +242,7 @@ async def test_a_client_that_is_used_outside_its_loop_says_so_and_goes_on(ottla_
 
         def with_no_loop() -> None:
             with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
-                client._driver.nudge()
+                client._driver.refuse_another_loop()
             with pytest.raises(LocalProtocolError, match="belongs to the trio loop"):
                 client._driver.step()
             assert trio.from_thread.run(client.list_topics) == ["t"]
