@@ -10,7 +10,7 @@ This is the map of the folder, in the order in which a record passes through it:
     steps.py, gate.py    what a call waits for (a generator); and that a client does one thing at a time, with a user's
                          code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
-    produce/             `core.py`: all that a producer's calls decide. Then prepare, placing, room, accumulator,
+    produce/             `core.py`: all that a producer's calls decide. Then prepare, turns, placing, room, accumulator,
                          batches, sender, results, deliveries; `identity.py` has producer id and epoch.
     cluster/             nodes, topics, leaders, coordinators: what is known, and how it is kept fresh.
     connection/          `pool.py`: a connection for each node and channel. `connection.py`: its table of states, with

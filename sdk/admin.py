@@ -37,7 +37,7 @@ class TopicDescription:
         topic_id: zero for brokers before 2.8.
         internal: Kafka's own, such as ``__consumer_offsets``.
         configs: what was set for this topic; all else is as the broker has it. Empty from brokers before 0.11, which do
-            not tell.
+            not report it.
     """
 
     name: str
@@ -170,7 +170,7 @@ class PartitionLag:
     Attributes:
         committed: the next offset to read; ``None`` where nothing was committed.
         end: one past the last record; ``None`` where it cannot be had: ``trouble`` says why.
-        member: who reads it; ``None``: nobody.
+        member: the one that reads it; ``None``: there is none.
     """
 
     topic: str
@@ -191,7 +191,7 @@ class GroupLag:
     """How far a group is behind.
 
     Attributes:
-        group: who reads, and in which state.
+        group: its members and its state.
         partitions: sorted by topic and partition.
     """
 

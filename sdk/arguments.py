@@ -102,7 +102,7 @@ def derived(owner: object, base: type) -> None:
                     "better off elsewhere, or with an underscore in front"
                 )
     if len(left) == len(asked):
-        raise ConfigurationError(f"{type(owner).__name__} is never told anything: {names}; write at least one of them")
+        raise ConfigurationError(f"{type(owner).__name__} is never called: {names}; write at least one of them")
 
 
 def _misspelt(name: str, meant: str) -> bool:
@@ -135,7 +135,7 @@ def _takes_what(method: Callable[..., Any], owner: object, name: str) -> None:
     try:
         # Of what a decorator made of it, which may pass on more than it is given.
         inspect.signature(getattr(owner, name), follow_wrapped=False).bind(*given)
-    except ValueError:  # written in C, and does not tell
+    except ValueError:  # written in C, and has no signature
         return
     except TypeError as error:
         called = f"{type(owner).__name__}.{name} is called with ({', '.join(given)})"

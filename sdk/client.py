@@ -257,8 +257,8 @@ class Client:
                 anybody stopping only if every assignor offered is cooperative.
             instance_id: makes this a static member, which keeps its partitions when it restarts within
                 ``session_timeout``; unique in the group.
-            session_timeout: a member not heard of for so long is thrown out of the group.
-            heartbeat_interval: how often it is heard of.
+            session_timeout: a member that sends no heartbeat for so long is removed from the group.
+            heartbeat_interval: seconds between two heartbeats.
             max_poll_interval: a member whose loop does not ask for the next batch for so long leaves the group.
 
         Raises:
@@ -581,7 +581,7 @@ def _check_what_to_read(
 
 
 def _check_without_member(listener: RebalanceListener | None, instance_id: str | None, **others: object) -> None:
-    """Of a consumer to which no group gives partitions: refuse what it cannot do, and tell of what is idle."""
+    """Of a consumer to which no group gives partitions: refuse what it cannot do, and log what is idle."""
     if listener is not None or instance_id is not None:
         raise ConfigurationError(
             "listener and instance_id need a group that gives the partitions, as in client.consumer('orders', "

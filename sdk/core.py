@@ -217,7 +217,7 @@ class ClientCore:
     def finish(self, channel: str) -> Outcome[None]:
         """Send nothing more on a channel; settled when the brokers have ended its connections, or it takes too long.
 
-        Nothing else tells that a broker has read requests that it does not answer (acks=0).
+        Nothing else shows that a broker has read requests that it does not answer (acks=0).
         """
         finished = self.connections.finish(channel, self.now)
         finished.when_done(self.later(self.now + FINISH_TIMEOUT, lambda now: finished.succeed(None)).cancel)

@@ -59,7 +59,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Write nothing more to the connection, and tell the broker so (a half-close); `Lost` is expected when it ends."""
+    """Write nothing more to the connection, and shut down its writing half; `Lost` is expected when it ends."""
 
     key: Key
 

@@ -401,7 +401,7 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "log_level": No(_LOGGED, idle=True),
     "batch.num.messages": No("batch.size bounds a batch, in bytes", idle=True),
     "enable.auto.offset.store": Only(("true",), "a batch counts as read once its successor is asked for"),
-    "enable.partition.eof": Only(("false",), "consumer.lag tells how much is left"),
+    "enable.partition.eof": Only(("false",), "consumer.lag says how much is left"),
     "partitioner": To(
         "producer",
         "partitioner",

@@ -1,6 +1,7 @@
 """Find brokers and proxies, or announce one, by zeroconf (mDNS) as ``_kafka._tcp.local.``; these functions block.
 
-`announced` tells the network, `find` asks it; `resolve` takes ``"zeroconf://"`` and ``"zeroconf://name"`` for `find`.
+`announced` makes a service known, `find` looks for them; `resolve` takes ``"zeroconf://"`` and ``"zeroconf://name"``
+for `find`.
 `ottla.sdk.discovery` has the same for trio.
 
 Rules of this file:
@@ -31,16 +32,16 @@ CLUSTER = "cluster"
 _LISTEN = 1.5
 """Seconds that a search for any name listens at least: one that just answered others waits a second (RFC 6762, 6)."""
 _SETTLE = 0.5
-"""Seconds of silence after the last answer until such a search believes that it has heard all."""
+"""Seconds of silence after the last answer until such a search ends."""
 _PROBE = 1.5
 """Seconds to wait for somebody who has our name already: as `_LISTEN`, if the quick answer by unicast misses us."""
 _RESOLVE = 2.0
-"""Seconds that an announced name has to tell its addresses."""
+"""Seconds for an announced name to be resolved to its addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """One broker or proxy as the network tells it; ``addresses`` are ``host:port``."""
+    """One broker or proxy as it is announced; ``addresses`` are ``host:port``."""
 
     name: str
     addresses: tuple[str, ...]

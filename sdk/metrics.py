@@ -33,7 +33,7 @@ WINDOW = 30.0
 
 
 class Metric(NamedTuple):
-    """One value at one time, as `Client.metrics` tells it.
+    """One value at one time, as `Client.metrics` returns it.
 
     Attributes:
         name: Kafka's, such as ``record-send-rate`` (a second) or ``request-latency-avg``.

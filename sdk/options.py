@@ -133,9 +133,9 @@ def within_bounds(options: T) -> T:
     Raises:
         ConfigurationError: one is not; says which, and what would do.
     """
-    told: Any = options
-    for each in fields(told):
-        value = getattr(told, each.name)
+    given: Any = options
+    for each in fields(given):
+        value = getattr(given, each.name)
         if each.type in (float, float | None):
             (least, most), unit, kind = _OTHERS.get(each.name, _SECONDS), "number of seconds", Real
         elif each.name.endswith(("size", "bytes", "memory")):

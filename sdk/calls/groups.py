@@ -1,4 +1,4 @@
-"""Groups: who is in them, how far they have read, and how to be rid of them.
+"""Groups: their members, how far they have read, and how to be rid of them.
 
 Rules:
 - ListGroups goes to every broker, for each knows only the groups that it coordinates. All else goes to the groups'
@@ -196,7 +196,7 @@ def list_groups(
 
     def wanted(each: GroupListing) -> bool:
         if wanted_states and not each.state:
-            raise UnsupportedVersion("ListGroups: brokers before Kafka 2.6 do not tell the states of groups")
+            raise UnsupportedVersion("ListGroups: brokers before Kafka 2.6 do not report the states of groups")
         in_state = not wanted_states or each.state.casefold() in wanted_states
         return in_state and (not wanted_types or each.type.casefold() in wanted_types)
 
@@ -484,7 +484,7 @@ def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int
 
 
 _JOINED = (UnknownMemberId, IllegalGeneration, RebalanceInProgress)
-"""What the coordinator says to who is no member where there are some."""
+"""What the coordinator answers to a client that is no member, where there are some."""
 
 
 def _failed_places(

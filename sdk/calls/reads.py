@@ -1,4 +1,4 @@
-"""Reading without a consumer: who leads a partition, and one Fetch of it.
+"""Reading without a consumer: the leader of a partition, and one Fetch of it.
 
 Rules:
 - A Fetch goes to the leader, by a channel of its own since it may wait there, and is repeated as other calls are.

@@ -54,7 +54,7 @@ class Traffic:
 
 
 class Peer:
-    """One node, as far as connections to it can tell; ``on_failure(now)`` is called when a connection to it broke."""
+    """One node, as far as connections to it show; ``on_failure(now)`` is called when a connection to it broke."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Who asks for a batch: one task at a time, since to ask says that the batch before is done.
+"""Which task asks for a batch: one task at a time, since to ask says that the batch before is done.
 
 In a group only the task that has that batch can say so, unless it has committed it, or ended.
 """

@@ -155,7 +155,7 @@ class Positions:
         """Act upon bad news if they are about the topic that was read, and from the leader of the partition.
 
         A leader just deposed does not know that. Epochs are asked about by name, and so is what Fetch brings before
-        version 13, so the topic may be a later one of the same name. Only new metadata tell.
+        version 13, so the topic may be a later one of the same name. Only new metadata show that.
         """
         name, seeks, led = position.place[0], position.seeks, position.led
         self._scheduler.leave(position)

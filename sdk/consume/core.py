@@ -254,7 +254,7 @@ class ConsumerCore:
         return None if self.membership is None else self.notices.readable
 
     def _follow(self, notice: Notice) -> Steps[None]:
-        """Do what the group asks for, or tell what it did. A revocation that was interrupted goes on where it was."""
+        """Do what the group asks for, or report what it did. A revocation that was interrupted goes on where it was."""
         step, places = notice
         self.polls.away(self._core.now)
         if isinstance(step, Receive):

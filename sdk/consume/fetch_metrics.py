@@ -6,7 +6,7 @@ Rules:
   largest at that moment. Both have the consumer's number as a tag, for one client may read a partition twice.
 - ``preferred-read-replica`` is there where the client has a rack: the node that is read from in place of the leader, -1
   while that is the leader itself.
-- Producers have a ``records-per-request`` too; Kafka tells the two apart by their groups, which JMX calls ``type``.
+- Producers have a ``records-per-request`` too; Kafka distinguishes the two by their groups, which JMX calls ``type``.
 
 Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
 """

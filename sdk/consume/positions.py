@@ -164,7 +164,7 @@ class Position:
     """Bytes."""
     seeks: int = 0
     asking: bool = False
-    """ListOffsets or OffsetForLeaderEpoch is under way; or new metadata, which tell whether bad news are still true."""
+    """ListOffsets or OffsetForLeaderEpoch is under way; or new metadata, which show whether an error still holds."""
     stuck: bool = False
     """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
     led: tuple[int, int] | None = None

@@ -2,7 +2,7 @@
 
 Rules:
 - A damaged batch does not hide the good ones before it, and is never left out for what it seems to be.
-- Brokers before Kafka 0.10.1 cut a batch that does not fit; the beginning of it tells how much it needs.
+- Brokers before Kafka 0.10.1 cut a batch that does not fit; its beginning says how large it is.
 
 Source: CompletedFetch.java.
 """

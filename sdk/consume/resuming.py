@@ -71,7 +71,7 @@ class Resuming:
             error = found.error
             if error is not None and error.retriable and not self._fetcher.closed:
                 log.error(
-                    "partitions cannot be read yet, because the group does not tell where it stands",
+                    "partitions cannot be read yet, because the committed offsets of the group are not known",
                     extra={"group": self._group, "partitions": mine, "why": str(error)},
                 )
                 self._core.soon(again)

@@ -1,9 +1,9 @@
 """The driver for asyncio, on its own loops and on uvloop.
 
-Theory of operation: as in `ottla.sdk.drivers.driver`. Connections are transports, because uvloop tells the reader of a
-bare socket nothing of a reset; they read large answers straight into their place. The loop calls back when something
-has arrived and when the alarm rings, so there are no tasks but those that dial, or look for brokers; they end with the
-client.
+Theory of operation: as in `ottla.sdk.drivers.driver`. Connections are transports, because uvloop does not notify the
+reader of a bare socket of a reset; they read large answers straight into their place. The loop calls back when
+something has arrived and when the alarm rings, so there are no tasks but those that dial, or look for brokers; they end
+with the client.
 
 Cancellation comes once in asyncio. Where it meets a step that is shielded it is kept, and raised at the next step that
 is not, or at the end of the call. A loop that shuts down cancels all tasks, those of the client too: what they were at

@@ -181,7 +181,7 @@ class Driver(Stepper[L]):
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
         """Have a thread call ``report(seconds, stack)`` when the loop has not turned for ``limit`` seconds.
 
-        The stack tells where the code stands that keeps the loop from turning. Returns what ends the watch, which ends
+        The stack shows the code that keeps the loop from turning. Returns what ends the watch, which ends
         with the client at the latest.
         """
         watchdog = Watchdog(self._call_soon, limit, report)

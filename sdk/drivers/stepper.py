@@ -42,7 +42,7 @@ class Link(ABC):
         self.full = False
         """The system takes no more for now."""
         self.finishing = False
-        """Once the outbox is empty, the other side is told that nothing follows."""
+        """Once the outbox is empty, the writing half is shut down, so that the other side sees the end."""
         self.broke = ""
         """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
 
@@ -109,11 +109,11 @@ class Stepper(ABC, Generic[L]):
 
     @abstractmethod
     def _await_writable(self, link: L) -> None:
-        """Have the link write again whenever the system takes more, and tell the core when all is `Written`."""
+        """Have the link write again whenever the system takes more, and report to the core when all is `Written`."""
 
     @abstractmethod
     def _find_again(self) -> None:
-        """Look for brokers by zeroconf, and tell the core what was `Found`."""
+        """Look for brokers by zeroconf, and report to the core what was `Found`."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Stepper(ABC, Generic[L]):
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Tell the core what happened, and do what it wants done."""
+        """Pass on to the core what happened, and do what it wants done."""
         try:
             self.core.handle(event, self.now())
         except (Exception, KeyboardInterrupt) as bug:  # as in `step`

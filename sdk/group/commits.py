@@ -65,7 +65,7 @@ _OF_THE_COORDINATOR = (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadI
 
 
 class Identity(NamedTuple):
-    """Who commits; that of nobody's member is the default."""
+    """The member that commits; that of nobody's member is the default."""
 
     generation: int = -1
     member_id: str = ""
@@ -114,7 +114,7 @@ class Commits:
     """The commits of one consumer.
 
     Args:
-        identity: who commits now; ``None``: wait.
+        identity: of the member that commits now; ``None``: wait.
         refused: called, machine to machine, with errors that concern the member, and whom they were for; whether it
             will do something about them: end the assignments, or keep them in a new generation.
         taken: called, machine to machine, with offsets that the coordinator has taken.

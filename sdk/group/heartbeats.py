@@ -1,4 +1,4 @@
-"""Heartbeats tell the coordinator that a member lives, also while its user takes time to give partitions up.
+"""Heartbeats show the coordinator that a member is alive, also while its user takes time to give partitions up.
 
 One at a time, on the member's own connection, whenever nothing waits there: where JoinGroup or SyncGroup waits, the
 coordinator knows the member lives.

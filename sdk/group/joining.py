@@ -44,7 +44,7 @@ _ASK_AGAIN = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member tells the leader of itself.
+    """What a member reports to the leader about itself.
 
     Attributes:
         owned: what it goes on reading, or in an eager group had last; ``generation`` is where that comes from.
@@ -68,7 +68,7 @@ class Joiner(Protocol):
 
 
 class Joining:
-    """Begins ``delay`` seconds from now; tells ``member`` how far it is."""
+    """Begins ``delay`` seconds from now; notifies ``member`` of its progress."""
 
     def __init__(
         self, core: ClientCore, seat: Seat, claim: Claim, leader: Leader, member: Joiner, now: float, delay: float

@@ -3,7 +3,7 @@
 Rules:
 - The assignor may be the user's own, so it is handed out (`ClientCore.run`), and its result comes back as a later step.
 - The leader watches the topics of the whole group, and begins a rebalance when their partitions change, or, where
-  members tell their racks, get replicas in other racks.
+  members have racks, get replicas in other racks.
 
 Source: ConsumerCoordinator.java, onLeaderElected.
 """

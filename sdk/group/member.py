@@ -243,7 +243,7 @@ class ClassicMember:
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
         # The coordinator may be in the next generation while its answer to JoinGroup, which says so, is under way: then
-        # the commit came late, and that answer tells what becomes of the member.
+        # the commit came late, and that answer decides what becomes of the member.
         overtaken = self.state in (S.PREPARING, S.JOINING) and isinstance(error, IllegalGeneration)
         if identity == self.identity and not overtaken:
             self._on_error(error, now)
@@ -311,7 +311,7 @@ class ClassicMember:
         self._forget(str(error), now)
         self._notify(None, now)
 
-    # -- what joining tells ------------------------------------------------------------------------------------------
+    # -- how joining ends --------------------------------------------------------------------------------------------
 
     def join_sent(self, now: float) -> None:
         self._enter(On.JOIN_SENT, now)
@@ -360,7 +360,7 @@ class ClassicMember:
         else:
             self._on_error(error, now)
 
-    # -- what heartbeats and commits tell ----------------------------------------------------------------------------
+    # -- what heartbeats and commits report --------------------------------------------------------------------------
 
     @property
     def in_group(self) -> bool:

@@ -61,7 +61,7 @@ class Membership(Protocol):
 
     @property
     def identity(self) -> Identity | None:
-        """Who commits now; ``None`` while the group is between two generations."""
+        """The member that commits now; ``None`` while the group is between two generations."""
         ...
 
     @property

@@ -10,7 +10,7 @@ Rules:
   so that a retry cannot change the order.
 - The first batch under a producer id goes alone: a broker that has no state for the id takes any sequence, so were the
   first refused and the second stored, the first could never be.
-- A batch gets its sequence when it is first sent and keeps it in every retry, so the broker can tell a repeat.
+- A batch gets its sequence when it is first sent and keeps it in every retry, so the broker recognises a repeat.
   Sequences wrap from 2**31 - 1 to 0.
 - A batch that certainly was not stored gives its numbers back if nothing was sent behind it. Otherwise what is behind
   it is renumbered in a new epoch once all before it is settled and nothing is in flight: old requests that still creep

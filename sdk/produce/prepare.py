@@ -26,7 +26,7 @@ log = logger("ottla.sdk.producer")
 
 
 class Preparation:
-    """Makes records of what users give; ``clock`` tells the nanoseconds since 1970."""
+    """Makes records of what users give; ``clock`` returns the nanoseconds since 1970."""
 
     def __init__(
         self,

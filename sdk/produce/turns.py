@@ -41,7 +41,7 @@ class Turns:
         """Let other tasks run, if they have not for a while, and wait for the calls that came before.
 
         Args:
-            due: whether it is time; by default the clock tells.
+            due: whether it is time; by default the clock decides.
         """
         if due is None:
             due = not 0 <= self._core.now - self._last < _INTERVAL

@@ -266,7 +266,7 @@ def _judge_assignments(verdict: Verdict) -> None:
         if read.first != expected:
             wrong.append(f"{read.who} got {read.partition}/{read.first}, expected {expected}")
         if assignment.end == "never assigned":
-            wrong.append(f"{read.who} got {read.partition}/{read.first}, and was never told that it has the partition")
+            wrong.append(f"{read.who} got {read.partition}/{read.first}, and was never assigned the partition")
         at[id(assignment)] = read.next
     verdict.add("skipped or repeated by one member", wrong)
 

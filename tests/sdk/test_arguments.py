@@ -255,7 +255,7 @@ def test_what_hears_nothing_is_refused_and_what_has_other_methods_is_not() -> No
     later = ottla.RebalanceListener()
     later.lost = Both().lost  # type: ignore[method-assign] # on purpose
     derived(later, ottla.RebalanceListener)
-    with pytest.raises(ConfigurationError, match=r"never told anything: .* has assigned, revoked and lost; write at"):
+    with pytest.raises(ConfigurationError, match=r"never called: .* has assigned, revoked and lost; write at"):
         derived(ottla.RebalanceListener(), ottla.RebalanceListener)
 
 

@@ -96,11 +96,11 @@ def _first_need_not_be_alone(sendable: Any) -> Any:
 
 
 def _silence_is_an_ack(judge: Any) -> Any:
-    def broken(self: Any, queue: Any, batch: Any, error: OttlaError, result: Any, now: float) -> None:
+    def broken(self: Any, queue: Any, batch: Any, error: OttlaError, now: float, **given: Any) -> None:
         if isinstance(error, ConnectionLost):
             self.stored(queue, batch, -1, -1, now)
         else:
-            judge(self, queue, batch, error, result, now)
+            judge(self, queue, batch, error, now, **given)
 
     return broken
 

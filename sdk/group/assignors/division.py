@@ -33,7 +33,7 @@ def divide(
     Args:
         partitions: how many each topic has.
         wanted: the topics of each member; what follows names members by their place in it.
-        owners: who has a partition now, or `NOBODY`.
+        owners: the member that has a partition now, or `NOBODY`.
     """
     division = _Division(partitions, wanted, owners)
     division.fill()
@@ -46,11 +46,11 @@ _Holding = dict[str, list[int]]
 """Topic -> partitions of one member; no topic without any."""
 
 _Link = tuple[int, str, int]
-"""Who could give one partition of which topic to whom."""
+"""Which member could give one partition of which topic to which other."""
 
 
 class _Division:
-    """Who has what while it is being divided.
+    """Which member has what while it is being divided.
 
     Members are named by their index, and sets of members are numbers with these bits set: to look for a chain means to
     subtract those who were seen from the subscribers of a topic, thousands of times.
@@ -142,7 +142,7 @@ class _Division:
         return [], seen
 
     def _emptiest(self, members: int, most: int) -> int | None:
-        """Who of them has the least, if that is at most ``most``."""
+        """The one of them that has the least, if that is at most ``most``."""
         for load in sorted(self._by_load):
             if load > most:
                 break

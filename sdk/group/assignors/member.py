@@ -2,8 +2,8 @@
 
 Rules:
 - An assignor is pure: the same members and partitions give the same assignment, in whatever order they come.
-- Members are told apart by member id. Kafka's range and round robin order them by instance id first, so that a member
-  that restarts under a new member id finds its partitions again.
+- Members are distinguished by member id. Kafka's range and round robin order them by instance id first, so that a
+  member that restarts under a new member id finds its partitions again.
 - Strings are ordered as Java orders them, by UTF-16 units, or two leaders would divide the same group differently.
 - A group is cooperative only if all assignors that its members offer are: then a member goes on reading what it owns
   while it joins and says so in its subscription. In an eager group it gives up everything first and claims nothing,
@@ -21,7 +21,7 @@ from ottla.codec.wire import Buffer
 from ottla.sdk.cluster.cluster import TopicPartition
 
 VERSION = 3
-"""Of the subscriptions sent; who knows only older ones reads the part that it knows."""
+"""Of the subscriptions sent; a leader that knows only older ones reads the part that it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Member:
         topics: that it wants; those the cluster does not have are passed over.
         owned: what it goes on reading while it joins; empty in an eager group.
         generation: the rebalance that ``owned`` comes from; -1 where it is not known.
-        rack: where it is, if it tells.
+        rack: where it is, if it says so.
         user_data: for the assignor.
     """
 
@@ -49,7 +49,7 @@ class Partitions(dict[str, int]):
     """How many partitions each topic has, and where these are: what the leader of a group gives to its assignor.
 
     Attributes:
-        racks: of each partition the racks of the nodes that have a replica; empty if no member tells a rack.
+        racks: of each partition the racks of the nodes that have a replica; empty if no member has a rack.
     """
 
     def __init__(self, counts: Mapping[str, int], racks: Mapping[TopicPartition, frozenset[str]]) -> None:

@@ -21,7 +21,7 @@ from ottla.sdk.group.assignors.member import Member, Partitions, by_instance
 class RangeAssignor:
     """Of each topic a run of consecutive partitions, so that equal numbers of several topics stay together.
 
-    Members that tell their rack (``rack`` of `connect`) get what has a replica there, as far as their share allows.
+    Members that have a rack (``rack`` of `connect`) get what has a replica there, as far as their share allows.
     """
 
     name = "range"
@@ -53,7 +53,7 @@ class _Topic:
     """A topic while it is being divided.
 
     Attributes:
-        members: who want it, in order.
+        members: those that want it, in order.
         given: what each of them has, by member id.
     """
 

@@ -79,7 +79,7 @@ def _remembered(member: Member) -> Claims:
 
 
 def _generation(member: Member) -> int:
-    """Since version 2 the subscription tells it; before, the user data did."""
+    """Since version 2 the subscription has it; before, the user data did."""
     if member.generation >= 0 or not member.user_data:
         return member.generation
     try:
