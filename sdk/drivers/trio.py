@@ -13,6 +13,7 @@ outbox. There is no `room` then, for what is read is not yet the answer.
 """
 
 import contextlib
+import math
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

@@ -1,9 +1,13 @@
 """What every driver promises, over a transport that is as bad as TCP may be: the same tests for all of them."""
 
+import asyncio
+import contextlib
 import socket
+from functools import partial
 
 import pytest
 
+import ottla.aio
 from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaError
 from ottla.sdk.client import Client
 from tests.sdk.loops import ALL, LOOPS, Asyncio, Loop
@@ -205,3 +209,39 @@ def test_a_cancellation_at_any_suspension_of_a_call_sends_it_wholly_or_not_at_al
 
         loop.run(scenario)
         assert broker.ended.count("end") == len(broker.ended)
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["the other loop is there", "the other loop is closed"])
+def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is_done(ended: bool) -> None:
+    """As two `asyncio.run`, or a pytest fixture whose loop is not that of the test."""
+    with scripted() as (address, broker), contextlib.closing(asyncio.new_event_loop()) as first:
+        client = ottla.aio.connect(address)
+        first.run_until_complete(client.__aenter__())
+        producer = client.producer(linger=0)
+        first.run_until_complete(producer.__aenter__())
+        if ended:
+            first.close()
+
+        async def elsewhere() -> None:
+            before = len(broker.seen)
+            for call in (
+                client.list_topics,
+                partial(producer.send, "t", b"x"),
+                partial(producer.send_soon, "t", b"x"),
+                partial(producer.send_many, "t", [b"x"]),
+                producer.flush,
+                partial(producer.__aexit__, None, None, None),
+                partial(client.__aexit__, None, None, None),
+            ):
+                with pytest.raises(LocalProtocolError, match=r"another asyncio loop .* client of its own in"):
+                    async with asyncio.timeout(5):
+                        await call()
+            with pytest.raises(LocalProtocolError, match="another asyncio loop"):
+                producer.send_nowait("t", b"x")
+            await asyncio.sleep(0.02)
+            assert len(broker.seen) == before
+
+        asyncio.run(elsewhere())
+        if not ended:
+            first.run_until_complete(producer.__aexit__(None, None, None))
+            first.run_until_complete(client.__aexit__(None, None, None))
