@@ -1,0 +1,188 @@
+"""A cancellation at each suspension of each public method, and between all that happens while it waits."""
+
+import gc
+import types
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import OttlaError
+from ottla.sdk.client import Client
+from ottla.sdk.consumer import Batch, Consumer
+from ottla.sdk.core import ClientCore
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.producer import Producer
+from ottla.sdk.timers import Timer
+from tests.brokerlite.machine import a_batch, records_of
+from tests.sdk import cancelling_streams  # noqa: F401 # has scenarios
+from tests.sdk.cancelling import HOUSEKEEPING, SCENARIOS, Fate, Scenario, public
+from tests.sdk.virtual import Cancelled, Dropped, Plan, Virtual, Watched
+
+MOMENT = 1.5
+"""Seconds for what goes on by itself."""
+EACH = [pytest.param(each, id=str(each)) for each in SCENARIOS]
+
+
+@dataclass
+class VirtualRun:
+    """Plays a scenario in a virtual loop.
+
+    Attributes:
+        census: of what is alive whenever all is to be at rest.
+        asked: the requests of the call.
+        after: those that were written after its cancellation, and before the next call.
+    """
+
+    virtual: Virtual
+    census: list[Counter[str]] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+    after: set[str] = field(default_factory=set)
+    fate: Fate | None = None
+    _written: int | None = None
+
+    def connect(self, **options: Any) -> Client:
+        return self.virtual.connect(**options)
+
+    async def topic(self, name: str, *batches: Sequence[bytes], partitions: int = 1, **configs: str) -> None:
+        machine = self.virtual.machine
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        machine.now = self.virtual.loop.now
+        machine.core.create_topic(name, partitions, given)
+        machine.produce(*(a_batch(*each) for each in batches), topic=name)
+
+    async def stored(self, name: str) -> list[bytes]:
+        log = self.virtual.machine.log(name)
+        return [record.value or b"" for record in records_of(log.read(0, 2**24) if log.end_offset else b"")]
+
+    async def cancelling(self, call: Callable[[], Awaitable[Any]]) -> Fate:
+        loop, sent = self.virtual.loop, self.virtual.sent
+        loop.delivered, began = 0, len(sent)
+        fate = self.fate = Fate()
+        try:
+            fate.value = await Watched(loop, call())
+        except (Cancelled, Dropped) as cancelled:
+            fate.cancelled, fate.error = True, cancelled
+        except OttlaError as error:
+            fate.error = error
+        assert fate.cancelled or not loop.delivered, f"a cancellation is swallowed: {fate}"
+        self.asked = {_name(each) for _, each in sent[began:]}
+        self._written = len(sent)
+        return fate
+
+    def hold(self) -> None:
+        self.virtual.held = []
+
+    def answer_in(self, seconds: float) -> None:
+        self.virtual.loop.later(seconds, self.virtual.answer_all)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.virtual.loop.sleep(seconds)
+
+    async def rest(self, client: Client) -> None:
+        await self.virtual.loop.sleep(MOMENT)
+        if self._written is not None:
+            self.after = {_name(each) for _, each in self.virtual.sent[self._written :]}
+            self._written = None
+        self.census.append(census(client._driver.core))
+
+
+def _name(message: Any) -> str:
+    return type(message).__name__.removesuffix("Request")
+
+
+def play(scenario: Scenario, folder: Path, plan: Plan, **network: Any) -> VirtualRun:
+    with Virtual(folder / f"broker {plan.at} {plan.sticky} {plan.drop}", plan, **network) as virtual:
+        run = VirtualRun(virtual)
+        virtual.run(scenario.play(run))
+        for driver in virtual.drivers:
+            assert driver.stopped and not driver.core.timers.next, "a client is not closed"
+            assert not (driver.core.parts or driver.core.members or driver.core._closers)
+        assert not virtual.links, "connections are left open"
+        assert not virtual.watching, "watchdogs are left"
+    return run
+
+
+def census(core: ClientCore) -> Counter[str]:
+    """All that a client's core holds: how many objects of each kind, timers and outcomes only while they wait."""
+    found: Counter[str] = Counter()
+    for each in _held(core):
+        kind = type(each)
+        if isinstance(each, Timer):
+            if each.call is not None:
+                found[f"timer of {_called(each.call)}"] += 1
+        elif isinstance(each, Outcome):
+            found[f"{kind.__name__} that waits"] += not each.done
+        else:
+            found[f"{kind.__module__}.{kind.__qualname__}"] += 1
+    return +found
+
+
+_THROUGH = (dict, list, tuple, set, frozenset, partial, types.MethodType, types.CellType, types.GeneratorType)
+
+
+def _held(core: ClientCore) -> Iterator[Any]:
+    seen: dict[int, Any] = {}
+    left: list[Any] = [core]
+    while left:
+        each = left.pop()
+        if id(each) in seen or isinstance(each, type | types.ModuleType):
+            continue
+        seen[id(each)] = each
+        if isinstance(each, types.FunctionType):
+            left += each.__closure__ or ()
+            continue
+        ours = type(each).__module__.startswith("ottla.sdk")
+        if ours and type(each).__name__ not in _NOT_HELD:
+            yield each
+        if ours or isinstance(each, _THROUGH) or type(each).__module__ in ("collections", "builtins"):
+            left += gc.get_referents(each)
+
+
+_NOT_HELD = {"Node", "Topic", "Partition"}
+"""What is known of the cluster."""
+
+
+def _called(call: Any) -> str:
+    while isinstance(call, partial):
+        call = call.func
+    return getattr(call, "__qualname__", repr(call))
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", [Client, Producer, Consumer, Batch], ids=lambda each: each.__name__)
+def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None:
+    assert {each.method for each in SCENARIOS if each.of is of} == public(of)
+
+
+@pytest.mark.parametrize("manner", ["edge", "sticky"])
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_cancellation_at_any_point(scenario: Scenario, manner: str, tmp_path: Path) -> None:
+    clean = play(scenario, tmp_path, Plan())
+    assert clean.fate is not None and not clean.fate.cancelled
+    points = clean.virtual.loop.points
+    for at in range(1, points + 1):
+        run = play(scenario, tmp_path, Plan((at,), sticky=manner == "sticky"))
+        compare(scenario, clean, run)
+
+
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_coroutine_that_is_dropped_at_any_suspension(scenario: Scenario, tmp_path: Path) -> None:
+    clean = play(scenario, tmp_path, Plan())
+    for at in clean.virtual.loop.suspensions:
+        run = play(scenario, tmp_path, Plan((at,), drop=True))
+        assert run.fate is not None and run.fate.cancelled
+        compare(scenario, clean, run)
+
+
+def compare(scenario: Scenario, clean: VirtualRun, run: VirtualRun) -> None:
+    more = [found - was for found, was in zip(run.census, clean.census, strict=True)]
+    assert not more[-1], f"left behind: {more}"
+    if run.fate is not None and run.fate.cancelled:
+        assert not run.after & clean.asked - HOUSEKEEPING - scenario.goes_on, "sent after its cancellation"
