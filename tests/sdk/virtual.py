@@ -16,6 +16,7 @@ import heapq
 import itertools
 import math
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from ottla.sdk.events import Connect, Connected, Key, Lost, Received, Written
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
-from tests.brokerlite.machine import TODAY, Machine
+from tests.brokerlite.machine import Machine
 
 T = TypeVar("T")
 
@@ -295,6 +296,7 @@ class Virtual:
         self.links: set[VirtualLink] = set()
         self.drivers: list[VirtualDriver] = []
         self._wakes_at = math.inf
+        self._today = time.time_ns() // 1_000_000  # as the producers' own clock has it
 
     def __enter__(self) -> Self:
         return self
@@ -348,7 +350,7 @@ class Virtual:
         place: list[Any] = []
         link.places.append(place)
         now = self.loop.now
-        call = Call(link.number, "broker", request.header, request.message, now, TODAY + round(now * 1000), "here")
+        call = Call(link.number, "broker", request.header, request.message, now, self._today + round(now * 1000), "here")
         self.machine.core.handle((link, place, request.header.correlation_id), call)
         self._answers()
 
