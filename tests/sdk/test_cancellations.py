@@ -3,10 +3,10 @@
 import gc
 import os
 import types
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ class VirtualRun:
     fate: Fate | None = None
     _written: int | None = None
 
+    @property
+    def points(self) -> int:
+        return self.virtual.loop.points
+
+    @property
+    def suspensions(self) -> list[int]:
+        """Those of the points at which the call began to wait."""
+        return self.virtual.loop.suspensions
+
     def connect(self, **options: Any) -> Client:
         return self.virtual.connect(**options)
 
@@ -71,7 +80,7 @@ class VirtualRun:
         except OttlaError as error:
             fate.error = error
         assert fate.cancelled or not loop.delivered, f"a cancellation is swallowed: {fate}"
-        self.asked = {_name(each) for _, each in sent[began:]}
+        self.asked = {_name(each) for each in sent[began:]}
         self._written = len(sent)
         return fate
 
@@ -87,7 +96,7 @@ class VirtualRun:
     async def rest(self, client: Client) -> None:
         await self.virtual.loop.sleep(MOMENT)
         if self._written is not None:
-            self.after = {_name(each) for _, each in self.virtual.sent[self._written :]}
+            self.after = {_name(each) for each in self.virtual.sent[self._written :]}
             self._written = None
         self.census.append(census(client._driver.core))
 
@@ -129,7 +138,16 @@ def census(core: ClientCore) -> Counter[str]:
     return +found
 
 
-_THROUGH = (dict, list, tuple, set, frozenset, partial, types.MethodType, types.CellType, types.GeneratorType)
+_THROUGH = (dict, list, tuple, set, frozenset, deque, partial, types.MethodType, types.CellType, types.GeneratorType)
+_KNOWN = {"Node", "Topic", "Partition"}
+"""What is known of the cluster."""
+
+
+@cache
+def _looked_at(kind: type) -> tuple[bool, bool]:
+    """Whether objects of a type are counted, and whether what they hold is."""
+    ours = kind.__module__.startswith("ottla.sdk")
+    return ours and kind.__name__ not in _KNOWN, ours or issubclass(kind, _THROUGH)
 
 
 def _held(core: ClientCore) -> Iterator[Any]:
@@ -137,21 +155,17 @@ def _held(core: ClientCore) -> Iterator[Any]:
     left: list[Any] = [core]
     while left:
         each = left.pop()
-        if id(each) in seen or isinstance(each, type | types.ModuleType):
+        if id(each) in seen:
             continue
         seen[id(each)] = each
         if isinstance(each, types.FunctionType):
             left += each.__closure__ or ()
             continue
-        ours = type(each).__module__.startswith("ottla.sdk")
-        if ours and type(each).__name__ not in _NOT_HELD:
+        counted, through = _looked_at(type(each))
+        if counted:
             yield each
-        if ours or isinstance(each, _THROUGH) or type(each).__module__ in ("collections", "builtins"):
+        if through:
             left += gc.get_referents(each)
-
-
-_NOT_HELD = {"Node", "Topic", "Partition"}
-"""What is known of the cluster."""
 
 
 _BY_THEMSELVES = {"Connections._watch.<locals>.<lambda>"}
@@ -172,24 +186,71 @@ def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None
     assert {each.method for each in SCENARIOS if each.of is of} == public(of)
 
 
-@pytest.mark.parametrize("manner", ["edge", "sticky"])
 @pytest.mark.parametrize("scenario", EACH)
-def test_a_cancellation_at_any_point(scenario: Scenario, manner: str, tmp_path: Path) -> None:
-    clean = play(scenario, tmp_path, Plan())
-    assert clean.fate is not None and not clean.fate.cancelled
-    points = clean.virtual.loop.points
-    for at in range(1, points + 1):
-        run = play(scenario, tmp_path, Plan((at,), sticky=manner == "sticky"))
-        compare(scenario, clean, run)
+def test_a_cancellation_at_any_point(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in range(1, clean.points + 1):
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,))))
+
+
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_cancellation_at_any_suspension_of_a_scope_that_stays_cancelled(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in clean.suspensions:
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,), sticky=True)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_cancellation_at_any_point_of_a_scope_that_stays_cancelled(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in set(range(1, clean.points + 1)) - set(clean.suspensions):
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,), sticky=True)))
 
 
 @pytest.mark.parametrize("scenario", EACH)
 def test_a_coroutine_that_is_dropped_at_any_suspension(scenario: Scenario, tmp_path: Path) -> None:
-    clean = play(scenario, tmp_path, Plan())
-    for at in clean.virtual.loop.suspensions:
+    clean = played(scenario, tmp_path)
+    for at in clean.suspensions:
         run = play(scenario, tmp_path, Plan((at,), drop=True))
         assert run.fate is not None and run.fate.cancelled
         compare(scenario, clean, run)
+
+
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_second_cancellation_while_the_first_is_seen_to(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for first in clean.suspensions:
+        cancel_twice(scenario, clean, first, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_second_cancellation_at_any_point_after_the_first_at_any_point(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for first in set(range(1, clean.points + 1)) - set(clean.suspensions):
+        cancel_twice(scenario, clean, first, tmp_path)
+
+
+def cancel_twice(scenario: Scenario, clean: "VirtualRun", first: int, folder: Path) -> None:
+    once = play(scenario, folder, Plan((first,)))
+    for second in range(first + 1, once.points + 1):
+        compare(scenario, clean, play(scenario, folder, Plan((first, second))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", EACH)
+def test_a_cancellation_while_requests_are_written_in_pieces(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path, piece=50)
+    for at in range(1, clean.points + 1, 1 + clean.points // 40):
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,)), piece=50))
+
+
+def played(scenario: Scenario, folder: Path, **network: Any) -> "VirtualRun":
+    """A clean run."""
+    run = play(scenario, folder, Plan(), **network)
+    assert run.fate is not None and not run.fate.cancelled
+    return run
 
 
 def compare(scenario: Scenario, clean: VirtualRun, run: VirtualRun) -> None:

@@ -18,7 +18,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +27,10 @@ from typing import Any, Self, TypeVar
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Answer, Call
 from ottla.codec import frames
-from ottla.codec.wire import Buffer
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Awaited, Driver, Link
-from ottla.sdk.events import Connect, Connected, Key, Lost, Received, Written
+from ottla.sdk.events import Connect, Connected, Key, Received, Written
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -251,7 +250,8 @@ class VirtualLink(Link):
         self.number = next(virtual.numbers)
         self.open = False
         self.finished = False
-        self.written = frames.FrameReader()
+        self._given, self._left = frames.FrameReader(), 0
+        """What the outbox was given, and how much of that is still in it."""
         self.arrived = frames.FrameReader()
         self.places: deque[list[Any]] = deque()
         """Answers that are due, in the order of the requests: each a list of one when it is there."""
@@ -259,6 +259,8 @@ class VirtualLink(Link):
     def write(self) -> None:
         if not self.open:
             return
+        data = b"".join(self.outbox)
+        self._virtual.begun(self._given.feed(data[self._left :]))
         while self.outbox and not self.full:
             data = bytes(self.outbox.popleft())
             piece = self._virtual.piece
@@ -266,6 +268,7 @@ class VirtualLink(Link):
                 self.outbox.appendleft(memoryview(data)[piece:])
                 data, self.full = data[:piece], True
             self._virtual.written(self, data)
+        self._left = sum(map(len, self.outbox))
         if self.finishing and not self.outbox and not self.full and not self.finished:
             self.finished = True
             self._virtual.loop.later(LATENCY, lambda: self._virtual.finished(self))
@@ -278,14 +281,14 @@ class Virtual:
     Attributes:
         piece: how many bytes a socket takes at once; ``None``: all.
         held: requests that arrived while nothing is answered; ``None`` while all is.
-        sent: every request that was written, with the number of its point.
+        sent: every request that was written, or begun to be.
     """
 
     folder: Path
     plan: Plan = field(default_factory=Plan)
     piece: int | None = None
     held: list[tuple[VirtualLink, bytes]] | None = None
-    sent: list[tuple[int, Any]] = field(default_factory=list)
+    sent: list[Any] = field(default_factory=list)
     watching: int = 0
     """Watchdogs that were not ended."""
 
@@ -327,10 +330,12 @@ class Virtual:
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    def written(self, link: VirtualLink, data: Buffer) -> None:
-        for frame in link.written.feed(data):
-            self.sent.append((self.loop.points, frames.parse_request(frame).message))
-        self.loop.later(LATENCY, lambda: self._arrive(link, bytes(data)))
+    def begun(self, requests: Iterable[bytes]) -> None:
+        """The socket takes the first byte of these, and so all of them, sooner or later."""
+        self.sent += [frames.parse_request(each).message for each in requests]
+
+    def written(self, link: VirtualLink, data: bytes) -> None:
+        self.loop.later(LATENCY, lambda: self._arrive(link, data))
 
     def _arrive(self, link: VirtualLink, data: bytes) -> None:
         for frame in link.arrived.feed(data):
@@ -522,4 +527,4 @@ async def _called(wanted: Await) -> None:
     await wanted.function(*wanted.args)
 
 
-__all__ = ["Cancelled", "Dropped", "Lost", "Plan", "Virtual", "VirtualLink", "Watched"]
+__all__ = ["Cancelled", "Dropped", "Plan", "Virtual", "VirtualLink", "Watched"]
