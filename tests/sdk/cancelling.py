@@ -129,6 +129,36 @@ async def leaving_a_client(run: Run) -> None:
         await run.rest(other)
 
 
+@scenario(Client, "__aexit__")
+async def a_block(run: Run) -> None:
+    await run.topic("t")
+    await run.cancelling(lambda: _block(run))
+    async with run.connect() as other:
+        assert await other.list_topics() == ["t"]
+        await run.rest(other)
+
+
+async def _block(run: Run) -> None:
+    async with run.connect() as client:
+        await client.list_topics()
+
+
+@scenario(Client, "__aexit__", "JoinGroup", "SyncGroup", "OffsetFetch", "ListOffsets", "Fetch", "LeaveGroup")
+async def a_block_that_is_left_before_its_consumer(run: Run) -> None:
+    await run.topic("t", [b"0"])
+    await run.cancelling(lambda: _block_of_a_consumer(run))
+    async with run.connect() as other:
+        assert not [each for each in await other.list_groups() if each.state != "Empty"], "a member is left"
+        await run.rest(other)
+
+
+async def _block_of_a_consumer(run: Run) -> None:
+    async with run.connect() as client:
+        consumer = client.consumer("t", group="g")
+        await consumer.__aenter__()
+        await consumer.__anext__()
+
+
 @scenario(Client, "__aexit__", "LeaveGroup")
 async def leaving_a_client_before_its_consumer(run: Run) -> None:
     await run.topic("t", [b"0"])
@@ -159,7 +189,12 @@ async def commit(client: Client, offset: int = 2, group: str = "g") -> None:
 
 
 def call(
-    method: str, ask: Ask, *, before: Ask | None = None, again: Ask | None = None, done: tuple[type[Exception], ...] = ()
+    method: str,
+    ask: Ask,
+    *,
+    before: Ask | None = None,
+    again: Ask | None = None,
+    done: tuple[type[Exception], ...] = (),
 ) -> None:
     """Add a scenario of a call that ends.
 

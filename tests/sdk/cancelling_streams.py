@@ -244,7 +244,9 @@ async def _left(run: Run, leave: Callable[[Producer], Awaitable[Any]], **options
         stored = [each for each in results if not isinstance(each, OttlaError)]
         whole(producer)
         await run.rest(client)
-        assert not fate.cancelled or _dropped(fate) or len(stored) == len(VALUES) or "not have been stored" in fate.notes
+        assert (
+            not fate.cancelled or _dropped(fate) or len(stored) == len(VALUES) or "not have been stored" in fate.notes
+        )
         async with client.producer() as other:
             await other.send("t", b"again")
         await run.rest(client)

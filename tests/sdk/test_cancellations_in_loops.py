@@ -20,7 +20,7 @@ from tests.sdk.cancelling import SCENARIOS, Fate, Scenario
 from tests.sdk.loops import LOOPS, Loop, Trio
 from tests.sdk.suspensions import Suspended
 
-OFTEN = {"connecting", "leaving_a_client", "list_topics", "sending", "sending_many", "flushing", "leaving_a_producer"} | {
+OFTEN = {"a_block", "connecting", "list_topics", "sending", "sending_many", "flushing", "leaving_a_producer"} | {
     "iterating",
     "leaving_a_consumer_of_a_group",
     "committing_a_batch",
@@ -30,14 +30,16 @@ HELD = {each.play.__name__ for each in SCENARIOS if "full_buffer" in each.play._
     "sending_what_waits_for_room_and_is_refused",
 }
 """They need a broker that answers when it is told to."""
+HALVES = {"connecting", "leaving_a_client", "leaving_a_client_before_its_consumer"}
+"""Half of a block is in the scope that is cancelled, which trio does not allow."""
 MOMENT = 0.02
 
 
 class LoopRun:
     """Plays a scenario in a real loop; the call is cancelled at its suspension numbered ``at``."""
 
-    def __init__(self, loop: Loop, broker: Broker, number: int, at: int | None) -> None:
-        self._loop, self._broker, self._number, self._at = loop, broker, number, at
+    def __init__(self, loop: Loop, broker: Broker, at: int | None) -> None:
+        self._loop, self._broker, self._at = loop, broker, at
         self.count = 0
         self.fate: Fate | None = None
 
@@ -68,29 +70,25 @@ class LoopRun:
             fate.cancelled, fate.error = True, cancelled
         except OttlaError as error:
             fate.error = error
-        assert fate.cancelled or not self._at or self.count < self._at, f"a cancellation is swallowed: {fate}"
         return fate
 
     async def _cancelled(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        if isinstance(self._loop, Trio):
-            seen: list[BaseException] = []
-            with trio.CancelScope() as scope:
-                suspended = Suspended(_noted(call(), seen), self._at, scope.cancel)
-                try:
-                    return await suspended
-                finally:
-                    self.count = suspended.count
-            raise seen[0]
-        task = asyncio.current_task()
-        assert task is not None
-        suspended = Suspended(_noted(call(), []), self._at, task.cancel)
-        try:
-            return await suspended
-        except asyncio.CancelledError:
-            task.uncancel()
-            raise
-        finally:
-            self.count = suspended.count
+        loop, task = self._loop, None if isinstance(self._loop, Trio) else asyncio.current_task()
+        cancelled: list[BaseException] = []
+        with trio.CancelScope() if task is None else contextlib.nullcontext() as scope:
+            suspended = Suspended(_awaited(call), self._at, task.cancel if task else scope.cancel)
+            try:
+                return await suspended
+            except loop.cancelled as error:
+                cancelled.append(error)
+                if task is None:
+                    raise
+                task.uncancel()
+            finally:
+                self.count = suspended.count
+                if isinstance(suspended.thrown, loop.cancelled):
+                    assert cancelled, f"a cancellation is swallowed: {suspended.thrown!r}"
+        raise cancelled[0]
 
     def hold(self) -> None:
         raise NotImplementedError
@@ -105,19 +103,15 @@ class LoopRun:
         await self._loop.sleep(MOMENT)
 
 
-async def _noted(call: Awaitable[Any], seen: list[BaseException]) -> Any:
-    try:
-        return await call
-    except BaseException as error:
-        seen.append(error)
-        raise
+async def _awaited(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()
 
 
 def _scenarios() -> list[Any]:
     marked = []
     for name in LOOPS:
         for each in SCENARIOS:
-            if (called := each.play.__name__) in HELD:
+            if (called := each.play.__name__) in HELD or (name == "trio" and called in HALVES):
                 continue
             often = called in OFTEN and name != "uvloop"
             marked.append(pytest.param(name, each, id=f"{name}-{each}", marks=[] if often else pytest.mark.slow))
@@ -127,7 +121,7 @@ def _scenarios() -> list[Any]:
 @pytest.mark.parametrize(("name", "scenario"), _scenarios())
 def test_a_cancellation_at_any_suspension(name: str, scenario: Scenario, ottla_broker: Broker) -> None:
     def play(at: int | None) -> LoopRun:
-        run = LoopRun(LOOPS[name], ottla_broker, 0, at)
+        run = LoopRun(LOOPS[name], ottla_broker, at)
         LOOPS[name].run(lambda: scenario.play(run))  # type: ignore[arg-type, return-value]
         with contextlib.suppress(OttlaError):
             LOOPS[name].run(lambda: _swept(run))

@@ -355,7 +355,9 @@ class Virtual:
         place: list[Any] = []
         link.places.append(place)
         now = self.loop.now
-        call = Call(link.number, "broker", request.header, request.message, now, self._today + round(now * 1000), "here")
+        call = Call(
+            link.number, "broker", request.header, request.message, now, self._today + round(now * 1000), "here"
+        )
         self.machine.core.handle((link, place, request.header.correlation_id), call)
         self._answers()
 
