@@ -1,4 +1,4 @@
-"""Scenarios of producers and consumers, as `tests.sdk.cancelling` has those of clients: no record is lost or doubled."""
+"""Scenarios of producers and consumers, as `tests.sdk.cancelling` has those of clients: nothing is lost or doubled."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -364,6 +364,40 @@ async def going_on_in_a_group(run: Run) -> None:
     await _iterated(run, 4, **group(run))
 
 
+@scenario(Consumer, "__anext__", *READING, *MEMBER)
+async def iterating_while_the_group_rebalances(run: Run) -> None:
+    """Another member joins, reads a batch and leaves: between them they read each record once."""
+    await run.topic("t", *BATCHES, partitions=2)
+    seen: list[tuple[int, bytes | None]] = []
+    async with run.connect(**ONE_BATCH) as client:
+        async with client.consumer("t", **group(run)) as consumer:
+            await _read_slowly(run, consumer, seen, until=2)
+            other = run.beside(_another_member(run, seen))
+            await run.cancelling(lambda: _read_slowly(run, consumer, seen, until=2 * len(VALUES)))
+            if len(seen) < 2 * len(VALUES):
+                await _read_slowly(run, consumer, seen, until=2 * len(VALUES))
+            while not other.done:
+                await run.sleep(0.1)
+        for partition in (0, 1):
+            assert [value for of, value in seen if of == partition] == VALUES
+        assert await committed(client) == {("t", 0): len(VALUES), ("t", 1): len(VALUES)}
+        await run.rest(client)
+
+
+async def _read_slowly(run: Run, consumer: Consumer, seen: list[tuple[int, bytes | None]], *, until: int) -> None:
+    async for batch in consumer:
+        seen += [(batch.partition, each.value) for each in batch]
+        batch.commit_soon()
+        await run.sleep(0.2)
+        if len(seen) >= until:
+            break
+
+
+async def _another_member(run: Run, seen: list[tuple[int, bytes | None]]) -> None:
+    async with run.connect(**ONE_BATCH) as client, client.consumer("t", **group(run)) as consumer:
+        await _read_slowly(run, consumer, seen, until=0)
+
+
 @scenario(Consumer, "__anext__", *READING, "Produce")
 async def waiting_for_a_record_to_come(run: Run) -> None:
     seen: list[bytes | None] = []
@@ -429,7 +463,7 @@ async def _consumer_left(run: Run, error: BaseException | None, **options: Any) 
         async with client.consumer("t", **(group(run) if options else {})) as other:
             began = 4 if options else 0
             began = (await committed(client)).get(("t", 0), 0) if _dropped(fate) and options else began
-            seen = VALUES[:began]
+            seen = [*VALUES[:began]]
             await _read(other, seen)
         assert seen == VALUES
         await run.rest(client)
@@ -458,7 +492,7 @@ async def _committed(run: Run, commit: Callable[[Consumer, Batch], Awaitable[Any
         await run.rest(client)
         assert await committed(client) == {("t", 0): 2}
         await commit(consumer, batch)
-        seen = VALUES[:2]
+        seen: list[bytes | None] = [*VALUES[:2]]
         await _read(consumer, seen)
         assert seen == VALUES
         await run.rest(client)
@@ -510,7 +544,7 @@ async def _sought(run: Run, where: Any, offset: int, **options: Any) -> None:
         await run.rest(client)
         began = consumer.position("t", 0)
         assert began in (4, offset)
-        seen = VALUES[:began]
+        seen = [*VALUES[:began]]
         await _read(consumer, seen)
         assert seen == VALUES
         await consumer.seek({("t", 0): where})

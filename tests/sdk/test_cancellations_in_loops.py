@@ -6,7 +6,7 @@ waits is not in a test's hands here; see `test_cancellations.py` for that.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import trio
 
 from ottla.errors import OttlaError
 from ottla.sdk.client import Client
+from ottla.sdk.outcome import Outcome
 from ottla.testing import Broker
 from tests.sdk import cancelling_streams  # noqa: F401 # has scenarios
 from tests.sdk.cancelling import SCENARIOS, Fate, Scenario
@@ -28,8 +29,9 @@ OFTEN = {"a_block", "connecting", "list_topics", "sending", "sending_many", "flu
 """Those that are played in the quick tests, too."""
 HELD = {each.play.__name__ for each in SCENARIOS if "full_buffer" in each.play.__name__} | {
     "sending_what_waits_for_room_and_is_refused",
+    "iterating_while_the_group_rebalances",
 }
-"""They need a broker that answers when it is told to."""
+"""They need a broker that answers when it is told to, or another task."""
 HALVES = {"connecting", "leaving_a_client", "leaving_a_client_before_its_consumer"}
 """Half of a block is in the scope that is cancelled, which trio does not allow."""
 MOMENT = 0.02
@@ -53,6 +55,7 @@ class LoopRun:
             for each in batches:
                 await producer.send_many(name, each)
                 await producer.flush()
+        assert partitions == 1 or not batches
 
     async def stored(self, name: str) -> list[bytes]:
         async with self.connect() as client:
@@ -76,7 +79,7 @@ class LoopRun:
         loop, task = self._loop, None if isinstance(self._loop, Trio) else asyncio.current_task()
         cancelled: list[BaseException] = []
         with trio.CancelScope() if task is None else contextlib.nullcontext() as scope:
-            suspended = Suspended(_awaited(call), self._at, task.cancel if task else scope.cancel)
+            suspended = Suspended(_awaited(call), self._at, task.cancel if task is not None else _cancel_of(scope))
             try:
                 return await suspended
             except loop.cancelled as error:
@@ -90,6 +93,9 @@ class LoopRun:
                     assert cancelled, f"a cancellation is swallowed: {suspended.thrown!r}"
         raise cancelled[0]
 
+    def beside(self, work: Coroutine[Any, Any, Any]) -> Outcome[None]:
+        raise NotImplementedError
+
     def hold(self) -> None:
         raise NotImplementedError
 
@@ -101,6 +107,11 @@ class LoopRun:
 
     async def rest(self, client: Client) -> None:
         await self._loop.sleep(MOMENT)
+
+
+def _cancel_of(scope: trio.CancelScope | None) -> Callable[[], object]:
+    assert scope is not None
+    return scope.cancel
 
 
 async def _awaited(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -122,7 +133,7 @@ def _scenarios() -> list[Any]:
 def test_a_cancellation_at_any_suspension(name: str, scenario: Scenario, ottla_broker: Broker) -> None:
     def play(at: int | None) -> LoopRun:
         run = LoopRun(LOOPS[name], ottla_broker, at)
-        LOOPS[name].run(lambda: scenario.play(run))  # type: ignore[arg-type, return-value]
+        LOOPS[name].run(lambda: scenario.play(run))
         with contextlib.suppress(OttlaError):
             LOOPS[name].run(lambda: _swept(run))
         return run

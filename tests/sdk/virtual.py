@@ -17,6 +17,7 @@ import itertools
 import math
 import random
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -295,7 +296,8 @@ class Virtual:
     def __post_init__(self) -> None:
         self.loop = Loop(self.plan)
         self.numbers = itertools.count(1)
-        self.machine = Machine(self.folder)
+        ids = itertools.count(1)
+        self.machine = Machine(self.folder, new_id=lambda: uuid.UUID(int=next(ids) << 64))
         self.links: set[VirtualLink] = set()
         self.drivers: list[VirtualDriver] = []
         self._wakes_at = math.inf
