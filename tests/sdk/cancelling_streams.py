@@ -484,6 +484,24 @@ async def leaving_a_consumer_of_a_group_by_an_error(run: Run) -> None:
     await _consumer_left(run, ValueError("the user's"), **group(run))
 
 
+@scenario(Consumer, "__aexit__", "OffsetCommit", "LeaveGroup", "Fetch")
+async def leaving_a_consumer_while_a_commit_waits_behind_another(run: Run) -> None:
+    await run.topic("t", *BATCHES)
+    async with run.connect(**ONE_BATCH) as client:
+        consumer = client.consumer("t", group="g")
+        await consumer.__aenter__()
+        batch = await consumer.__anext__()
+        run.hold()
+        consumer.commit_soon({("t", 0): 1})
+        await run.sleep(0.1)
+        batch.commit_soon()
+        run.answer_in(0.05)
+        fate = await run.cancelling(lambda: consumer.__aexit__(None, None, None))
+        await run.rest(client)
+        assert _dropped(fate) or await committed(client) == {("t", 0): 2}, "the commit is dropped"
+        await run.rest(client)
+
+
 async def _committed(run: Run, commit: Callable[[Consumer, Batch], Awaitable[Any]]) -> None:
     """What is asked for is committed, whether it is waited for or not."""
     async with reading(run, **group(run)) as (client, consumer):

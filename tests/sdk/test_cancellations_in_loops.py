@@ -30,6 +30,7 @@ OFTEN = {"a_block", "connecting", "list_topics", "sending", "sending_many", "flu
 HELD = {each.play.__name__ for each in SCENARIOS if "full_buffer" in each.play.__name__} | {
     "sending_what_waits_for_room_and_is_refused",
     "iterating_while_the_group_rebalances",
+    "leaving_a_consumer_while_a_commit_waits_behind_another",
 }
 """They need a broker that answers when it is told to, or another task."""
 HALVES = {"connecting", "leaving_a_client", "leaving_a_client_before_its_consumer"}
