@@ -104,10 +104,12 @@ class Client:
         driver.refuse_another_loop()
         try:
             await driver.run(driver.core.leave_groups())
-            driver.close()
-        finally:
-            self._running = None
-            await driver.stop(error)
+        finally:  # also where a cancellation had to wait and is raised now: others may wait for an answer
+            try:
+                driver.close()
+            finally:
+                self._running = None
+                await driver.stop(error)
 
     @property
     def _driver(self) -> Driver[Any]:

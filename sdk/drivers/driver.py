@@ -131,10 +131,24 @@ class Driver(Stepper[L]):
                 else:
                     await self._turn()
             except GeneratorExit:  # nobody awaits this any more, so that nothing can be waited for
-                steps.close()
+                self._drop(steps)
                 raise
             except BaseException as error:  # a cancellation, or the user's own: what becomes of it the call decides
                 raised = error
+
+    def _drop(self, steps: Steps[Any]) -> None:
+        """Nobody awaits a call any more: it tidies up, as in any other step, and can wait for nothing.
+
+        A coroutine may be freed anywhere, also within a step and in another thread, and the loop may have ended. Then
+        its steps are freed as well, and what they leave to be done waits for the next step, if there is one.
+        """
+        if threading.get_ident() != self._thread.ident or self.core.gate.entered[0]:
+            return
+        with self.core.gate:
+            self.core.now = self.now()
+            steps.close()
+        with contextlib.suppress(RuntimeError):
+            self.nudge()
 
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:
         """Start something on the core and wait for its outcome, which is cancelled with its caller."""

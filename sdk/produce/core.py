@@ -102,8 +102,8 @@ class ProducerCore:
         yield from self.turn(due=False)  # others have theirs while this one waits
         awaited = Awaited()
         record.await_by(awaited)
-        yield from self._enter(record)
         try:
+            yield from self._enter(record)  # a cancellation may come when room has just been found
             if not awaited.done:
                 yield awaited
         except BaseException:  # a cancellation: delivery goes on, and what fails is raised by the next call

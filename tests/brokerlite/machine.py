@@ -1,6 +1,7 @@
 """The broker's machine driven by hand: no socket, no clock, a folder of the test's own."""
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,14 @@ class Machine:
         now: seconds; the test sets it.
     """
 
-    def __init__(self, data: Path, *, defaults: dict[str, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        defaults: dict[str, str] | None = None,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        **settings: Any,
+    ) -> None:
         self.now = 100.0
         self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore())
         self.folder.open(1, None)
@@ -100,7 +108,7 @@ class Machine:
             Settings(**known),
             self.folder,
             SERVED,
-            new_id=uuid.uuid4,
+            new_id=new_id,
             defaults=defaults,
             now=self.now,
             timestamp=TODAY,

@@ -17,6 +17,8 @@ class Suspended:
     def __init__(self, coroutine: Coroutine[Any, Any, T], at: int | None, cancel: Callable[[], object]) -> None:
         self._coroutine, self._at, self._cancel = coroutine, at, cancel
         self.count = 0
+        self.thrown: BaseException | None = None
+        """What the loop raised in it first, such as a cancellation."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         inner = self._coroutine.__await__()
@@ -35,6 +37,7 @@ class Suspended:
                 sent = yield trap
             except BaseException as error:
                 raised = error
+                self.thrown = self.thrown or error
 
 
 async def cancelled_at(loop: Loop, at: int | None, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, int]:

@@ -315,6 +315,23 @@ def test_a_cancelled_wait_for_room_leaves_nothing_behind() -> None:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_send_that_is_cancelled_as_its_record_is_accepted_leaves_a_failure_to_the_next_call() -> None:
+    broker = ModelBroker({"t": 1})
+    broker.refuse = lambda place, batch: MessageTooLarge.code if broker.logs[place].end else 0
+    world = known(World(broker))
+    producer = producer_in(world, linger=1.0, buffer_memory=8192)
+    producer.append(a_record(bytes(5000)), world.now)
+    call = Call(world, producer.send(a_record(bytes(2500))))
+    call.go_on()
+    assert isinstance(call.waits_for, Outcome) and producer._room.waiters
+    world.run(call.waits_for)  # there is room, and the caller, who is to go on, is cancelled first, as in asyncio
+    call.go_on(Cancelled())
+    assert isinstance(call.error, Cancelled)
+    with pytest.raises(DeliveryFailed, match="1 record"):
+        Call(world, producer.flush()).finish()
+    Call(world, producer.flush()).finish()
+
+
 @pytest.mark.parametrize("wait_for", ["topic", "room"])
 def test_what_is_kept_is_copied_when_it_is_accepted(wait_for: str) -> None:
     world = World(ModelBroker({"t": 1}))

@@ -1,0 +1,285 @@
+"""Scenarios with one call in each that can be cancelled anywhere, and what must be so afterwards.
+
+    @scenario(Client, "list_topics")
+    async def list_topics(run: Run) -> None:
+        async with run.connect() as client:
+            await run.cancelling(lambda: client.list_topics())      # cancelled, or not
+            assert await client.list_topics() == [...]              # the client is as good as before
+            await run.rest(client)
+
+A scenario holds whether its call was cancelled or not, and whatever it was at. A `Run` decides that: in a virtual loop
+(`test_cancellations.py`) or in those that are shipped (`test_cancellations_in_loops.py`).
+
+`public` lists what users can await, from the classes themselves, so that a new method has to have its scenario.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from ottla.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from ottla.sdk.client import Client
+from ottla.sdk.outcome import Outcome
+
+HOUSEKEEPING = frozenset({"ApiVersions", "Metadata", "FindCoordinator", "InitProducerId"})
+"""Requests by which a client learns what all calls need."""
+
+
+@dataclass
+class Fate:
+    """What became of the call."""
+
+    cancelled: bool = False
+    value: Any = None
+    error: BaseException | None = None
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(getattr(self.error, "__notes__", ()))
+
+
+class Run(Protocol):
+    """One way to play a scenario."""
+
+    def connect(self, **options: Any) -> Client: ...
+
+    async def topic(self, name: str, *batches: Sequence[bytes], partitions: int = 1, **configs: str) -> None:
+        """Make a topic; each of its partitions has these batches."""
+
+    async def stored(self, name: str) -> list[bytes]:
+        """The values in the topic's first partition."""
+
+    async def cancelling(self, call: Callable[[], Awaitable[Any]]) -> Fate:
+        """Make the call that may be cancelled; asserts that a cancellation is never swallowed."""
+
+    def beside(self, work: Coroutine[Any, Any, Any]) -> Outcome[None]:
+        """Have another task work; settled when it has ended."""
+
+    def hold(self) -> None:
+        """Have the broker answer nothing, until `answer_in`, or a moment after it."""
+
+    def answer_in(self, seconds: float) -> None: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def rest(self, client: Client) -> None:
+        """Let go on what goes on by itself, and see that nothing is left of the call that was cancelled."""
+
+
+Play = Callable[[Run], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Args: goes_on: requests of the call that may be sent after its cancellation."""
+
+    of: type
+    method: str
+    play: Play
+    goes_on: frozenset[str] = field(default_factory=frozenset)
+
+    def __str__(self) -> str:
+        return f"{self.of.__name__}.{self.method}: {self.play.__name__}"
+
+
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(of: type, method: str, *goes_on: str) -> Callable[[Play], Play]:
+    def add(play: Play) -> Play:
+        SCENARIOS.append(Scenario(of, method, play, frozenset(goes_on)))
+        return play
+
+    return add
+
+
+def public(of: type) -> set[str]:
+    """What users of a class await, by itself or by a statement such as ``async for``."""
+    return {
+        name
+        for name, each in inspect.getmembers(of)
+        if inspect.iscoroutinefunction(inspect.unwrap(each)) and (not name.startswith("_") or name.startswith("__a"))
+    }
+
+
+# -- the block of a client ---------------------------------------------------------------------------------------------
+
+
+@scenario(Client, "__aenter__")
+async def connecting(run: Run) -> None:
+    await run.topic("t")
+    client = run.connect()
+    fate = await run.cancelling(lambda: client.__aenter__())
+    if not fate.cancelled:
+        await client.__aexit__(None, None, None)
+    async with run.connect() as other:
+        assert await other.list_topics() == ["t"]
+        await run.rest(other)
+
+
+@scenario(Client, "__aexit__")
+async def leaving_a_client(run: Run) -> None:
+    await run.topic("t")
+    client = run.connect()
+    await client.__aenter__()
+    await client.list_topics()
+    await run.cancelling(lambda: client.__aexit__(None, None, None))
+    async with run.connect() as other:
+        assert await other.list_topics() == ["t"]
+        await run.rest(other)
+
+
+@scenario(Client, "__aexit__")
+async def a_block(run: Run) -> None:
+    await run.topic("t")
+    await run.cancelling(lambda: _block(run))
+    async with run.connect() as other:
+        assert await other.list_topics() == ["t"]
+        await run.rest(other)
+
+
+async def _block(run: Run) -> None:
+    async with run.connect() as client:
+        await client.list_topics()
+
+
+@scenario(Client, "__aexit__", "JoinGroup", "SyncGroup", "OffsetFetch", "ListOffsets", "Fetch", "LeaveGroup")
+async def a_block_that_is_left_before_its_consumer(run: Run) -> None:
+    await run.topic("t", [b"0"])
+    await run.cancelling(lambda: _block_of_a_consumer(run))
+    async with run.connect() as other:
+        assert not [each for each in await other.list_groups() if each.state != "Empty"], "a member is left"
+        await run.rest(other)
+
+
+async def _block_of_a_consumer(run: Run) -> None:
+    async with run.connect() as client:
+        consumer = client.consumer("t", group="g")
+        await consumer.__aenter__()
+        await consumer.__anext__()
+
+
+@scenario(Client, "__aexit__", "LeaveGroup")
+async def leaving_a_client_before_its_consumer(run: Run) -> None:
+    await run.topic("t", [b"0"])
+    client = run.connect()
+    await client.__aenter__()
+    consumer = client.consumer("t", group="g")
+    await consumer.__aenter__()
+    await consumer.__anext__()
+    await run.cancelling(lambda: client.__aexit__(None, None, None))
+    async with run.connect() as other:
+        assert not (await other.describe_group("g")).members, "the member has not said good-bye"
+        await run.rest(other)
+
+
+# -- calls that end ----------------------------------------------------------------------------------------------------
+
+Ask = Callable[[Client], Awaitable[Any]]
+
+
+async def committed(client: Client, group: str = "g") -> dict[Any, int]:
+    return {place: each.offset for place, each in (await client.committed(group)).items()}
+
+
+async def commit(client: Client, offset: int = 2, group: str = "g") -> None:
+    """Have a group without members commit."""
+    async with client.consumer(assign={("t", 0): "beginning"}, group=group) as consumer:
+        await consumer.commit({("t", 0): offset})
+
+
+def call(method: str, ask: Ask, *, before: Ask | None = None, again: Ask | None = None) -> None:
+    """Add a scenario of a call that ends.
+
+    Args:
+        before: makes what it needs.
+        again: sees that it has been done, or can be; by default the same call, which has the same answer.
+    """
+
+    async def play(run: Run) -> None:
+        await run.topic("t", [b"0", b"1"], [b"2", b"3"])
+        async with run.connect() as client:
+            if before is not None:
+                await before(client)
+            fate = await run.cancelling(lambda: ask(client))
+            assert fate.error is None or fate.cancelled
+            await run.rest(client)
+            value = await (again or ask)(client)
+            assert again or fate.cancelled or value == fate.value
+            await run.rest(client)
+
+    play.__name__ = method
+    SCENARIOS.append(Scenario(Client, method, play))
+
+
+async def _has_topic(client: Client, name: str, partitions: int) -> None:
+    assert len((await client.describe_topic(name)).partitions) == partitions
+
+
+async def _created(client: Client) -> None:
+    with contextlib.suppress(TopicAlreadyExists):  # the call that was cancelled had been sent
+        await client.create_topic("new", partitions=2)
+    await _has_topic(client, "new", 2)
+
+
+async def _grown(client: Client) -> None:
+    if len((await client.describe_topic("t")).partitions) == 1:
+        await client.create_partitions("t", 3)
+    await _has_topic(client, "t", 3)
+
+
+async def _deleted(client: Client) -> None:
+    if "t" in await client.list_topics():
+        await client.delete_topic("t")
+    try:
+        await client.describe_topic("t")
+    except UnknownTopicOrPartition:
+        return
+    raise AssertionError("the topic is still there")
+
+
+async def _groups_deleted(client: Client) -> None:
+    if "g" in [each.group for each in await client.list_groups()]:
+        await client.delete_group("g")
+    assert await committed(client) == {}
+
+
+async def _offsets_deleted(client: Client) -> None:
+    if await committed(client):
+        await client.delete_offsets("g", [("t", 0)])
+    assert await committed(client) == {}
+
+
+async def _reset(client: Client) -> None:
+    assert (await committed(client))["t", 0] in (0, 2)
+    await client.reset_offsets("g", "beginning", execute=True)
+    assert await committed(client) == {("t", 0): 0}
+
+
+call("leader", lambda client: client.leader("t", 0))
+call("fetch", lambda client: _values(client))
+call("offsets", lambda client: client.offsets({("t", 0): "end"}))
+call("list_offsets", lambda client: client.list_offsets({("t", 0): "max_timestamp"}))
+call("create_topic", lambda client: client.create_topic("new", partitions=2), again=_created)
+call("create_partitions", lambda client: client.create_partitions("t", 3), again=_grown)
+call("delete_topic", lambda client: client.delete_topic("t"), again=_deleted)
+call("list_topics", lambda client: client.list_topics())
+call("describe_topic", lambda client: client.describe_topic("t"))
+call("list_groups", lambda client: client.list_groups(), before=commit)
+call("describe_group", lambda client: client.describe_group("g"), before=commit)
+call("describe_groups", lambda client: client.describe_groups(["g"]), before=commit)
+call("group_lag", lambda client: client.group_lag("g"), before=commit)
+call("group_lags", lambda client: client.group_lags(["g"]), before=commit)
+call("committed", lambda client: client.committed("g"), before=commit)
+call("delete_group", lambda client: client.delete_group("g"), before=commit, again=_groups_deleted)
+call("delete_groups", lambda client: client.delete_groups(["g"]), before=commit, again=_groups_deleted)
+call("delete_offsets", lambda client: client.delete_offsets("g", [("t", 0)]), before=commit, again=_offsets_deleted)
+call("reset_offsets", lambda client: client.reset_offsets("g", "beginning", execute=True), before=commit, again=_reset)
+call("reset_offsets", lambda client: client.reset_offsets("g", timedelta(days=1)), before=commit)
+
+
+async def _values(client: Client) -> list[bytes | None]:
+    return [each.value for each in await client.fetch("t", 0, 0)]

@@ -1,0 +1,322 @@
+"""A cancellation at each suspension of each public method, and between all that happens while it waits."""
+
+import gc
+import os
+import types
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import Closed, OttlaError
+from ottla.sdk.client import Client
+from ottla.sdk.consumer import Batch, Consumer
+from ottla.sdk.core import ClientCore
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.producer import Producer
+from ottla.sdk.steps import Steps
+from ottla.sdk.timers import Timer
+from tests.brokerlite.machine import a_batch, records_of
+from tests.sdk import cancelling_streams  # noqa: F401 # has scenarios
+from tests.sdk.cancelling import HOUSEKEEPING, SCENARIOS, Fate, Scenario, public
+from tests.sdk.virtual import Cancelled, Dropped, Plan, Virtual, Watched
+
+MOMENT = 1.5
+"""Seconds for what goes on by itself."""
+
+
+@dataclass
+class VirtualRun:
+    """Plays a scenario in a virtual loop.
+
+    Attributes:
+        census: of what is alive whenever all is to be at rest.
+        asked: the requests of the call.
+        after: those that were written after its cancellation, and before the next call.
+    """
+
+    virtual: Virtual
+    census: list[Counter[str]] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
+    after: set[str] = field(default_factory=set)
+    fate: Fate | None = None
+    _written: int | None = None
+
+    @property
+    def points(self) -> int:
+        return self.virtual.loop.points
+
+    @property
+    def suspensions(self) -> list[int]:
+        """Those of the points at which the call began to wait."""
+        return self.virtual.loop.suspensions
+
+    def connect(self, **options: Any) -> Client:
+        return self.virtual.connect(**options)
+
+    async def topic(self, name: str, *batches: Sequence[bytes], partitions: int = 1, **configs: str) -> None:
+        machine = self.virtual.machine
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        machine.now = self.virtual.loop.now
+        machine.core.create_topic(name, partitions, given)
+        for partition in range(partitions):
+            machine.produce(*(a_batch(*each) for each in batches), topic=name, partition=partition)
+
+    async def stored(self, name: str) -> list[bytes]:
+        log = self.virtual.machine.log(name)
+        return [record.value or b"" for record in records_of(log.read(0, 2**24) if log.end_offset else b"")]
+
+    async def cancelling(self, call: Callable[[], Awaitable[Any]]) -> Fate:
+        loop, sent = self.virtual.loop, self.virtual.sent
+        loop.delivered, began = 0, len(sent)
+        fate = self.fate = Fate()
+        try:
+            fate.value = await Watched(loop, call())
+        except (Cancelled, Dropped) as cancelled:
+            fate.cancelled, fate.error = True, cancelled
+        except OttlaError as error:
+            fate.error = error
+        assert fate.cancelled or not loop.delivered, f"a cancellation is swallowed: {fate}"
+        self.asked = {_name(each) for each in sent[began:]}
+        self._written = len(sent)
+        return fate
+
+    def beside(self, work: Coroutine[Any, Any, Any]) -> Outcome[None]:
+        return self.virtual.loop.spawn(work, "another").ended
+
+    def hold(self) -> None:
+        self.virtual.held = []
+
+    def answer_in(self, seconds: float) -> None:
+        self.virtual.loop.later(seconds, self.virtual.answer_all)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.virtual.loop.sleep(seconds)
+
+    async def rest(self, client: Client) -> None:
+        await self.virtual.loop.sleep(MOMENT)
+        if self._written is not None:
+            self.after = {_name(each) for each in self.virtual.sent[self._written :]}
+            self._written = None
+        self.census.append(census(client._driver.core))
+
+
+def _name(message: Any) -> str:
+    return type(message).__name__.removesuffix("Request")
+
+
+@pytest.fixture(autouse=True)
+def disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's folder need not outlive the machine."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+def play(scenario: Scenario, folder: Path, plan: Plan, **network: Any) -> VirtualRun:
+    with Virtual(folder / f"broker {plan.at} {plan.sticky} {plan.drop}", plan, **network) as virtual:
+        run = VirtualRun(virtual)
+        virtual.run(scenario.play(run))
+        for driver in virtual.drivers:
+            assert driver.stopped and not driver.core.timers.next, "a client is not closed"
+            assert not (driver.core.parts or driver.core.members or driver.core._closers)
+        assert not virtual.links, "connections are left open"
+        assert not virtual.watching, "watchdogs are left"
+    return run
+
+
+def census(core: ClientCore) -> Counter[str]:
+    """All that a client's core holds: how many objects of each kind, timers and outcomes only while they wait."""
+    found: Counter[str] = Counter()
+    for each in _held(core):
+        kind = type(each)
+        if isinstance(each, Timer):
+            if each.call is not None and _called(each.call) not in _BY_THEMSELVES:
+                found[f"timer of {_called(each.call)}"] += 1
+        elif isinstance(each, Outcome):
+            found[f"{kind.__name__} that waits"] += not each.done
+        else:
+            found[f"{kind.__module__}.{kind.__qualname__}"] += 1
+    return +found
+
+
+_THROUGH = (dict, list, tuple, set, frozenset, deque, partial, types.MethodType, types.CellType, types.GeneratorType)
+_KNOWN = {"Node", "Topic", "Partition"}
+"""What is known of the cluster."""
+
+
+@cache
+def _looked_at(kind: type) -> tuple[bool, bool]:
+    """Whether objects of a type are counted, and whether what they hold is."""
+    ours = kind.__module__.startswith("ottla.sdk")
+    return ours and kind.__name__ not in _KNOWN, ours or issubclass(kind, _THROUGH)
+
+
+def _held(core: ClientCore) -> Iterator[Any]:
+    seen: dict[int, Any] = {}
+    left: list[Any] = [core]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
+        if isinstance(each, types.FunctionType):
+            left += each.__closure__ or ()
+            continue
+        counted, through = _looked_at(type(each))  # type: ignore[arg-type] # types can be hashed
+        if counted:
+            yield each
+        if through:
+            left += gc.get_referents(each)
+
+
+_BY_THEMSELVES = {"Connections._watch.<locals>.<lambda>"}
+"""Timers that are not taken back: looks at connections, which may be closed or have got an earlier one."""
+
+
+def _called(call: Any) -> str:
+    while isinstance(call, partial):
+        call = call.func
+    return getattr(call, "__qualname__", repr(call))
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", [Client, Producer, Consumer, Batch], ids=lambda each: each.__name__)
+def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None:
+    assert {each.method for each in SCENARIOS if each.of is of} == public(of)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_cancellation_at_any_point(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in spread(range(1, clean.points + 1), 100):
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,))))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_cancellation_at_any_suspension_of_a_scope_that_stays_cancelled(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in clean.suspensions:
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,), sticky=True)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_cancellation_at_any_point_of_a_scope_that_stays_cancelled(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in spread([each for each in range(1, clean.points + 1) if each not in clean.suspensions], 60):
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,), sticky=True)))
+
+
+def within_a_block(scenario: Scenario) -> bool:
+    """Dropped within a block, a coroutine would have to await its end, which Python does not allow: it raises."""
+    return scenario.play.__name__.startswith("a_block")
+
+
+@pytest.mark.parametrize("scenario", [each for each in SCENARIOS if not within_a_block(each)], ids=str)
+def test_a_coroutine_that_is_dropped_at_any_suspension(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for at in clean.suspensions:
+        run = play(scenario, tmp_path, Plan((at,), drop=True))
+        assert run.fate is not None and run.fate.cancelled
+        compare(scenario, clean, run)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_second_cancellation_while_the_first_is_seen_to(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for first in clean.suspensions:
+        cancel_twice(scenario, clean, first, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_second_cancellation_at_any_point_after_the_first_at_any_point(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path)
+    for first in spread([each for each in range(1, clean.points + 1) if each not in clean.suspensions], 15):
+        cancel_twice(scenario, clean, first, tmp_path)
+
+
+def cancel_twice(scenario: Scenario, clean: "VirtualRun", first: int, folder: Path) -> None:
+    once = play(scenario, folder, Plan((first,)))
+    for second in range(first + 1, once.points + 1):
+        compare(scenario, clean, play(scenario, folder, Plan((first, second))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_cancellation_while_requests_are_written_in_pieces(scenario: Scenario, tmp_path: Path) -> None:
+    clean = played(scenario, tmp_path, piece=50)
+    for at in spread(range(1, clean.points + 1), 40):
+        compare(scenario, clean, play(scenario, tmp_path, Plan((at,)), piece=50))
+
+
+def spread(points: Sequence[int], most: int) -> Sequence[int]:
+    """All of them, or of so many that it would take long, some that lie evenly among them."""
+    return points[:: -(-len(points) // most) or 1]
+
+
+def played(scenario: Scenario, folder: Path, **network: Any) -> "VirtualRun":
+    """A clean run."""
+    run = play(scenario, folder, Plan(), **network)
+    assert run.fate is not None and not run.fate.cancelled
+    return run
+
+
+# -- what was found ----------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_is_cancelled_while_its_members_say_good_bye_is_closed(tmp_path: Path) -> None:
+    with Virtual(tmp_path / "broker", Plan((1,))) as virtual:
+        run = VirtualRun(virtual)
+
+        async def scenario() -> None:
+            await run.topic("t", [b"0"])
+            client = run.connect()
+            await client.__aenter__()
+            consumer = client.consumer("t", group="g")
+            await consumer.__aenter__()
+            await consumer.__anext__()
+            run.hold()
+            other = virtual.loop.spawn(client.list_topics(), "other")
+            await virtual.loop.sleep(0.1)
+            fate = await run.cancelling(lambda: client.__aexit__(None, None, None))
+            assert fate.cancelled
+            await virtual.loop.sleep(0.1)
+            assert isinstance(other.raised, Closed), "nobody waits for a client that is gone"
+
+        virtual.run(scenario())
+
+
+def test_a_call_that_is_dropped_tidies_up_inside_the_gate(tmp_path: Path) -> None:
+    entered: list[int] = []
+
+    def steps(core: ClientCore) -> Steps[None]:
+        try:
+            yield Outcome()
+        finally:
+            entered.append(core.gate.entered[0])
+            core.run(lambda: entered.append(core.gate.entered[0]))
+
+    with Virtual(tmp_path / "broker", Plan((1,), drop=True)) as virtual:
+        run = VirtualRun(virtual)
+
+        async def scenario() -> None:
+            async with run.connect() as client:
+                driver = client._driver
+                assert (await run.cancelling(lambda: driver.run(steps(driver.core)))).cancelled
+                await virtual.loop.sleep(0.0)
+                assert entered == [1, 0], "what it hands out is called with the next turn"
+
+        virtual.run(scenario())
+
+
+def compare(scenario: Scenario, clean: VirtualRun, run: VirtualRun) -> None:
+    more = [found - was for found, was in zip(run.census, clean.census, strict=True)]
+    assert not more[-1], f"left behind: {more}"
+    if run.fate is not None and run.fate.cancelled:
+        assert not run.after & clean.asked - HOUSEKEEPING - scenario.goes_on, "sent after its cancellation"

@@ -1,0 +1,534 @@
+"""A loop, a clock and a network by script, so that the whole client, faces included, runs in no time and always alike.
+
+    with Virtual(folder) as virtual:                       # brokerlite's machine answers
+        virtual.run(scenario())                            # client = virtual.connect()
+
+Theory of operation: a heap of events in virtual time. Between two events that happen while the watched task waits lies
+a *point*, at which `Plan` may have it cancelled: the first points of all waits are what a loop counts as suspensions,
+the others are all that can happen meanwhile. The last point of a wait lies behind what was waited for: the task is to
+go on, and a cancellation comes first, as asyncio's can.
+
+Both loops' manners of cancelling can be had: asyncio raises a cancellation once, in whatever the task waits for; trio
+raises it at every wait that is not shielded, until the scope is left.
+"""
+
+import heapq
+import itertools
+import math
+import random
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.machines.core import Answer, Call
+from ottla.codec import frames
+from ottla.sdk.client import Client
+from ottla.sdk.core import ClientCore
+from ottla.sdk.drivers.driver import Awaited, Driver, Link
+from ottla.sdk.events import Connect, Connected, Key, Received, Written
+from ottla.sdk.options import ClientOptions
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Await
+from tests.brokerlite.machine import Machine
+
+T = TypeVar("T")
+
+LATENCY = 0.001
+"""Seconds of bytes on their way."""
+LIMIT = 900.0
+"""Seconds, of its own, after which a scenario hangs."""
+
+
+class Cancelled(BaseException):
+    """The loop's."""
+
+
+class Dropped(BaseException):
+    """Stands for what makes the caller drop a coroutine: it is closed and never awaited again."""
+
+
+# -- the loop ----------------------------------------------------------------------------------------------------------
+
+
+class Wait:
+    """What a task yields: it goes on once ``outcome`` is settled, or in the next turn where there is none."""
+
+    def __init__(self, outcome: Outcome[Any] | None, shielded: bool = False) -> None:
+        self.outcome, self.shielded = outcome, shielded
+
+    def __await__(self) -> Generator["Wait", None, None]:
+        yield self
+
+
+@dataclass(slots=True)
+class Plan:
+    """When the watched task is cancelled.
+
+    Attributes:
+        at: numbers of points.
+        sticky: trio's manner, else asyncio's.
+        drop: it is not cancelled, but dropped.
+    """
+
+    at: Sequence[int] = ()
+    sticky: bool = False
+    drop: bool = False
+
+
+class Task:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        self.coroutine, self.name = coroutine, name
+        self.wait: Wait | None = None
+        self.called = False
+        """It goes on with one of the next events."""
+        self.error: BaseException | None = None
+        """What it goes on with."""
+        self.sticky: BaseException | None = None
+        """A scope around it is cancelled."""
+        self.ended: Outcome[None] = Outcome()
+        self.result: Any = None
+        self.raised: BaseException | None = None
+
+
+class Loop:
+    """Time and tasks.
+
+    Attributes:
+        points: how many were passed so far, of `watched`.
+        suspensions: those of them at which a wait began.
+        delivered: how many cancellations have been raised.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.now, self.plan = 100.0, plan
+        self.watched: Task | None = None
+        self.current: Task | None = None
+        self.points, self.delivered = 0, 0
+        self.suspensions: list[int] = []
+        self._fresh = False
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+
+    def at(self, when: float, call: Callable[[], object]) -> None:
+        heapq.heappush(self._heap, (max(when, self.now), next(self._numbers), call))
+
+    def later(self, delay: float, call: Callable[[], object]) -> None:
+        self.at(self.now + delay, call)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str = "main") -> Task:
+        task = Task(coroutine, name)
+        self._call(task, None)
+        return task
+
+    def run(self, task: Task) -> Any:
+        """Until a task has ended; its result, or its error raised."""
+        end = self.now + LIMIT
+        while not task.ended.done:
+            self._pass_point()
+            assert self._heap, f"{task.name} hangs: nothing will ever happen again"
+            when, _, call = heapq.heappop(self._heap)
+            assert when <= end, f"{task.name} hangs"
+            self.now = when
+            call()
+        if task.raised is not None:
+            raise task.raised
+        return task.result
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def _call(self, task: Task, error: BaseException | None) -> None:
+        task.error = error or task.error
+        if not task.called:
+            task.called = True
+            self.at(self.now, lambda: self._go_on(task))
+
+    def _go_on(self, task: Task) -> None:
+        error, task.error, task.called, task.wait = task.error, None, False, None
+        self.current = task
+        if isinstance(error, Cancelled):
+            self.delivered += 1
+        try:
+            wait = task.coroutine.send(None) if error is None else task.coroutine.throw(error)
+        except StopIteration as end:
+            task.result = end.value
+        except BaseException as raised:
+            task.raised = raised
+        else:
+            self._suspend(task, wait)
+            return
+        finally:
+            self.current = None
+        task.ended.succeed(None)
+
+    def _suspend(self, task: Task, wait: Wait) -> None:
+        task.wait = wait
+        self._fresh |= task is self.watched
+        if task.sticky is not None and not wait.shielded:
+            self._call(task, task.sticky)
+        elif wait.outcome is None:
+            self._call(task, None)
+        else:
+            wait.outcome.when_done(lambda: self._call(task, None) if task.wait is wait else None)
+
+    def _pass_point(self) -> None:
+        task = self.watched
+        if task is None or task.wait is None:
+            return
+        self.points += 1
+        if self._fresh:
+            self.suspensions.append(self.points)
+            self._fresh = False
+        if self.points in self.plan.at:
+            self._cancel(task)
+
+    def _cancel(self, task: Task) -> None:
+        if self.plan.drop:
+            self._call(task, Dropped())
+        elif not self.plan.sticky:
+            self._call(task, Cancelled())
+        else:
+            task.sticky = Cancelled()
+            if task.wait is not None and not task.wait.shielded and not task.called:
+                self._call(task, task.sticky)
+
+    # -- what tasks await --------------------------------------------------------------------------------------------
+
+    async def wait(self, outcome: Outcome[Any] | None, *, shielded: bool = False) -> None:
+        await Wait(outcome, shielded)
+
+    async def sleep(self, seconds: float) -> None:
+        over: Outcome[None] = Outcome()
+        self.later(seconds, lambda: over.succeed(None))
+        await Wait(over)
+
+
+class Watched:
+    """Awaits a call whose points count; dropped, it is closed, and `Dropped` is raised."""
+
+    def __init__(self, loop: Loop, call: Any) -> None:
+        self._loop, self._call = loop, call
+
+    def __await__(self) -> Generator[Wait, None, Any]:
+        loop = self._loop
+        task = loop.watched = loop.current
+        assert task is not None
+        steps = self._call.__await__()
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    wait = steps.send(None) if error is None else steps.throw(error)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    error = None
+                    yield wait
+                except Dropped:
+                    steps.close()
+                    raise
+                except BaseException as raised:
+                    error = raised
+        finally:
+            loop.watched = None
+            task.sticky = None
+
+
+# -- the network -------------------------------------------------------------------------------------------------------
+
+
+class VirtualLink(Link):
+    """One connection, seen from the client; it takes ``piece`` bytes at a time, if that is given."""
+
+    def __init__(self, virtual: "Virtual", key: Key) -> None:
+        super().__init__(key)
+        self._virtual = virtual
+        self.number = next(virtual.numbers)
+        self.open = False
+        self.finished = False
+        self._given, self._left = frames.FrameReader(), 0
+        """What the outbox was given, and how much of that is still in it."""
+        self.arrived = frames.FrameReader()
+        self.places: deque[list[Any]] = deque()
+        """Answers that are due, in the order of the requests: each a list of one when it is there."""
+
+    def write(self) -> None:
+        if not self.open:
+            return
+        data = b"".join(self.outbox)
+        self._virtual.begun(self._given.feed(data[self._left :]))
+        while self.outbox and not self.full:
+            data = bytes(self.outbox.popleft())
+            piece = self._virtual.piece
+            if piece is not None and len(data) > piece:
+                self.outbox.appendleft(memoryview(data)[piece:])
+                data, self.full = data[:piece], True
+            self._virtual.written(self, data)
+        self._left = sum(map(len, self.outbox))
+        if self.finishing and not self.outbox and not self.full and not self.finished:
+            self.finished = True
+            self._virtual.loop.later(LATENCY, lambda: self._virtual.finished(self))
+
+
+@dataclass
+class Virtual:
+    """The loop, the network and the broker.
+
+    Attributes:
+        piece: how many bytes a socket takes at once; ``None``: all.
+        held: requests that arrived while nothing is answered; ``None`` while all is.
+        sent: every request that was written, or begun to be.
+    """
+
+    folder: Path
+    plan: Plan = field(default_factory=Plan)
+    piece: int | None = None
+    held: list[tuple[VirtualLink, bytes]] | None = None
+    sent: list[Any] = field(default_factory=list)
+    watching: int = 0
+    """Watchdogs that were not ended."""
+
+    def __post_init__(self) -> None:
+        self.loop = Loop(self.plan)
+        self.numbers = itertools.count(1)
+        ids = itertools.count(1)
+        self.machine = Machine(self.folder, new_id=lambda: uuid.UUID(int=next(ids) << 64))
+        self.links: set[VirtualLink] = set()
+        self.drivers: list[VirtualDriver] = []
+        self._wakes_at = math.inf
+        self._today = time.time_ns() // 1_000_000  # as the producers' own clock has it
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.machine.folder.abandon()
+
+    def connect(self, **options: Any) -> Client:
+        client = Client(ClientOptions(bootstrap="broker:9092", **options), self)
+        client._rng = random.Random(1)
+        return client
+
+    def run(self, scenario: Coroutine[Any, Any, T]) -> T:
+        result: T = self.loop.run(self.loop.spawn(scenario))
+        return result
+
+    # -- as a type of drivers ----------------------------------------------------------------------------------------
+
+    def __call__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None) -> "VirtualDriver":
+        driver = VirtualDriver(self, core)
+        self.drivers.append(driver)
+        return driver
+
+    def require_loop(self) -> None: ...
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        return function()
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    def begun(self, requests: Iterable[bytes]) -> None:
+        """The socket takes the first byte of these, and so all of them, sooner or later."""
+        self.sent += [frames.parse_request(each).message for each in requests]
+
+    def written(self, link: VirtualLink, data: bytes) -> None:
+        self.loop.later(LATENCY, lambda: self._arrive(link, data))
+
+    def _arrive(self, link: VirtualLink, data: bytes) -> None:
+        for frame in link.arrived.feed(data):
+            if self.held is not None:
+                self.held.append((link, frame))
+            else:
+                self._serve(link, frame)
+
+    def answer_all(self) -> None:
+        """What was held is answered, and so is what comes."""
+        held, self.held = self.held or [], None
+        for link, frame in held:
+            self._serve(link, frame)
+
+    def _serve(self, link: VirtualLink, frame: bytes) -> None:
+        request = frames.parse_request(frame, lambda key, version: key in SERVED)
+        place: list[Any] = []
+        link.places.append(place)
+        now = self.loop.now
+        call = Call(
+            link.number, "broker", request.header, request.message, now, self._today + round(now * 1000), "here"
+        )
+        self.machine.core.handle((link, place, request.header.correlation_id), call)
+        self._answers()
+
+    def _answers(self) -> None:
+        for action in self.machine.core.poll(self.loop.now):
+            assert isinstance(action, Answer), action
+            link, place, correlation_id = action.ticket
+            message = action.message
+            place.append(b"" if message is None else frames.build_response(message, action.version, correlation_id))
+            while link.places and link.places[0]:
+                [data] = link.places.popleft()
+                if data:
+                    self.loop.later(LATENCY, lambda link=link, data=data: self._answered(link, data))  # type: ignore[misc]
+        due = self.machine.core.deadline
+        if due is not None and due < self._wakes_at:
+            self._wakes_at = due
+            self.loop.at(due, lambda: self._wake(due))
+
+    def _wake(self, due: float) -> None:
+        if due == self._wakes_at:
+            self._wakes_at = math.inf
+        self._answers()
+
+    def _answered(self, link: VirtualLink, data: bytes) -> None:
+        if link.open and (driver := self._driver_of(link)) is not None:
+            driver.tell(Received(link.key, data))
+
+    def finished(self, link: VirtualLink) -> None:
+        """The client writes nothing more: the connection ends when all is answered."""
+        if link.open and (driver := self._driver_of(link)) is not None:
+            link.open = False
+            self.links.discard(link)
+            driver.lose(link)
+
+    def _driver_of(self, link: VirtualLink) -> "VirtualDriver | None":
+        return next((each for each in self.drivers if each.has(link)), None)
+
+
+class VirtualDriver(Driver[VirtualLink]):
+    """The client's driver: as much of a loop as the others have, and no socket."""
+
+    def __init__(self, virtual: Virtual, core: ClientCore) -> None:
+        super().__init__(core, lambda: virtual.loop.now, "virtual", lambda key: VirtualLink(virtual, key))
+        self._virtual, self._on = virtual, virtual.loop
+        self._rings: object = None
+        self.stopped = False
+
+    @staticmethod
+    def require_loop() -> None: ...
+
+    async def start(self) -> None:
+        self._kick()
+
+    async def stop(self, error: BaseException | None) -> None:
+        self.stopped = True
+        for link in list(self._links.values()):
+            self._hang_up(link)
+        self._links.clear()
+
+    def has(self, link: VirtualLink) -> bool:
+        return self._links.get(link.key) is link
+
+    def lose(self, link: VirtualLink) -> None:
+        self._lost(link, "closed by the broker")
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def current_task(self) -> Task | None:
+        return self._on.current
+
+    def name_of(self, task: Task) -> str:
+        return task.name
+
+    def coroutine_of(self, task: Task) -> Any:
+        return task.coroutine
+
+    @staticmethod
+    async def in_thread(function: Callable[[], T]) -> T:
+        return function()
+
+    def _call_soon(self, call: Callable[[], object]) -> object:
+        raise NotImplementedError
+
+    def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
+        """No thread: nothing here keeps a loop from turning."""
+        self._virtual.watching += 1
+
+        def stop() -> None:
+            self._virtual.watching -= 1
+
+        return stop
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _set_alarm(self, when: float) -> None:
+        rings = self._rings = object()
+        if when < math.inf:
+            self._on.at(when, lambda: self._ring() if self._rings is rings and not self.stopped else None)
+
+    def _kick(self) -> None:
+        self._on.later(0.0, lambda: None if self.stopped else self._ring())
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _settled(self, outcome: Outcome[Any]) -> None:
+        await self._on.wait(None if outcome.done else outcome)
+
+    async def _shielded(self, outcome: Outcome[Any]) -> BaseException | None:
+        late: BaseException | None = None
+        while not outcome.done:
+            try:
+                await self._on.wait(outcome, shielded=True)
+            except Cancelled as cancelled:  # asyncio's manner
+                late = cancelled
+        return late
+
+    async def _awaited(self, wanted: Await) -> Awaited:
+        late: BaseException | None = None
+        if not wanted.shield:
+            await wanted.function(*wanted.args)
+            return Awaited(True)
+        work = self._on.spawn(_called(wanted), "listener")
+        while not work.ended.done:
+            try:
+                await self._on.wait(work.ended, shielded=True)
+            except Cancelled as cancelled:
+                late = cancelled
+        return Awaited(True, work.raised, late)
+
+    async def _turn(self) -> None:
+        await self._on.wait(None)
+
+    async def _check(self) -> None:
+        task = self._on.current
+        if task is not None and task.sticky is not None:
+            await self._on.wait(None)
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def _dial(self, link: VirtualLink, wanted: Connect) -> None:
+        def connected() -> None:
+            if self.has(link):
+                link.open = True
+                self._virtual.links.add(link)
+                self.tell(Connected(link.key))
+
+        self._on.later(LATENCY, connected)
+
+    def _hang_up(self, link: VirtualLink) -> None:
+        link.open = False
+        self._virtual.links.discard(link)
+        self._on.later(2 * LATENCY, lambda: self._virtual.machine.core.disconnected(link.number))
+
+    def _await_writable(self, link: VirtualLink) -> None:
+        def more() -> None:
+            link.full = False
+            link.write()
+            if link.full:
+                self._await_writable(link)
+            elif self.has(link):
+                self.tell(Written(link.key))
+
+        self._on.later(LATENCY, more)
+
+    def _find_again(self) -> None: ...
+
+
+async def _called(wanted: Await) -> None:
+    await wanted.function(*wanted.args)
+
+
+__all__ = ["Cancelled", "Dropped", "Plan", "Virtual", "VirtualLink", "Watched"]
