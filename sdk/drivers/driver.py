@@ -6,6 +6,7 @@ Each time it does, the core may have something to be done: a step (`ottla.sdk.dr
 A driver derives from `Driver` and says how its loop waits, dials and rings.
 """
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -107,7 +108,7 @@ class Driver(Stepper[L]):
         """A cancellation that came where it had to wait."""
         while True:
             try:
-                wait = self._resume(steps, sent, raised)
+                wait = self._resume(steps, sent, raised, late is not None)
             except StopIteration as end:
                 if late is not None:
                     raise late from None
@@ -142,7 +143,7 @@ class Driver(Stepper[L]):
         A coroutine may be freed anywhere, also within a step and in another thread, and the loop may have ended. Then
         its steps are freed as well, and what they leave to be done waits for the next step, if there is one.
         """
-        if threading.get_ident() != self._thread.ident or self.core.gate.entered[0]:
+        if not self._runs_here() or self.core.gate.entered[0]:
             return
         with self.core.gate:
             self.core.now = self.now()
@@ -154,11 +155,11 @@ class Driver(Stepper[L]):
         """Start something on the core and wait for its outcome, which is cancelled with its caller."""
         return await self.run(_started(self.core, start))
 
-    def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None) -> Wait:
+    def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None, late: bool) -> Wait:
         self.refuse_another_loop()
         try:
             wait = self.core.resume(steps, self.now(), sent=sent, raised=raised)
-            while wait is CHECK and not self._is_cancelled():
+            while wait is CHECK and not (late or self._is_cancelled()):
                 wait = self.core.resume(steps, self.core.now)
             return wait
         except KeyboardInterrupt as interrupt:

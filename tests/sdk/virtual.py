@@ -30,7 +30,8 @@ from ottla.brokerlite.machines.core import Answer, Call
 from ottla.codec import frames
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import Awaited, Driver, Link
+from ottla.sdk.drivers.driver import Awaited, Driver
+from ottla.sdk.drivers.stepper import Link
 from ottla.sdk.events import Connect, Connected, Key, Received, Written
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
@@ -492,10 +493,9 @@ class VirtualDriver(Driver[VirtualLink]):
     async def _turn(self) -> None:
         await self._on.wait(None)
 
-    async def _check(self) -> None:
+    def _is_cancelled(self) -> bool:
         task = self._on.current
-        if task is not None and task.sticky is not None:
-            await self._on.wait(None)
+        return task is not None and task.sticky is not None
 
     # -- connections -------------------------------------------------------------------------------------------------
 
