@@ -6,14 +6,16 @@ import gc
 import socket
 import warnings
 from functools import partial
+from typing import Any
 
 import pytest
 
 import ottla.aio
 from ottla.errors import BrokerUnreachable, Closed, LocalProtocolError, OttlaError
 from ottla.sdk.client import Client
+from ottla.sdk.producer import Producer
 from tests.sdk.loops import ALL, LOOPS, Asyncio, Loop
-from tests.sdk.scripted import Manner, at_once, byte_by_byte, late, scripted
+from tests.sdk.scripted import Manner, Scripted, at_once, byte_by_byte, late, scripted
 from tests.sdk.suspensions import cancelled_at
 
 
@@ -213,6 +215,26 @@ def test_a_cancellation_at_any_suspension_of_a_call_sends_it_wholly_or_not_at_al
         assert broker.ended.count("end") == len(broker.ended)
 
 
+async def elsewhere(client: Client, producer: Producer[Any, Any], broker: Scripted) -> None:
+    before = len(broker.seen)
+    for call in (
+        client.list_topics,
+        partial(producer.send, "t", b"x"),
+        partial(producer.send_soon, "t", b"x"),
+        partial(producer.send_many, "t", [b"x"]),
+        producer.flush,
+        partial(producer.__aexit__, None, None, None),
+        partial(client.__aexit__, None, None, None),
+    ):
+        with pytest.raises(LocalProtocolError, match=r"another asyncio loop .* client of its own in"):
+            async with asyncio.timeout(5):
+                await call()
+    with pytest.raises(LocalProtocolError, match="another asyncio loop"):
+        producer.send_nowait("t", b"x")
+    await asyncio.sleep(0.02)
+    assert len(broker.seen) == before
+
+
 @pytest.mark.parametrize("ended", [False, True], ids=["the other loop is there", "the other loop is closed"])
 def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is_done(ended: bool) -> None:
     """As two `asyncio.run`, or a pytest fixture whose loop is not that of the test."""
@@ -224,29 +246,10 @@ def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is
         if ended:
             first.close()
 
-        async def elsewhere() -> None:
-            before = len(broker.seen)
-            for call in (
-                client.list_topics,
-                partial(producer.send, "t", b"x"),
-                partial(producer.send_soon, "t", b"x"),
-                partial(producer.send_many, "t", [b"x"]),
-                producer.flush,
-                partial(producer.__aexit__, None, None, None),
-                partial(client.__aexit__, None, None, None),
-            ):
-                with pytest.raises(LocalProtocolError, match=r"another asyncio loop .* client of its own in"):
-                    async with asyncio.timeout(5):
-                        await call()
-            with pytest.raises(LocalProtocolError, match="another asyncio loop"):
-                producer.send_nowait("t", b"x")
-            await asyncio.sleep(0.02)
-            assert len(broker.seen) == before
-
-        asyncio.run(elsewhere())
+        asyncio.run(elsewhere(client, producer, broker))
         if not ended:
             first.run_until_complete(producer.__aexit__(None, None, None))
             first.run_until_complete(client.__aexit__(None, None, None))
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            del client, producer, elsewhere
+            del client, producer
             gc.collect()  # here: its sockets were left open with their loop
