@@ -96,7 +96,7 @@ class ModelCluster:
         nodes: int,
         release: str,
     ) -> None:
-        self.clock, self._chance, self._network, self._history = clock, chance, network, history
+        self.clock, self._chance, self.network, self._history = clock, chance, network, history
         self.release = RELEASES[release]
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS])}
@@ -328,7 +328,7 @@ class ModelCluster:
         self.nodes[number].up = False
         self.data.crashed(number)
         self.groups.crashed(number)
-        self._network.crash(number)
+        self.network.crash(number)
         self._suspect(number, 0.05, 1.0)
 
     def restart(self, number: int) -> None:
@@ -345,7 +345,7 @@ class ModelCluster:
 
     def wake(self, number: int) -> None:
         self.nodes[number].asleep = False
-        self._network.wake(number)
+        self.network.wake(number)
         self._recover(number)
 
     def cut_off(self, number: int) -> None:
