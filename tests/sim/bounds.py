@@ -36,7 +36,7 @@ OVERHEAD = 2048
 """Bytes that a batch takes beside its records."""
 MOST_AGAIN = 15
 """Requests with retries of one error that a node gets within a second."""
-MOST_METADATA = 20
+MOST_METADATA = 40
 """Requests for metadata that a client makes within a second."""
 
 

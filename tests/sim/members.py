@@ -16,7 +16,7 @@ from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import _CLOSED as CLOSED
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.group.assignors import ASSIGNORS
+from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import MemberOptions, Revoke
 from ottla.sdk.outcome import Outcome, any_of
@@ -25,6 +25,29 @@ from tests.sim.data import Place
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import Whim, known
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, pause
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """An assignor that calls the client while it divides partitions."""
+
+    assignor: Assignor
+    call: Callable[[], None]
+
+    @property
+    def name(self) -> str:
+        return self.assignor.name
+
+    @property
+    def cooperative(self) -> bool:
+        return self.assignor.cooperative
+
+    def user_data(self, owned: Sequence[Place], generation: int) -> bytes | None:
+        return self.assignor.user_data(owned, generation)
+
+    def assign(self, partitions: Mapping[str, int], members: Sequence[Member]) -> Mapping[str, Sequence[Place]]:
+        self.call()
+        return self.assignor.assign(partitions, members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +87,11 @@ class Manner:
             leaves=chance.choice((0.0, 0.1)),
         )
 
-    def options(self, group: str, topics: tuple[str, ...], instance: str | None) -> ConsumerOptions:
+    def options(
+        self, group: str, topics: tuple[str, ...], instance: str | None, assigning: Callable[[], None]
+    ) -> ConsumerOptions:
         member = MemberOptions(
-            assignors=tuple(ASSIGNORS[name] for name in self.assignors),
+            assignors=tuple(Calling(ASSIGNORS[name], assigning) for name in self.assignors),
             instance_id=instance,
             session_timeout=self.session,
             heartbeat_interval=self.heartbeat,
@@ -121,7 +146,7 @@ class Consuming:
         process = self.process
         yield from process.connect()
         yield from known(process, self.topics)
-        options = self.manner.options(self.ledger.group, self.topics, self.instance)
+        options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
         fetcher = Fetcher(process.core, reset=None)
         machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self))
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
@@ -221,6 +246,12 @@ class Consuming:
         else:
             self.ledger.acknowledged(self.name, offsets)
 
+    def _assigning(self) -> None:
+        """An assignor may call the client."""
+        self._feature("an assignor calls the client")
+        self.commit_handled()
+        self.process.do(lambda: None)
+
     # -- what the listener is told -----------------------------------------------------------------------------------
 
     async def assigned(self, places: Sequence[Place]) -> None:
@@ -255,6 +286,7 @@ class Consuming:
             process.do(lambda: machine.navigation.pause(owned))
             process.do(lambda: machine.navigation.resume(owned))
         if self.beside is not None:
+            self._feature("a listener sends")
             self.beside()
 
     def commit_handled(self) -> None:

@@ -13,6 +13,7 @@ from ottla.codec.records import BatchBuilder
 from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.calls.call import Call
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
@@ -28,17 +29,20 @@ from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA
+from ottla.sdk.gate import Gate
+from ottla.sdk.group import leader
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member import ClassicMember, Input
+from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.nodes import NodeQueue
-from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.records import Acknowledgement, PendingRecord
 from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.room import Room
 from ottla.sdk.produce.sender import Sender
@@ -418,13 +422,6 @@ def _a_pause_for_each_batch(_: Any) -> Any:
     return broken
 
 
-def _metadata_at_each_error(_: Any) -> Any:
-    def broken(self: NodeQueue, now: float) -> None:
-        self._core.metadata._ask_at(now)
-
-    return broken
-
-
 def _sequences_go_on(_: Any) -> Any:
     def broken(self: PartitionQueue, incarnation: int) -> None:
         self.incarnation = incarnation
@@ -515,6 +512,47 @@ _mutation(
 _mutation("a member leaves silently if its coordinator is not known", (Goodbye, "_find", _silent_if_it_has_to_ask))
 _mutation("a revoked that raises drops what was to be committed", (Leaving, "_normally", _raises_before_the_commits))
 _mutation("what is committed is committed again", (Committing, "commit_all", _all_positions_each_time))
+
+
+def _enters_all_the_same(enter: Any) -> Any:
+    def broken(self: Gate) -> None:
+        self.entered[0] = 0
+        enter(self)
+
+    return broken
+
+
+def _lines_at_once(enter: Any) -> Any:
+    def broken(self: Gate) -> None:
+        enter(self)
+        HELD.lines = None
+
+    return broken
+
+
+def _intercepted_at_once(_: Any) -> Any:
+    def broken(self: ProducerCore, record: PendingRecord, error: OttlaError) -> None:
+        if isinstance(record.callback, Acknowledgement):
+            record.callback.intercept(error)
+
+    return broken
+
+
+def _assigned_at_once(_: Any) -> Any:
+    def broken(core: ClientCore, name: str, call: Any, outcome: Outcome[Any]) -> None:
+        try:
+            outcome.succeed(call())
+        except OttlaError as error:
+            outcome.fail(error)
+
+    return broken
+
+
+_mutation("what is called from within is not refused", (Gate, "__enter__", _enters_all_the_same))
+_mutation("log lines are written within the machines", (Gate, "__enter__", _lines_at_once))
+_mutation("interceptors run within the machines", (ProducerCore, "_refused", _intercepted_at_once))
+_mutation("assignors run within the machines", (leader, "run_assignor", _assigned_at_once))
+_mutation("what a cancelled call asks for is sent all the same", (Call, "_end", _nothing))
 _mutation("with acks=0 memory is given back before anything is written", (Sender, "_send", _released_at_once))
 _mutation("with acks=0 a flush does not wait until all is written", (Sender, "_send", _settled_at_once))
 _mutation(
@@ -522,7 +560,6 @@ _mutation(
 )
 _mutation("a timer keeps batches that are acknowledged", (Sender, "add", _a_timer_keeps_the_batch))
 _mutation("each batch that a node refuses has a pause of its own", (NodeQueue, "pause", _a_pause_for_each_batch))
-_mutation("each refusal asks for metadata at once", (NodeQueue, "refresh", _metadata_at_each_error))
 _mutation("sequences go on where a topic was recreated", (PartitionQueue, "recreate", _sequences_go_on))
 _mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
 _mutation(

@@ -5,7 +5,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -19,6 +19,7 @@ from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
+from tests.sim.admins import Administrating
 from tests.sim.bounds import Requests, Watched
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
@@ -96,6 +97,7 @@ class Simulation:
         calm = chance.random() < 0.2
         self._quiet_until = self.seconds + LONGEST + 4 * self.manner.session if calm else 0.0
         """Some worlds go on for a while when nothing happens any more."""
+        self.admin: Administrating | None = None
         self.members: dict[str, Consuming] = {}
         self._members = 0
         self.producing = 0
@@ -131,12 +133,16 @@ class Simulation:
         self.window.sent(link, message)
         self.bounds.sent(link, message)
         self.group.sent(link, message)
+        if self.admin is not None:
+            self.admin.sent(link, message)
         self.ledger.sent_off(message)
         if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
             known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
             if known != self.cluster.ids.get(RECREATED):
-                for place in [place for place in self.cluster.logs if place[0] == RECREATED]:
-                    self.ledger.forget(place, link.client.name)
+                for topic in message.topic_data:
+                    if topic.name == RECREATED:  # by its id it would be refused
+                        for each in topic.partition_data:
+                            self.ledger.forget((RECREATED, each.index), link.client.name)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
@@ -248,6 +254,10 @@ class Simulation:
                 beside.reader = reading
             self.readings.append(reading)
             process.run(reading.script())
+        if Random(f"{self.seed} admin").random() < 0.25:
+            own = Random(f"{self.seed} x0")
+            self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)
+            self.admin.process.run(self.admin.script())
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
@@ -314,9 +324,11 @@ class Simulation:
 
     def run(self) -> Result:
         violation = None
-        watched = changed((accumulator, "Batch", lambda _: Watched))
+        around = ExitStack()
+        around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
+        if Random(f"{self.seed} log").random() < 0.2:
+            around.enter_context(logged_to(Handler(self)))
         try:
-            watched.__enter__()
             self._people()
             for fault in self.faults:
                 self.clock.at(fault.at, partial(self._strike, fault))
@@ -331,7 +343,7 @@ class Simulation:
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
             violation.__cause__ = error
         finally:
-            watched.__exit__(None, None, None)
+            around.close()
         requests = self.network.requests
         features = self.cluster.data.features
         return Result(
@@ -376,6 +388,38 @@ class Simulation:
             raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
         else:
             self.clock.later(LOOK, self._look)
+
+
+class Handler(logging.Handler):
+    """Of log lines, which sends some of them as records."""
+
+    def __init__(self, world: Simulation) -> None:
+        super().__init__(logging.WARNING)
+        self._world, self._chance = world, Random(f"{world.seed} handler")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        able = [
+            each for each in self._world.producers if each.machine and each.process.alive and not each.process.frozen
+        ]
+        if self._chance.random() < 0.3:
+            for each in able:  # one of them may be what the line is of
+                self._world.cluster.data.features["a log handler sends"] += 1
+                each.send_from("a log handler")
+
+
+@contextmanager
+def logged_to(handler: logging.Handler) -> Iterator[None]:
+    log = logging.getLogger("ottla")
+    level, propagate = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.WARNING)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

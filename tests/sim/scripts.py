@@ -3,14 +3,15 @@
 They take the steps of the shipped cores, as the drivers do, and check what they are told.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, OttlaError
+from ottla.codec.records import Headers
+from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, LocalProtocolError, OttlaError
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
@@ -19,7 +20,7 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import NOT_OPEN, Batch, PartitionQueue
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.produce.records import PendingRecord, Receipt
+from ottla.sdk.produce.records import Acknowledgement, PendingRecord, ProducerInterceptor, ProducerRecord, Receipt
 from ottla.sdk.steps import Steps
 from tests.sim.bounds import Memory
 from tests.sim.data import RECREATED, Place
@@ -203,7 +204,7 @@ class Producing:
             sent.accepted = accepted()
 
         try:
-            if record.partition is None and machine.appends.append(*given):
+            if record.partition is None and not record.headers and machine.appends.append(*given):
                 sent.accepted = accepted()
                 self.process.step()
             else:
@@ -325,13 +326,22 @@ class Producing:
         if self.whims.random() < 0.1:
             given = bytearray(value)
             self._feature("a value is changed once it is accepted")
-        return sent, PendingRecord(topic, given, key, partition, (), 1000 + number, None)  # type: ignore[arg-type]
+        headers: Headers = Nosy(self._from_within) if self.whims.random() < 0.03 else ()
+        record = PendingRecord(topic, given, key, partition, headers, 1000 + number, None)  # type: ignore[arg-type]
+        if self.whims.random() < 0.05:
+            seen = ProducerRecord(topic, value, key, partition, (), 1000 + number)
+            record.callback = Acknowledgement([Interceptor(self._intercepted)], seen, None)
+        return sent, record
 
     # -- callbacks ---------------------------------------------------------------------------------------------------
 
     def _call_back(self, sent: Sent, record: PendingRecord) -> None:
         sent.outcome = Outcome()
-        record.callback = partial(self._told, sent)
+        told = partial(self._told, sent)
+        if isinstance(record.callback, Acknowledgement):
+            record.callback.callback = told
+        else:
+            record.callback = told
         self._with_callback.append(sent)
 
     def _told(self, sent: Sent, result: Receipt | OttlaError) -> None:
@@ -359,10 +369,31 @@ class Producing:
             self._feature("a callback raises")
             raise Whim("a callback's")
 
+    def _intercepted(self) -> None:
+        """An interceptor sees what became of a record, and may call the client."""
+        if self.whims.random() < 0.5:
+            self._feature("an interceptor sends")
+            self.send_from("an interceptor")
+
+    def send_from(self, who: str) -> None:
+        """Users' own code sends a record; it runs where it may."""
+        try:
+            self.send_one()
+        except LocalProtocolError:
+            self._wrong = f"{who} is called where it cannot call the client"
+
+    def _from_within(self) -> None:
+        """A method of what was given is called by the machines: it can call nothing."""
+        try:
+            self.process.do(lambda: None)
+        except LocalProtocolError:
+            self._feature("a call from within is refused")
+        else:
+            self._wrong = "a call from within the machines is not refused"
+
     def send_one(self) -> None:
         """Called by listeners."""
         if self.machine is not None and not self._leaving and self._number < 2 * self.count:
-            self._feature("a listener sends")
             self._take(self.machine, *self._record())
 
     def _check_callbacks(self, told: list[Sent]) -> None:
@@ -374,6 +405,29 @@ class Producing:
 
     def _feature(self, what: str) -> None:
         self.ledger.cluster.data.features[what] += 1
+
+
+class Nosy(tuple[tuple[str, bytes], ...]):
+    """Headers that call the client when they are looked at."""
+
+    def __new__(cls, call: Callable[[], None]) -> "Nosy":
+        made = super().__new__(cls, [("nosy", b"")])
+        made.call = call
+        return made
+
+    call: Callable[[], None]
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        self.call()
+        return super().__iter__()
+
+
+class Interceptor(ProducerInterceptor):
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_acknowledgement(self, record: ProducerRecord, result: Receipt | OttlaError) -> None:
+        self._call()
 
 
 def _overwrite(value: object) -> None:

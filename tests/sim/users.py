@@ -3,6 +3,7 @@
 A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
 """
 
+import math
 import types
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ class Process:
         while runs:  # each is forgotten with what it holds
             runs.pop(0)()
         self._running -= 1
-        if not self._running:
+        if not self._running and self.core.deadline != -math.inf:
             for check in self.checks:
                 check()
         due = self.core.deadline
