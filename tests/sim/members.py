@@ -121,6 +121,8 @@ class Consuming:
     seed: int = 0
     beside: Callable[[], None] | None = None
     """Sends a record with a producer of the same process."""
+    away: int = 0
+    """How often it has asked for no batch for too long."""
     leaving: bool = False
     machine: ConsumerCore | None = None
     whims: Random = field(init=False)
@@ -158,7 +160,7 @@ class Consuming:
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")
-                if self.whims.random() < 0.05 and not self.stop.done:
+                if self.whims.random() < 0.05 and self.away < 2 and self.manner.max_poll_interval <= 5.0:
                     yield from self._stay_away(machine)
                 if not self.stop.done and self.chance.random() < self.manner.leaves:
                     error = cancelled
@@ -175,6 +177,7 @@ class Consuming:
 
     def _stay_away(self, machine: ConsumerCore) -> Script:
         """Ask for no batch for so long that the group may not wait for it."""
+        self.away += 1
         self._feature("a member asks for no batch after a call that was cancelled")
         frozen, began = self.process.thawed, self.process.clock.now
         yield self.manner.max_poll_interval * 1.1

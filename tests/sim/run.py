@@ -129,7 +129,7 @@ class Simulation:
 
     def _sent(self, link: Link, message: Any) -> None:
         if not link.writing:  # what is written in pieces was handed over, with what was known then, long ago
-            self.epochs.sent(link.client.name, message)
+            self.epochs.sent(link.client.name, message, link.key[1])
         self.window.sent(link, message)
         self.bounds.sent(link, message)
         self.group.sent(link, message)
@@ -165,7 +165,7 @@ class Simulation:
         forget = topics.forget
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
-            self.epochs.submitted(who, exchange)
+            self.epochs.submitted(who, exchange, channel)
             submit(node, exchange, now, channel)
 
         def forgotten(name: str) -> None:
@@ -274,6 +274,9 @@ class Simulation:
         if Random(f"{self.seed} {name} beside").random() > 0.5 or shared or rival or not beside:
             beside = []
         process = beside[0].process if beside else chance.choice(shared) if shared else self.process(name)
+        if process.name != name:
+            self.epochs.shared.add(process.name)
+            self.group.shared.add(process.name)
         member = Consuming(name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival)
         member.seed = self.seed
         member.__post_init__()

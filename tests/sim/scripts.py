@@ -246,7 +246,9 @@ class Producing:
     def _flush(self, machine: ProducerCore) -> Script:
         mine = [each for each in self.ledger.sent.values() if each.producer == self.process.name and each.is_accepted]
         before = [each for each in self._with_callback if each.is_accepted]
-        result = yield from self._result(machine.flush(), "flush", self.process.core.options.delivery_timeout)
+        # Where a topic is not known yet, it waits for what callbacks and others have sent meanwhile, too.
+        within = 2 * self.process.core.options.delivery_timeout
+        result = yield from self._result(machine.flush(), "flush", within)
         if not isinstance(result, Cancelled):
             self._check_callbacks(before)
             if not self.options.acks:
