@@ -329,8 +329,8 @@ class Simulation:
         violation = None
         around = ExitStack()
         around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
-        if Random(f"{self.seed} log").random() < 0.2:
-            around.enter_context(logged_to(Handler(self)))
+        handled = Random(f"{self.seed} log").random() < 0.2
+        around.enter_context(logged_to(Handler(self) if handled else None))
         try:
             self._people()
             for fault in self.faults:
@@ -411,16 +411,19 @@ class Handler(logging.Handler):
 
 
 @contextmanager
-def logged_to(handler: logging.Handler) -> Iterator[None]:
+def logged_to(handler: logging.Handler | None) -> Iterator[None]:
+    """Nobody else gets the lines: one that is kept keeps the error that it tells of, and what that holds."""
     log = logging.getLogger("ottla")
     level, propagate = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.WARNING)
+    if handler is not None:
+        log.addHandler(handler)
+    log.setLevel(logging.WARNING if handler else logging.CRITICAL)
     log.propagate = False
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        if handler is not None:
+            log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = propagate
 
