@@ -422,13 +422,6 @@ def _a_pause_for_each_batch(_: Any) -> Any:
     return broken
 
 
-def _sequences_go_on(_: Any) -> Any:
-    def broken(self: PartitionQueue, incarnation: int) -> None:
-        self.incarnation = incarnation
-
-    return broken
-
-
 def _one_connection_for_all(submit: Any) -> Any:
     def broken(self: ClientCore, node: Any, exchange: Any, now: float, channel: str = DATA) -> None:
         submit(self, node, exchange, now, DATA)
@@ -560,7 +553,6 @@ _mutation(
 )
 _mutation("a timer keeps batches that are acknowledged", (Sender, "add", _a_timer_keeps_the_batch))
 _mutation("each batch that a node refuses has a pause of its own", (NodeQueue, "pause", _a_pause_for_each_batch))
-_mutation("sequences go on where a topic was recreated", (PartitionQueue, "recreate", _sequences_go_on))
 _mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
 _mutation(
     "a batch that comes cut for the second time is taken for damage", (FetchAnswers, "_torn", _torn_twice_is_damaged)
