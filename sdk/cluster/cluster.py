@@ -62,6 +62,8 @@ class Cluster:
     _gone: dict[str, Topic] = field(default_factory=dict)
     """Topics that are not known any more, as they were."""
     _incarnations: int = 0
+    _recreated: set[str] = field(default_factory=set)
+    """Topics that have been another one of the same name."""
     _fallen: dict[str, int] = field(default_factory=dict)
     """Topics without ids whose leader epochs are lower than they were, and in how many answers in a row."""
 
@@ -97,6 +99,7 @@ class Cluster:
         self.topics.pop(topic, None)
         self.errors.pop(topic, None)
         self._gone.pop(topic, None)
+        self._recreated.discard(topic)
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
         """Of each partition of these topics the racks of the nodes that have a replica, as far as theirs are known."""
@@ -117,6 +120,8 @@ class Cluster:
         place = known.partitions.get(partition) if known else None
         if known is None or place is None or leader < 0 or leader_epoch <= place.leader_epoch:
             return False
+        if topic in self._recreated:
+            return False  # by name, a broker that is behind may speak of the old one, whose epochs were higher
         self.nodes |= {each.id: each for each in nodes}
         known.partitions[partition] = replace(place, leader=leader, leader_epoch=leader_epoch)
         return leader in self.nodes
@@ -154,6 +159,8 @@ class Cluster:
         if last is None or (recreated and falls < 2):
             self._incarnations += 1
             incarnation = self._incarnations
+            if last is not None:
+                self._recreated.add(name)
         else:
             incarnation = last.incarnation
         if not recreated:

@@ -78,3 +78,12 @@ def test_without_ids_an_epoch_that_stays_lower_is_taken_over_and_a_newer_one_at_
     assert cluster.leader_epoch("t", 0) == 0 and cluster.incarnation("t") == 2
     told(cluster, NO_UUID, 1)
     assert cluster.leader_epoch("t", 0) == 1 and cluster.incarnation("t") == 2
+
+
+def test_a_broker_that_is_behind_does_not_bring_the_leader_of_a_deleted_topic_back() -> None:
+    cluster = Cluster()
+    told(cluster, FIRST, 4)
+    told(cluster, SECOND, 0)
+    assert not cluster.moved("t", 0, 2, 5, [])  # KIP-951, in an answer that names the topic by its name
+    told(cluster, SECOND, 1)
+    assert cluster.leader_epoch("t", 0) == 1

@@ -21,6 +21,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -35,7 +42,13 @@ from ottla.codec.apis.metadata import (
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.wire import NO_UUID, Buffer
-from ottla.errors import CoordinatorNotAvailable, LeaderNotAvailable, UnknownTopicOrPartition, UnsupportedVersion
+from ottla.errors import (
+    CoordinatorNotAvailable,
+    LeaderNotAvailable,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from tests.sim.clock import Clock
 from tests.sim.data import Leaders, Place
 from tests.sim.groups import Coordinators
@@ -46,13 +59,13 @@ from tests.sim.network import PORT, Network, Reply
 OFFSETS = "__consumer_offsets"
 RELEASES: dict[str, dict[int, tuple[int, int]]] = {
     "1.0": {0: (0, 5), 1: (0, 6), 2: (0, 2), 3: (0, 5), 8: (0, 3), 9: (0, 3), 10: (0, 1), 11: (0, 2)}
-    | {12: (0, 1), 13: (0, 1), 14: (0, 1), 18: (0, 1), 22: (0, 0), 23: (0, 0)},
+    | {12: (0, 1), 13: (0, 1), 14: (0, 1), 18: (0, 1), 19: (0, 2), 20: (0, 1), 22: (0, 0), 23: (0, 0)},
     "2.1": {0: (0, 7), 1: (0, 10), 2: (0, 4), 3: (0, 7), 8: (0, 6), 9: (0, 5), 10: (0, 2), 11: (0, 3)}
-    | {12: (0, 2), 13: (0, 2), 14: (0, 2), 18: (0, 2), 22: (0, 1), 23: (0, 2)},
+    | {12: (0, 2), 13: (0, 2), 14: (0, 2), 18: (0, 2), 19: (0, 3), 20: (0, 3), 22: (0, 1), 23: (0, 2)},
     "2.8": {0: (0, 9), 1: (0, 12), 2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7)}
-    | {12: (0, 4), 13: (0, 4), 14: (0, 5), 18: (0, 3), 22: (0, 4), 23: (0, 4)},
+    | {12: (0, 4), 13: (0, 4), 14: (0, 5), 18: (0, 3), 19: (0, 7), 20: (0, 6), 22: (0, 4), 23: (0, 4)},
     "4.3": {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9)}
-    | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 22: (0, 5), 23: (2, 4)},
+    | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6), 22: (0, 5), 23: (2, 4)},
 }
 """Per release of Kafka, the versions of the APIs that are served here."""
 
@@ -96,7 +109,7 @@ class ModelCluster:
         nodes: int,
         release: str,
     ) -> None:
-        self.clock, self._chance, self._network, self._history = clock, chance, network, history
+        self.clock, self._chance, self.network, self._history = clock, chance, network, history
         self.release = RELEASES[release]
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS])}
@@ -139,6 +152,11 @@ class ModelCluster:
                 reply(self._versions(version))
             case MetadataRequest():
                 reply(self._metadata(node, version, message))
+            case CreateTopicsRequest():
+                reply(CreateTopicsResponse(topics=tuple(map(self._made, message.topics))))
+            case DeleteTopicsRequest():
+                names = message.topic_names or tuple(each.name or "" for each in message.topics)
+                reply(DeleteTopicsResponse(responses=tuple(map(self._removed, names))))
             case InitProducerIdRequest():
                 self._producer_ids += 1
                 reply(InitProducerIdResponse(error_code=0, producer_id=self._producer_ids, producer_epoch=0))
@@ -272,6 +290,17 @@ class ModelCluster:
             self.logs[topic, index] = PartitionLog(strict=self._strict)
         self.announce()
 
+    def _made(self, topic: CreatableTopic) -> CreatableTopicResult:
+        code = TopicAlreadyExists.code if topic.name in self.ids else 0
+        self._counts.setdefault(topic.name, topic.num_partitions)
+        self.create(topic.name)
+        return CreatableTopicResult(name=topic.name, error_code=code, error_message=None)
+
+    def _removed(self, name: str) -> DeletableTopicResult:
+        code = 0 if name in self.ids else UnknownTopicOrPartition.code
+        self.delete(name)
+        return DeletableTopicResult(name=name, error_code=code)
+
     # -- leaders -----------------------------------------------------------------------------------------------------
 
     def move(self, place: Place, to: int | None = None) -> None:
@@ -328,7 +357,7 @@ class ModelCluster:
         self.nodes[number].up = False
         self.data.crashed(number)
         self.groups.crashed(number)
-        self._network.crash(number)
+        self.network.crash(number)
         self._suspect(number, 0.05, 1.0)
 
     def restart(self, number: int) -> None:
@@ -345,7 +374,7 @@ class ModelCluster:
 
     def wake(self, number: int) -> None:
         self.nodes[number].asleep = False
-        self._network.wake(number)
+        self.network.wake(number)
         self._recover(number)
 
     def cut_off(self, number: int) -> None:

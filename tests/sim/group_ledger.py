@@ -6,17 +6,19 @@ Rules:
 - No commit goes back, none is ahead of what has been handled, and none is of a partition that another member has.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.codec.consumer_protocol import parse_assignment
 from tests.sim.data import Place
 from tests.sim.groups import Group
 from tests.sim.ledger import Ledger
+from tests.sim.network import Link
 from tests.sim.users import Violation
 
 BACKWARDS = "a commit goes backwards"
@@ -24,6 +26,10 @@ AHEAD = "a commit is ahead of what was handled"
 FOREIGN = "a member commits what is another's"
 NOT_MINE = "a member reads what it does not have"
 BEGINNING = "a member begins elsewhere than the group stands"
+STAYS = "a member leaves in order, and its group does not know"
+FEW = 10
+"""Offsets that a client may repeat: it does so, later, behind a commit of which nobody knows what became of it."""
+AGAIN = "what is committed is committed again"
 UNCOMMITTED = "an acknowledged commit is lost"
 
 
@@ -39,6 +45,16 @@ class GroupLedger:
     """(member, generation) -> what SyncGroup gave."""
     _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
     """(process, partition) -> where the coordinator said that the group stands, since it began there last."""
+    _unanswered: Counter[str] = field(default_factory=Counter)
+    """Commits of each process."""
+    _has: dict[tuple[str, str, Place], int] = field(default_factory=dict)
+    """(process, member, partition) -> what was acknowledged last."""
+    _again: Counter[str] = field(default_factory=Counter)
+    """Per process, offsets that were acknowledged and sent once more."""
+    shared: set[str] = field(default_factory=set)
+    """Processes with several consumers."""
+    everything: bool = False
+    """Members commit everything that was handed out, and name no offsets."""
     repeats: int = 0
     """Records that were handled more than once."""
 
@@ -47,6 +63,14 @@ class GroupLedger:
     def delivered(self, process: str, request: Any, answer: Any) -> None:
         """A client got an answer."""
         match answer:
+            case OffsetCommitResponse():
+                self._unanswered[process] -= 1
+                given = {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
+                for told in answer.topics:
+                    for one in told.partitions:
+                        place = (told.name, one.partition_index)
+                        if not one.error_code:
+                            self._has[process, request.member_id, place] = given[place]
             case SyncGroupResponse(error_code=0) if isinstance(request, SyncGroupRequest):
                 self._given[request.member_id, request.generation_id] = assigned(answer.assignment)
             case OffsetFetchResponse(error_code=0) if isinstance(request, OffsetFetchRequest):
@@ -76,7 +100,9 @@ class GroupLedger:
 
     def begins(self, who: str, place: Place, offset: int) -> int:
         """The first record of a assignment; returns its offset."""
-        stands = {max(each, 0) for each in self._stands.pop((who, place), [])}
+        stands = {max(each, 0) for each in self._stands[who, place]}
+        if who not in self.shared:  # else it is not known who of them was told
+            del self._stands[who, place]
         if offset not in stands:
             where = f"{who} begins {place[0]}-{place[1]} at {offset}"
             raise Violation(BEGINNING, f"{where}, was told {sorted(stands) or 'nothing'}")
@@ -99,6 +125,28 @@ class GroupLedger:
         for place, offset in offsets.items():
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
+
+    def left(self, who: str, member: str, instance: str | None) -> None:
+        """A member has left in order, with time to spare: nobody waits for the end of its session."""
+        group = self.ledger.cluster.groups.groups.get(self.group)
+        if group is not None and instance is None and member in group.members:
+            raise Violation(STAYS, f"{who} ({member})")
+
+    def sent(self, link: Link, message: Any) -> None:
+        """What is acknowledged need not be committed again, unless an answer is missing."""
+        if not self.everything or not isinstance(message, OffsetCommitRequest):
+            return
+        client = link.client.name
+        if self._unanswered[client] <= 0:
+            for topic in message.topics:
+                for each in topic.partitions:
+                    place = (topic.name, each.partition_index)
+                    if self._has.get((client, message.member_id, place)) == each.committed_offset:
+                        self._again[client] += 1
+                        if self._again[client] > FEW:
+                            where = f"{message.member_id} commits {place[0]}-{place[1]} at {each.committed_offset}"
+                            raise Violation(AGAIN, where)
+        self._unanswered[client] += 1
 
     def behind(self) -> str:
         """What is left to be handled or committed, for people; empty once nothing is."""

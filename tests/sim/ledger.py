@@ -231,15 +231,19 @@ class Epochs:
     """
 
     cluster: ModelCluster
+    shared: set[str] = field(default_factory=set)
+    """Processes with several consumers, each of which knows what it knows."""
     _newest: dict[tuple[str, Place], int] = field(default_factory=dict)
 
-    def sent(self, process: str, message: Any) -> None:
+    def sent(self, process: str, message: Any, channel: str) -> None:
+        process = self._who(process, channel)
         if isinstance(message, FetchRequest):
             for topic in message.topics:
                 for each in topic.partitions:
                     self._look(process, (self.cluster.name(topic), each.partition), each.current_leader_epoch)
 
-    def submitted(self, process: str, exchange: Exchange) -> None:
+    def submitted(self, process: str, exchange: Exchange, channel: str) -> None:
+        process = self._who(process, channel)
         if exchange.kind is OffsetForLeaderEpochRequest:
             for topic in exchange.message.topics:
                 for each in topic.partitions:
@@ -250,8 +254,11 @@ class Epochs:
                     self._look(process, (topic.name, each.partition_index), each.current_leader_epoch)
 
     def forgot(self, process: str, topic: str) -> None:
-        for key in [key for key in self._newest if key[0] == process and key[1][0] == topic]:
+        for key in [key for key in self._newest if key[0].split(" ")[0] == process and key[1][0] == topic]:
             del self._newest[key]
+
+    def _who(self, process: str, channel: str) -> str:
+        return f"{process} {channel}" if process in self.shared else process
 
     def _look(self, process: str, place: Place, epoch: int) -> None:
         newest = self._newest.get((process, place), -1)

@@ -4,7 +4,7 @@ A user may be slow, may cancel what it waits for, may leave in order or by an er
 it that somebody follows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,17 +13,41 @@ from ottla.errors import CommitFailed, FencedInstanceId, OttlaError, TimeoutExpi
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
+from ottla.sdk.consume.leaving import _CLOSED as CLOSED
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions
-from ottla.sdk.group.assignors import ASSIGNORS
+from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import MemberOptions, Revoke
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Steps
 from tests.sim.data import Place
 from tests.sim.group_ledger import GroupLedger
-from tests.sim.scripts import known
+from tests.sim.scripts import Whim, known
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, pause
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """An assignor that calls the client while it divides partitions."""
+
+    assignor: Assignor
+    call: Callable[[], None]
+
+    @property
+    def name(self) -> str:
+        return self.assignor.name
+
+    @property
+    def cooperative(self) -> bool:
+        return self.assignor.cooperative
+
+    def user_data(self, owned: Sequence[Place], generation: int) -> bytes | None:
+        return self.assignor.user_data(owned, generation)
+
+    def assign(self, partitions: Mapping[str, int], members: Sequence[Member]) -> Mapping[str, Sequence[Place]]:
+        self.call()
+        return self.assignor.assign(partitions, members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +87,11 @@ class Manner:
             leaves=chance.choice((0.0, 0.1)),
         )
 
-    def options(self, group: str, topics: tuple[str, ...], instance: str | None) -> ConsumerOptions:
+    def options(
+        self, group: str, topics: tuple[str, ...], instance: str | None, assigning: Callable[[], None]
+    ) -> ConsumerOptions:
         member = MemberOptions(
-            assignors=tuple(ASSIGNORS[name] for name in self.assignors),
+            assignors=tuple(Calling(ASSIGNORS[name], assigning) for name in self.assignors),
             instance_id=instance,
             session_timeout=self.session,
             heartbeat_interval=self.heartbeat,
@@ -92,9 +118,26 @@ class Consuming:
     """Settled when the user is to leave."""
     expected: dict[Place, int | None] = field(default_factory=dict)
     """Per partition that the user was told of, the next offset; ``None`` until the first."""
+    seed: int = 0
+    beside: Callable[[], None] | None = None
+    """Sends a record with a producer of the same process."""
+    away: int = 0
+    """How often it has asked for no batch for too long."""
+    leaving: bool = False
     machine: ConsumerCore | None = None
+    whims: Random = field(init=False)
+    handled: tuple[Place, CommittedOffset, Assignment, int] | None = None
+    """The last batch: what commits it."""
+    asked: dict[Assignment, int] = field(default_factory=dict)
+    """What is to be committed, and was not waited for."""
     enough: Outcome[None] = field(default_factory=Outcome)
     """Settled when the user has waited for long enough, and cancels the call that is under way."""
+
+    def __post_init__(self) -> None:
+        self.whims = Random(f"{self.seed} {self.name} whims")
+
+    def _feature(self, what: str) -> None:
+        self.ledger.ledger.cluster.data.features[what] += 1
 
     @property
     def member_id(self) -> str:
@@ -105,7 +148,7 @@ class Consuming:
         process = self.process
         yield from process.connect()
         yield from known(process, self.topics)
-        options = self.manner.options(self.ledger.group, self.topics, self.instance)
+        options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
         fetcher = Fetcher(process.core, reset=None)
         machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self))
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
@@ -117,6 +160,8 @@ class Consuming:
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")
+                if self.whims.random() < 0.05 and self.away < 2 and self.manner.max_poll_interval <= 5.0:
+                    yield from self._stay_away(machine)
                 if not self.stop.done and self.chance.random() < self.manner.leaves:
                     error = cancelled
             except CommitFailed as failed:
@@ -129,6 +174,16 @@ class Consuming:
             except OttlaError as failed:
                 raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
         yield from self._leave(machine, error)
+
+    def _stay_away(self, machine: ConsumerCore) -> Script:
+        """Ask for no batch for so long that the group may not wait for it."""
+        self.away += 1
+        self._feature("a member asks for no batch after a call that was cancelled")
+        frozen, began = self.process.thawed, self.process.clock.now
+        yield self.manner.max_poll_interval * 1.1
+        if machine.membership is not None and self.process.thawed == frozen and machine.membership.generation >= 0:
+            since = f"asked for no batch since {began:.3f}"
+            raise Violation("a member keeps its partitions without asking for batches", f"{self.name}: {since}")
 
     def _patience(self) -> Outcome[None]:
         """Settled when the user is to leave, or has waited for long enough."""
@@ -168,7 +223,9 @@ class Consuming:
             process.history.add("·", self.name, f"lost {place[0]}-{place[1]} meanwhile: {assignment.over}")
         self.ledger.handled(place, records)
         at = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+        self.handled = place, at, assignment, seeks
         if self.manner.commits == "soon":
+            self.asked[assignment] = at.offset
             process.do(lambda: machine.committer.commit_batch_soon(place, at, assignment, seeks))
         elif self.manner.commits in ("sync", "all"):
             whole = self.manner.commits == "all"
@@ -192,22 +249,57 @@ class Consuming:
         else:
             self.ledger.acknowledged(self.name, offsets)
 
+    def _assigning(self) -> None:
+        """An assignor may call the client."""
+        self._feature("an assignor calls the client")
+        self.commit_handled()
+        self.process.do(lambda: None)
+
     # -- what the listener is told -----------------------------------------------------------------------------------
 
     async def assigned(self, places: Sequence[Place]) -> None:
         self._told("assigned", places)
         self.expected |= dict.fromkeys(places)
+        self._call_in("assigned", places)
         await self._dawdle()
 
     async def revoked(self, places: Sequence[Place]) -> None:
         self._told("revoked", places)
         self._forget(places)
+        self._call_in("revoked", places)
         await self._dawdle()
+        if self.leaving and self.whims.random() < 0.2:
+            self._feature("revoked raises where a block is left")
+            raise Whim("of a listener")
 
     async def lost(self, places: Sequence[Place]) -> None:
         self._told("lost", places)
         self._forget(places)
+        self._call_in("lost", places)
         await self._dawdle()
+
+    def _call_in(self, what: str, places: Sequence[Place]) -> None:
+        """A listener may call the client."""
+        process, machine = self.process, self.machine
+        if machine is None or machine.closed or self.whims.random() > 0.3:
+            return
+        self._feature(f"{what} of a listener calls the client")
+        self.commit_handled()
+        if what == "assigned" and (owned := [each for each in places if each in machine.fetcher.places]):
+            process.do(lambda: machine.navigation.pause(owned))
+            process.do(lambda: machine.navigation.resume(owned))
+        if self.beside is not None:
+            self._feature("a listener sends")
+            self.beside()
+
+    def commit_handled(self) -> None:
+        """Have the last batch that is done committed; also from a delivery callback."""
+        machine, handled = self.machine, self.handled
+        if machine is not None and handled is not None and not machine.closed:
+            place, at, assignment, seeks = handled
+            if self.manner.commits == "all" and at.offset <= assignment.asked:
+                return  # to name an offset again is to have it sent again
+            self.process.do(lambda: machine.committer.commit_batch_soon(place, at, assignment, seeks))
 
     def _told(self, what: str, places: Sequence[Place]) -> None:
         self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
@@ -230,6 +322,8 @@ class Consuming:
         process = self.process
         process.history.add("·", self.name, f"leaves by {error!r}" if error else "leaves")
         limit = LEAVE_TIMEOUT + CLOSE_TIMEOUT if error is None else 2 * CLOSE_TIMEOUT
+        self.leaving = True
+        began, member, cancelled = process.clock.now, self.member_id, False
         cancel: Outcome[None] = Outcome()
         if self.chance.random() < self.manner.impatient:
             process.clock.later(self.chance.choice((0.0, 0.01, 0.1)), lambda: cancel.succeed(None))
@@ -240,4 +334,16 @@ class Consuming:
         except (CommitFailed, TimeoutExpired) as failed:
             process.history.add("·", self.name, f"leaves with what is not committed: {failed}")
         except Cancelled:
+            cancelled = True
             process.history.add("·", self.name, "is cancelled while it leaves")
+        except Whim as raised:
+            if not getattr(raised, "__notes__", ()):
+                self._check_committed()
+        if error is None and not cancelled and process.clock.now < began + CLOSE_TIMEOUT / 2:
+            self.ledger.left(self.name, member, self.instance)
+
+    def _check_committed(self) -> None:
+        """The listener raised, and nothing was said of commits: all that was asked for are there."""
+        for assignment, offset in self.asked.items():
+            if assignment.over in ("", CLOSED):
+                self.ledger.acknowledged(self.name, {assignment.place: offset})

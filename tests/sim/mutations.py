@@ -12,6 +12,8 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BatchBuilder
 from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import calls
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.calls.call import Call
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
@@ -19,22 +21,31 @@ from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import Time
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.core import ClientCore
+from ottla.sdk.events import DATA
+from ottla.sdk.gate import Gate
+from ottla.sdk.group import leader
 from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member import ClassicMember, Input
+from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce import batches, deliveries, nodes, results
+from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
+from ottla.sdk.produce.nodes import NodeQueue
+from ottla.sdk.produce.records import Acknowledgement, PendingRecord
 from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.room import Room
+from ottla.sdk.produce.sender import Sender
 from ottla.sdk.steps import TURN
 
 Change = Callable[[Any], Any]
@@ -365,6 +376,194 @@ def _memory_is_never_given_back(_: Any) -> Any:
     return lambda self, size: None
 
 
+def _released_at_once(send: Any) -> Any:
+    def broken(self: Sender, node: Any, target: Any, pairs: Any, now: float) -> None:
+        send(self, node, target, pairs, now)
+        if not self._options.acks:
+            for _, batch in pairs:
+                self.results._deliveries._room.give_back(batch.charged)
+                batch.charged = 0
+
+    return broken
+
+
+def _settled_at_once(send: Any) -> Any:
+    def broken(self: Sender, node: Any, target: Any, pairs: Any, now: float) -> None:
+        send(self, node, target, pairs, now)
+        if not self._options.acks:
+            for _, batch in pairs:
+                self.results._deliveries.settled(batch.number)
+
+    return broken
+
+
+def _brokers_are_not_waited_for(_: Any) -> Any:
+    def broken(self: ClientCore, channel: str) -> Outcome[None]:
+        finished: Outcome[None] = Outcome()
+        finished.succeed(None)
+        return finished
+
+    return broken
+
+
+def _a_timer_keeps_the_batch(add: Any) -> Any:
+    def broken(self: Sender, queue: PartitionQueue, batch: Any) -> None:
+        add(self, queue, batch)
+        self._core.later(batch.opened + 0.5, lambda now: batch.cancel_timers())
+
+    return broken
+
+
+def _a_pause_for_each_batch(_: Any) -> Any:
+    def broken(self: NodeQueue, queue: PartitionQueue, batch: Any, error: OttlaError, now: float) -> None:
+        batch.retry_at = now + self._core.options.retry_backoff / 4
+        self._core.later(batch.retry_at, lambda now: self._wake(queue))
+
+    return broken
+
+
+def _one_connection_for_all(submit: Any) -> Any:
+    def broken(self: ClientCore, node: Any, exchange: Any, now: float, channel: str = DATA) -> None:
+        submit(self, node, exchange, now, DATA)
+
+    return broken
+
+
+def _torn_twice_is_damaged(torn: Any) -> Any:
+    def broken(self: FetchAnswers, position: Any, session: Any, records: Any, now: float) -> None:
+        if position.needs:
+            self._positions.damaged(position, cut(records), now)
+        else:
+            torn(self, position, session, records, now)
+
+    return broken
+
+
+def _lingering_goes_on(init: Any) -> Any:
+    def broken(self: Room, *given: Any, **options: Any) -> None:
+        init(self, *given, **options | {"full": lambda: None})
+
+    return broken
+
+
+def _as_given(_: Any) -> Any:
+    return lambda self: None
+
+
+def _not_counted_once_cancelled(next_batch: Any) -> Any:
+    def broken(self: ConsumerCore, task: Any) -> Any:
+        try:
+            return (yield from next_batch(self, task))
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.polls.stop()
+            raise
+
+    return broken
+
+
+def _silent_if_it_has_to_ask(find: Any) -> Any:
+    def broken(self: Goodbye, now: float) -> None:
+        if self._core.coordinators.known(self._group) is None:
+            self._given_up("the coordinator is not known")
+        else:
+            find(self, now)
+
+    return broken
+
+
+def _raises_before_the_commits(normally: Any) -> Any:
+    def broken(self: Leaving) -> Any:
+        yield from self._notices.revoked(self._notices.known)
+        yield from normally(self)
+
+    return broken
+
+
+def _all_positions_each_time(_: Any) -> Any:
+    def broken(self: Committing, now: float) -> Any:
+        commits = self.commits
+        found = {place: commits.assignment(place) for place in self._fetcher.assignment}
+        at = {place: self._fetcher.position(place) for place in found}
+        epoch = self._fetcher.position_epoch
+        commits.commit(
+            {
+                each: CommittedOffset(where, epoch(p))
+                for p, each in found.items()
+                if each and (where := at[p]) is not None
+            },
+            now,
+        )
+        return self._lost()
+
+    return broken
+
+
+_mutation(
+    "a cancelled wait ends the counting of max_poll_interval", (ConsumerCore, "next_batch", _not_counted_once_cancelled)
+)
+_mutation("a member leaves silently if its coordinator is not known", (Goodbye, "_find", _silent_if_it_has_to_ask))
+_mutation("a revoked that raises drops what was to be committed", (Leaving, "_normally", _raises_before_the_commits))
+_mutation("what is committed is committed again", (Committing, "commit_all", _all_positions_each_time))
+
+
+def _enters_all_the_same(enter: Any) -> Any:
+    def broken(self: Gate) -> None:
+        self.entered[0] = 0
+        enter(self)
+
+    return broken
+
+
+def _lines_at_once(enter: Any) -> Any:
+    def broken(self: Gate) -> None:
+        enter(self)
+        HELD.lines = None
+
+    return broken
+
+
+def _intercepted_at_once(_: Any) -> Any:
+    def broken(self: ProducerCore, record: PendingRecord, error: OttlaError) -> None:
+        if isinstance(record.callback, Acknowledgement):
+            record.callback.intercept(error)
+
+    return broken
+
+
+def _assigned_at_once(_: Any) -> Any:
+    def broken(core: ClientCore, name: str, call: Any, outcome: Outcome[Any]) -> None:
+        try:
+            outcome.succeed(call())
+        except OttlaError as error:
+            outcome.fail(error)
+
+    return broken
+
+
+_mutation("what is called from within is not refused", (Gate, "__enter__", _enters_all_the_same))
+_mutation("log lines are written within the machines", (Gate, "__enter__", _lines_at_once))
+_mutation("interceptors run within the machines", (ProducerCore, "_refused", _intercepted_at_once))
+_mutation("assignors run within the machines", (leader, "run_assignor", _assigned_at_once))
+_mutation("what a cancelled call asks for is sent all the same", (Call, "_end", _nothing))
+_mutation("with acks=0 memory is given back before anything is written", (Sender, "_send", _released_at_once))
+_mutation("with acks=0 a flush does not wait until all is written", (Sender, "_send", _settled_at_once))
+_mutation(
+    "with acks=0 a block is left before the brokers have read all", (ClientCore, "finish", _brokers_are_not_waited_for)
+)
+_mutation("a timer keeps batches that are acknowledged", (Sender, "add", _a_timer_keeps_the_batch))
+_mutation("each batch that a node refuses has a pause of its own", (NodeQueue, "pause", _a_pause_for_each_batch))
+_mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
+_mutation(
+    "a batch that comes cut for the second time is taken for damage", (FetchAnswers, "_torn", _torn_twice_is_damaged)
+)
+_mutation("a full buffer waits until its batches have lingered", (Room, "__init__", _lingering_goes_on))
+_mutation(
+    "batches are not counted in the memory of a producer",
+    (room, "BATCH_OVERHEAD", lambda _: 0),
+    (accumulator, "BATCH_OVERHEAD", lambda _: 0),
+)
+_mutation("records that wait for their topic are kept as they were given", (PendingRecord, "freeze", _as_given))
 _mutation("a send that is cancelled while it waits for room is carried out", (Room, "wait", _kept_when_cancelled))
 _mutation("a send is accepted before it lets others run", (ProducerCore, "send_soon", _accepted_before_the_turn))
 _mutation("callbacks run within the machines", (ClientCore, "run", _callbacks_at_once))

@@ -86,6 +86,10 @@ class Link:
     """Until when the client's socket takes little at a time."""
     writing: bool = False
     """The client has not been told yet that what it sent is written."""
+    produces: bool = False
+    """It is for Produce."""
+    finished: bool = False
+    """The client has said that it sends nothing more."""
 
 
 class Network:
@@ -107,6 +111,8 @@ class Network:
         self._all: list[Link] = []
         self.features: Counter[str] = Counter()
         self.requests = 0
+        self.cut_short: Counter[str] = Counter()
+        """Per client, connections for Produce that it closed before the node had read what it sent."""
         self._committed: dict[str, int] = {}
         """Per client, the number of the latest commit that was heard."""
         self.sent: Callable[[Link, Any], None] = lambda link, message: None
@@ -239,6 +245,7 @@ class Network:
     def finish(self, client: Client, action: Finish) -> None:
         """The client sends nothing more: the node ends the connection once it has read everything."""
         if link := self.links.get((client.name, action.key)):
+            link.finished = True
             self._clock.later(self._delay(link) + 0.01, partial(self._end_finished, link))
 
     def _end_finished(self, link: Link) -> None:
@@ -250,6 +257,7 @@ class Network:
 
     def close(self, client: Client, action: Close) -> None:
         if link := self.links.get((client.name, action.key)):
+            self.cut_short[client.name] += link.produces and not link.finished and bool(link.on_its_way)
             self._close(link)
 
     def _close(self, link: Link) -> None:

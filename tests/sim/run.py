@@ -5,7 +5,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -17,7 +17,10 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
+from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
+from tests.sim.admins import Administrating
+from tests.sim.bounds import Requests, Watched
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import RECREATED, Place
@@ -26,7 +29,7 @@ from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Epochs, Ledger, Window
 from tests.sim.members import Consuming, Manner
-from tests.sim.mutations import MUTATIONS
+from tests.sim.mutations import MUTATIONS, changed
 from tests.sim.network import Link, Network
 from tests.sim.scripts import Producing, Reading
 from tests.sim.users import Process, Violation
@@ -86,12 +89,15 @@ class Simulation:
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
         self.epochs, self.window = Epochs(self.cluster), Window()
+        self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance)
+        self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
         self._quiet_until = self.seconds + LONGEST + 4 * self.manner.session if calm else 0.0
         """Some worlds go on for a while when nothing happens any more."""
+        self.admin: Administrating | None = None
         self.members: dict[str, Consuming] = {}
         self._members = 0
         self.producing = 0
@@ -123,17 +129,24 @@ class Simulation:
 
     def _sent(self, link: Link, message: Any) -> None:
         if not link.writing:  # what is written in pieces was handed over, with what was known then, long ago
-            self.epochs.sent(link.client.name, message)
+            self.epochs.sent(link.client.name, message, link.key[1])
         self.window.sent(link, message)
+        self.bounds.sent(link, message)
+        self.group.sent(link, message)
+        if self.admin is not None:
+            self.admin.sent(link, message)
         self.ledger.sent_off(message)
         if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
             known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
             if known != self.cluster.ids.get(RECREATED):
-                for place in [place for place in self.cluster.logs if place[0] == RECREATED]:
-                    self.ledger.forget(place, link.client.name)
+                for topic in message.topic_data:
+                    if topic.name == RECREATED:  # by its id it would be refused
+                        for each in topic.partition_data:
+                            self.ledger.forget((RECREATED, each.index), link.client.name)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
+        self.bounds.delivered(link, answer)
         self.group.delivered(link.client.name, request, answer)
 
     def process(self, who: str) -> Process:
@@ -152,7 +165,7 @@ class Simulation:
         forget = topics.forget
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
-            self.epochs.submitted(who, exchange)
+            self.epochs.submitted(who, exchange, channel)
             submit(node, exchange, now, channel)
 
         def forgotten(name: str) -> None:
@@ -224,12 +237,13 @@ class Simulation:
                 count,
                 self.seconds,
                 chance.choice((1, 5, 5)),
+                self.seed,
                 Random(f"{self.seed} {name} impatient").choice((0.0, 0.02, 0.2)),
             )
             self.producers.append(producing)
             self.say("·", name, f"produces {count} records with {options}")
             self.producing += 1
-            self.processes[name].run(producing.script(), self._produced)
+            self.processes[name].run(producing.script(), partial(self._produced, producing))
         if chance.random() < 0.5:
             name = "r0"
             pattern = Random(f"{self.seed} pattern").random() < 0.4
@@ -240,6 +254,10 @@ class Simulation:
                 beside.reader = reading
             self.readings.append(reading)
             process.run(reading.script())
+        if Random(f"{self.seed} admin").random() < 0.25:
+            own = Random(f"{self.seed} x0")
+            self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)
+            self.admin.process.run(self.admin.script())
         for _ in range(chance.choice((1, 2, 2, 3))):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
@@ -252,22 +270,43 @@ class Simulation:
         chance = Random(f"{self.seed} {name}")
         instance = instance or (f"i{self._members}" if self.manner.static and self.release >= "2.8" else None)
         shared = [each.process for each in self.members.values()] if chance.random() < 0.2 else []
-        process = chance.choice(shared) if shared else self.process(name)
+        beside = [each for each in self.producers if each.machine and not each.leaving and each.member is None]
+        if Random(f"{self.seed} {name} beside").random() > 0.5 or shared or rival or not beside:
+            beside = []
+        process = beside[0].process if beside else chance.choice(shared) if shared else self.process(name)
+        if process.name != name:
+            self.epochs.shared.add(process.name)
+            self.group.shared.add(process.name)
         member = Consuming(name, process, self.group, chance, self.manner, tuple(self.topics), instance, rival)
+        member.seed = self.seed
+        member.__post_init__()
         self.members[name] = member
+        if beside:
+            beside[0].member, member.beside = member, beside[0].send_one
         process.run(member.script(), lambda: self._gone(name))
 
     def _gone(self, name: str) -> None:
         """A member has left, and goes home if it was the last in its process."""
-        process = self.members.pop(name).process
-        if all(each.process is not process for each in self.members.values()):
-            process.close()
+        member = self.members.pop(name)
+        for producing in self.producers:
+            if producing.member is member:
+                producing.member = None
+        self._close_unused(member.process)
         if not self.members:
             self.join()  # which is nothing if it is over
+
+    def _close_unused(self, process: Process) -> None:
+        """End a process in which nobody is left."""
+        used = [each.process for each in self.members.values()]
+        used += [each.process for each in self.producers if not each.done] + [each.process for each in self.readings]
+        if process not in used:
+            process.close()
 
     def kill(self, name: str) -> None:
         """A process with members dies, and somebody takes the place of each after a while."""
         process = self.members[name].process
+        if any(each.process is process for each in self.producers):
+            return  # what it sends is to be seen to its end
         process.kill()
         for each in [each for each in self.members.values() if each.process is process]:
             del self.members[each.name]
@@ -280,13 +319,18 @@ class Simulation:
         member.rival = True
         self.join(member.instance, rival=True)
 
-    def _produced(self) -> None:
+    def _produced(self, producing: Producing) -> None:
         self.producing -= 1
+        self._close_unused(producing.process)
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
         violation = None
+        around = ExitStack()
+        around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
+        handled = Random(f"{self.seed} log").random() < 0.2
+        around.enter_context(logged_to(Handler(self) if handled else None))
         try:
             self._people()
             for fault in self.faults:
@@ -301,6 +345,8 @@ class Simulation:
         except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
             violation.__cause__ = error
+        finally:
+            around.close()
         requests = self.network.requests
         features = self.cluster.data.features
         return Result(
@@ -345,6 +391,41 @@ class Simulation:
             raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
         else:
             self.clock.later(LOOK, self._look)
+
+
+class Handler(logging.Handler):
+    """Of log lines, which sends some of them as records."""
+
+    def __init__(self, world: Simulation) -> None:
+        super().__init__(logging.WARNING)
+        self._world, self._chance = world, Random(f"{world.seed} handler")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        able = [
+            each for each in self._world.producers if each.machine and each.process.alive and not each.process.frozen
+        ]
+        if self._chance.random() < 0.3:
+            for each in able:  # one of them may be what the line is of
+                self._world.cluster.data.features["a log handler sends"] += 1
+                each.send_from("a log handler")
+
+
+@contextmanager
+def logged_to(handler: logging.Handler | None) -> Iterator[None]:
+    """Nobody else gets the lines: one that is kept keeps the error that it tells of, and what that holds."""
+    log = logging.getLogger("ottla")
+    level, propagate = log.level, log.propagate
+    if handler is not None:
+        log.addHandler(handler)
+    log.setLevel(logging.WARNING if handler else logging.CRITICAL)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        if handler is not None:
+            log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

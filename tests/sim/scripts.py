@@ -3,26 +3,32 @@
 They take the steps of the shipped cores, as the drivers do, and check what they are told.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, OttlaError
+from ottla.codec.records import Headers
+from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, LocalProtocolError, OttlaError
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.core import FINISH_TIMEOUT
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.batches import NOT_OPEN, Batch, PartitionQueue
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.produce.records import PendingRecord, Receipt
+from ottla.sdk.produce.records import Acknowledgement, PendingRecord, ProducerInterceptor, ProducerRecord, Receipt
 from ottla.sdk.steps import Steps
+from tests.sim.bounds import Memory
 from tests.sim.data import RECREATED, Place
 from tests.sim.ledger import Ledger, Sent, brief
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait
+
+if TYPE_CHECKING:
+    from tests.sim.members import Consuming
 
 
 @dataclass(slots=True, eq=False)
@@ -39,20 +45,28 @@ class Producing:
     seconds: float
     keys: int
     """1: all goes to one partition."""
+    seed: int = 0
     impatient: float = 0.0
     """Chance that a call is cancelled while it waits."""
     rush: int = 0
     """How often many records are sent to the topic that was just recreated."""
+    member: "Consuming | None" = None
+    """Of the same process; callbacks have it commit."""
+    done: bool = False
     reader: "Reading | None" = None
     """Of the same process; callbacks pause and resume it."""
     machine: ProducerCore | None = None
     _number: int = 0
     _tasks: int = 0
     """Records that somebody awaits."""
+    whims: Random = field(init=False)
     _with_callback: list[Sent] = field(default_factory=list)
     _leaving: bool = False
     _wrong: str = ""
     """What a callback saw that must not be; it cannot raise it itself."""
+
+    def __post_init__(self) -> None:
+        self.whims = Random(f"{self.seed} {self.process.name} whims")
 
     def script(self) -> Script:
         process, chance = self.process, self.chance
@@ -81,8 +95,11 @@ class Producing:
         while self._tasks:
             yield 0.01
         self._check_callbacks(self._with_callback)
-        if self.reader is None:
-            process.close()
+        self.done = True
+
+    @property
+    def leaving(self) -> bool:
+        return self._leaving
 
     def batches_at(self, place: Place) -> bool:
         """Whether something is to be sent to a partition, or under way."""
@@ -102,6 +119,8 @@ class Producing:
             sent = self.ledger.sent[bytes(record.value or b"")]
             self.ledger.offered(sent)
             sent.accepted = offer(record, now)
+            if machine._room.waiters:
+                self._check_nothing_lingers(machine)
             return sent.accepted
 
         start_flush = machine.start_flush
@@ -118,9 +137,22 @@ class Producing:
             flushed.when_done(ended)
             return flushed
 
+        memory, add = Memory(self.process.name, lambda: machine._room.used), machine._sender.add
+
+        def added(queue: PartitionQueue, batch: Batch) -> None:
+            add(queue, batch)
+            memory.added(batch)
+
         process = self.process
+        process.checks.append(memory.check)
+        machine._sender.add = added  # type: ignore[method-assign]
         machine.offer = offered  # type: ignore[method-assign]
         machine.start_flush = flushing  # type: ignore[method-assign]
+
+    def _check_nothing_lingers(self, machine: ProducerCore) -> None:
+        for queue in machine._sender.queues.values():
+            if queue.open is not NOT_OPEN and not queue.open.due:
+                raise Violation("a batch lingers while somebody waits for room", f"{self.process.name}: {queue.place}")
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -136,6 +168,7 @@ class Producing:
         elif way < 0.75:
             self._call_back(sent, record)
             self._take(machine, sent, record)
+            _overwrite(record.value)
         else:
             if way < 0.9:
                 self._call_back(sent, record)
@@ -144,6 +177,7 @@ class Producing:
             if isinstance(result, Cancelled) and sent.is_accepted:
                 raise Violation("a call is cancelled that has sent already", f"{brief(sent.value)}: send_soon")
             self._judge(sent, result)
+            _overwrite(record.value)
 
     def _ended(self) -> None:
         self._tasks -= 1
@@ -170,7 +204,7 @@ class Producing:
             sent.accepted = accepted()
 
         try:
-            if record.partition is None and machine.appends.append(*given):
+            if record.partition is None and not record.headers and machine.appends.append(*given):
                 sent.accepted = accepted()
                 self.process.step()
             else:
@@ -212,7 +246,9 @@ class Producing:
     def _flush(self, machine: ProducerCore) -> Script:
         mine = [each for each in self.ledger.sent.values() if each.producer == self.process.name and each.is_accepted]
         before = [each for each in self._with_callback if each.is_accepted]
-        result = yield from self._result(machine.flush(), "flush", self.process.core.options.delivery_timeout)
+        # Where a topic is not known yet, it waits for what callbacks and others have sent meanwhile, too.
+        within = 2 * self.process.core.options.delivery_timeout
+        result = yield from self._result(machine.flush(), "flush", within)
         if not isinstance(result, Cancelled):
             self._check_callbacks(before)
             if not self.options.acks:
@@ -223,10 +259,17 @@ class Producing:
         error = Whim("the user's own") if self.chance.random() < self.impatient else None
         within = CLOSE_TIMEOUT if error else 2 * self.process.core.options.delivery_timeout + FINISH_TIMEOUT
         self._feature("a producer is left by an error" if error else "a producer is left in order")
+        began, cut_short = self.process.clock.now, self.ledger.cluster.network.cut_short[self.process.name]
         result = yield from self._result(machine.leave(error), "the end of a producer", within)
         given_up = error or (result if isinstance(result, Cancelled) else None)
         if given_up is None or not getattr(given_up, "__notes__", ()):
             self.ledger.flushed.add(self.process.name)
+            late = self.process.clock.now - began >= FINISH_TIMEOUT
+            cut_short = self.ledger.cluster.network.cut_short[self.process.name] - cut_short
+            if not (self.options.acks or late or given_up) and cut_short:
+                raise Violation(
+                    "a connection is closed before the node has read what came with acks=0", self.process.name
+                )
             if not self.options.acks:
                 self.ledger.check_written(
                     [e for e in self.ledger.sent.values() if e.producer == self.process.name and e.is_accepted]
@@ -281,13 +324,26 @@ class Producing:
         idempotent = bool(self.options.idempotent)
         sent = Sent(value, self.process.name, number, topic, self.options.acks == -1, idempotent, None)
         self.ledger.sent[value] = sent
-        return sent, PendingRecord(topic, value, key, partition, (), 1000 + number, None)
+        given: bytes | bytearray = value
+        if self.whims.random() < 0.1:
+            given = bytearray(value)
+            self._feature("a value is changed once it is accepted")
+        headers: Headers = Nosy(self._from_within) if self.whims.random() < 0.03 else ()
+        record = PendingRecord(topic, given, key, partition, headers, 1000 + number, None)  # type: ignore[arg-type]
+        if self.whims.random() < 0.05:
+            seen = ProducerRecord(topic, value, key, partition, (), 1000 + number)
+            record.callback = Acknowledgement([Interceptor(self._intercepted)], seen, None)
+        return sent, record
 
     # -- callbacks ---------------------------------------------------------------------------------------------------
 
     def _call_back(self, sent: Sent, record: PendingRecord) -> None:
         sent.outcome = Outcome()
-        record.callback = partial(self._told, sent)
+        told = partial(self._told, sent)
+        if isinstance(record.callback, Acknowledgement):
+            record.callback.callback = told
+        else:
+            record.callback = told
         self._with_callback.append(sent)
 
     def _told(self, sent: Sent, result: Receipt | OttlaError) -> None:
@@ -308,9 +364,39 @@ class Producing:
         if self.reader is not None and self.reader.machine is not None and chance.random() < 0.3:
             self._feature("a callback pauses and resumes a reader")
             self.reader.pause(chance.choice((0.0, 0.05, 0.3)))
+        if self.member is not None and self.member.handled is not None and self.whims.random() < 0.3:
+            self._feature("a callback commits for a member")
+            self.member.commit_handled()
         if chance.random() < 0.02:
             self._feature("a callback raises")
             raise Whim("a callback's")
+
+    def _intercepted(self) -> None:
+        """An interceptor sees what became of a record, and may call the client."""
+        if self.whims.random() < 0.5:
+            self._feature("an interceptor sends")
+            self.send_from("an interceptor")
+
+    def send_from(self, who: str) -> None:
+        """Users' own code sends a record; it runs where it may."""
+        try:
+            self.send_one()
+        except LocalProtocolError:
+            self._wrong = f"{who} is called where it cannot call the client"
+
+    def _from_within(self) -> None:
+        """A method of what was given is called by the machines: it can call nothing."""
+        try:
+            self.process.do(lambda: None)
+        except LocalProtocolError:
+            self._feature("a call from within is refused")
+        else:
+            self._wrong = "a call from within the machines is not refused"
+
+    def send_one(self) -> None:
+        """Called by listeners."""
+        if self.machine is not None and not self._leaving and self._number < 2 * self.count:
+            self._take(self.machine, *self._record())
 
     def _check_callbacks(self, told: list[Sent]) -> None:
         for each in told:
@@ -321,6 +407,35 @@ class Producing:
 
     def _feature(self, what: str) -> None:
         self.ledger.cluster.data.features[what] += 1
+
+
+class Nosy(tuple[tuple[str, bytes], ...]):
+    """Headers that call the client when they are looked at."""
+
+    def __new__(cls, call: Callable[[], None]) -> "Nosy":
+        made = super().__new__(cls, [("nosy", b"")])
+        made.call = call
+        return made
+
+    call: Callable[[], None]
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        self.call()
+        return super().__iter__()
+
+
+class Interceptor(ProducerInterceptor):
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_acknowledgement(self, record: ProducerRecord, result: Receipt | OttlaError) -> None:
+        self._call()
+
+
+def _overwrite(value: object) -> None:
+    """The user goes on with what it had given, where that can be changed."""
+    if isinstance(value, bytearray):
+        value[:] = b"?" * len(value)
 
 
 class Whim(Exception):

@@ -3,6 +3,7 @@
 A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
 """
 
+import math
 import types
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Close, Connect, Event, Finish, Run, Send, Written
+from ottla.sdk.events import Action, Close, Connect, Event, Finish, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Await, Shielded, Steps
@@ -91,6 +92,9 @@ class Process:
         self._frozen_until = 0.0
         self._wake_at = float("inf")
         self._moment, self._timers = -1.0, 0
+        self._running = 0
+        self.checks: list[Callable[[], None]] = []
+        """What is to hold whenever the process comes to rest."""
         self.core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
         self._set_timer = self.core.timers.add
         self.core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
@@ -119,11 +123,12 @@ class Process:
         if not self.alive:
             return
         runs = []
+        action: Action | None = None
         while actions := self.core.poll(self.clock.now):
             for action in actions:
                 match action:
-                    case Run(call=call):
-                        runs.append(call)
+                    case Run():
+                        runs.append(action.call)
                     case Connect():
                         self._network.connect(self, action)
                     case Send():
@@ -133,8 +138,14 @@ class Process:
                         self._network.finish(self, action)
                     case Close():
                         self._network.close(self, action)
-        for call in runs:
-            call()
+        del action  # it would keep what the last one holds
+        self._running += 1
+        while runs:  # each is forgotten with what it holds
+            runs.pop(0)()
+        self._running -= 1
+        if not self._running and self.core.deadline != -math.inf:
+            for check in self.checks:
+                check()
         due = self.core.deadline
         if due is not None and due < self._wake_at:
             self._wake_at = due
@@ -146,6 +157,11 @@ class Process:
         elif due == self._wake_at:
             self._wake_at = float("inf")
             self.step()
+
+    @property
+    def thawed(self) -> float:
+        """When it was frozen last, the end of that."""
+        return self._frozen_until
 
     @property
     def frozen(self) -> bool:

@@ -1,0 +1,73 @@
+"""Somebody who makes and deletes topics, and is in a hurry: what is not yet sent when a call is cancelled never is."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ottla.codec.apis.create_topics import CreateTopicsRequest
+from ottla.codec.apis.delete_topics import DeleteTopicsRequest
+from ottla.errors import OttlaError
+from ottla.sdk import calls
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps, settled
+from tests.sim.network import Link
+from tests.sim.users import Cancelled, Process, Script, Violation
+
+
+@dataclass(slots=True, eq=False)
+class Administrating:
+    """Cancels most of its calls; each topic has a name of its own."""
+
+    process: Process
+    chance: Random
+    features: Counter[str]
+    seconds: float
+    cancelled: set[str] = field(default_factory=set)
+    """Topics that must not be made any more, or deleted."""
+
+    def script(self) -> Script:
+        yield from self.process.connect()
+        for number in range(4):
+            yield self.chance.uniform(0.0, self.seconds / 2)
+            name = f"x{number}"
+            if self.chance.random() < 0.5:
+                yield from self._call(name, self._create(name), "create_topic")
+            else:
+                yield from self._call(name, self._delete(name), "delete_topic")
+        yield 5.0
+        self.process.close()
+
+    def _create(self, name: str) -> Steps[object]:
+        core = self.process.core
+        return (yield from settled(calls.create_topic(core, name, 1, 1, {}, core.now)))
+
+    def _delete(self, name: str) -> Steps[None]:
+        core = self.process.core
+        yield from settled(calls.delete_topic(core, name, core.now))
+
+    def _call(self, name: str, steps: Steps[Any], what: str) -> Script:
+        enough: Outcome[None] = Outcome()
+        if self.chance.random() < 0.8:
+            within = self.chance.choice((0.0, 0.001, 0.01, 0.3))
+            self.process.clock.later(within, lambda: enough.succeed(None))
+        try:
+            yield from self.process.perform(steps, what, within=self.process.core.options.api_timeout, cancel=enough)
+        except Cancelled:
+            self.features[f"{what} is cancelled"] += 1
+            self.cancelled.add(name)
+        except OttlaError as error:
+            self.process.history.add("·", self.process.name, f"{what}: {error}")
+
+    def sent(self, link: Link, message: Any) -> None:
+        """The process sends a request; what is written in pieces was handed over before."""
+        if link.client is not self.process or link.writing:
+            return
+        names: list[str] = []
+        if isinstance(message, CreateTopicsRequest):
+            names = [each.name for each in message.topics]
+        elif isinstance(message, DeleteTopicsRequest):
+            names = [*message.topic_names, *(each.name or "" for each in message.topics)]
+        for name in names:
+            if name in self.cancelled:
+                raise Violation("a cancelled call is carried out", f"{type(message).__name__} of {name}")

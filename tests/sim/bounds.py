@@ -1,0 +1,130 @@
+"""What a client may take for itself: memory, requests, and other calls' time.
+
+Rules:
+- The batches of a producer that anything still holds are counted in its `buffer_memory`, each with what it takes beside
+  its records: those that are acknowledged must be gone.
+- What a node refuses for one reason is sent there again after one pause, and new metadata are asked for at most once in
+  each `retry_backoff`, however many partitions it refuses.
+- Brokers serve a connection's requests one by one, and acks=all waits for replicas: no other may wait behind it.
+"""
+
+import gc
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
+from ottla.codec.records import HEADER_SIZE
+from ottla.errors import MessageTooLarge
+from ottla.sdk.produce.batches import Batch
+from tests.sim.clock import Clock
+from tests.sim.network import Link
+from tests.sim.users import Violation
+
+MEMORY = "a producer takes more memory than it counts"
+STORM = "what a node refuses for one reason is sent there again too often"
+CURIOUS = "a client asks for metadata too often"
+BEHIND = "a request waits behind Produce"
+
+SLACK = 4600
+"""Bytes that may be held beside: a callback's error keeps its batch until it is raised."""
+OVERHEAD = 2048
+"""Bytes that a batch takes beside its records."""
+MOST_AGAIN = 15
+"""Requests with retries of one error that a node gets within a second."""
+MOST_METADATA = 40
+"""Requests for metadata that a client makes within a second."""
+
+
+class Watched(Batch):
+    """A batch of which can be seen whether it is still held."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True)
+class Memory:
+    """The batches of one producer; ``used`` says how many bytes it thinks it takes."""
+
+    producer: str
+    used: Callable[[], int]
+    _batches: "list[ref[Watched]]" = field(default_factory=list)
+    _grown: bool = False
+
+    def added(self, batch: Batch) -> None:
+        assert isinstance(batch, Watched)
+        self._batches.append(ref(batch))
+        self._grown = True
+
+    def check(self) -> None:
+        if not self._grown:
+            return
+        self._grown = False
+        if self._held() > self.used() + SLACK:
+            gc.collect()  # what only cycles hold is as good as gone
+            if (held := self._held()) > self.used() + SLACK:
+                raise Violation(MEMORY, f"{self.producer} holds {held} bytes, and counts {self.used()}")
+
+    def _held(self) -> int:
+        self._batches = [each for each in self._batches if each() is not None]
+        alive = [batch for each in self._batches if (batch := each()) is not None]
+        return sum(OVERHEAD + each.size - HEADER_SIZE for each in alive)
+
+
+@dataclass(slots=True)
+class Requests:
+    """What clients ask for, and how often."""
+
+    clock: Clock
+    features: Counter[str]
+    _refused: dict[tuple[str, int], dict[tuple[str, int], int]] = field(default_factory=lambda: defaultdict(dict))
+    """(client, node) -> what the node refused last of each partition, by error code."""
+    _again: dict[tuple[str, int, int], deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    _metadata: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    most_again: int = 0
+    most_metadata: int = 0
+
+    def sent(self, link: Link, message: Any) -> None:
+        if isinstance(message, ProduceRequest):
+            link.produces = True
+            self._produced(link, message)
+        elif not isinstance(message, ApiVersionsRequest):
+            if link.produces:
+                raise Violation(BEHIND, f"{link.label}: {type(message).__name__}")
+            if isinstance(message, MetadataRequest):
+                times = self._within(self._metadata[link.client.name])
+                self.most_metadata = max(self.most_metadata, len(times))
+                if len(times) > MOST_METADATA:
+                    raise Violation(CURIOUS, f"{link.client.name} asks {len(times)} times within a second")
+
+    def _produced(self, link: Link, message: ProduceRequest) -> None:
+        refused = self._refused[link.client.name, link.node]
+        places = [
+            (topic.name or str(topic.topic_id), each.index)
+            for topic in message.topic_data
+            for each in topic.partition_data
+        ]
+        for code in {refused.pop(place) for place in places if place in refused}:
+            times = self._within(self._again[link.client.name, link.node, code])
+            self.most_again = max(self.most_again, len(times))
+            if len(times) > MOST_AGAIN:
+                raise Violation(STORM, f"{link.label} sends {len(times)} times within a second what met error {code}")
+
+    def delivered(self, link: Link, answer: Any) -> None:
+        if isinstance(answer, ProduceResponse):
+            refused = self._refused[link.client.name, link.node]
+            for topic in answer.responses:
+                for each in topic.partition_responses:
+                    if each.error_code not in (0, MessageTooLarge.code):  # which is split, and needs no pause
+                        refused[topic.name or str(topic.topic_id), each.index] = each.error_code
+
+    def _within(self, times: deque[float]) -> deque[float]:
+        """The times of the last second, and now."""
+        times.append(self.clock.now)
+        while times[0] <= self.clock.now - 1.0:
+            times.popleft()
+        return times
