@@ -11,6 +11,7 @@ Rules:
 import inspect
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -45,6 +46,7 @@ from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metric
 from ottla.sdk.options import ClientOptions, announced_name, declared_by, parse_bootstrap, within_bounds
+from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
@@ -64,6 +66,15 @@ def connect(options: ClientOptions) -> "Client":
     from ottla.sdk.drivers.trio import TrioDriver  # only here: under asyncio nothing of trio is needed
 
     return Client(options, TrioDriver)
+
+
+def _forgotten(core: ClientCore) -> None:
+    """A client whose block was never left is freed, or the program ends: nothing is lost without a word."""
+    if core.closed is None:
+        records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
+        what = "a client was never left, so what its producers had accepted may be lost, and its consumers never leave"
+        why = f"{what} their groups: use `async with`, or call __aexit__ in the end"
+        logger("ottla.sdk").error(why, extra={"records": records})
 
 
 class Client:
@@ -89,6 +100,7 @@ class Client:
         addresses = parse_bootstrap(await self._kind.in_thread(find) if find else self._options.bootstrap)
         core = ClientCore(addresses, self._options, self._rng, findable=announced)
         driver = self._running = self._kind(core, find)
+        self._forgotten = weakref.finalize(self, _forgotten, core)
         await driver.start()
         try:
             await driver.call(core.connect)
@@ -102,6 +114,7 @@ class Client:
     ) -> None:
         driver = self._driver
         driver.refuse_another_loop()
+        self._forgotten.detach()
         try:
             await driver.run(driver.core.leave_groups())
         finally:  # also where a cancellation had to wait and is raised now: others may wait for an answer

@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, ParamSpec, TypeVar
@@ -114,13 +115,19 @@ class ClientOptions(Options):
 def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]], Callable[P, R]]:
     """A decorator: the function takes what ``options``, a dataclass, is made of, and is given one."""
 
+    signature = inspect.signature(options)
+
     def decorate(function: Callable[[Given], R]) -> Callable[P, R]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if unknown := sorted(kwargs.keys() - signature.parameters.keys()):
+                near = get_close_matches(unknown[0], signature.parameters, 1)
+                hint = f": do you mean {near[0]}?" if near else f": there are {', '.join(signature.parameters)}"
+                raise TypeError(f"{function.__name__}() has no option {unknown[0]}{hint}")
             return function(options(*args, **kwargs))
 
         returns = inspect.signature(function).return_annotation
-        call.__signature__ = inspect.signature(options).replace(return_annotation=returns)  # type: ignore[attr-defined]
+        call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
         call.__doc__ = f"{function.__doc__}\n\n{inspect.cleandoc(options.__doc__ or '')}"
         return call
 

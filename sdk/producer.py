@@ -110,7 +110,8 @@ class Producer(Generic[K, V]):
     async def aclose(self) -> None:
         """Flush, and be done; within `delivery_timeout`, or twice that where records come in meanwhile.
 
-        What is accepted while the flush goes on, such as by a callback, is flushed as well; then records are refused.
+        What callbacks send meanwhile is flushed as well, and what the callbacks of that send: up to a hundred links of
+        such a chain, for `delivery_timeout` at most. Then records are refused.
 
         Raises:
             DeliveryFailed: records were not stored.

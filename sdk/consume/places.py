@@ -28,8 +28,9 @@ def start_at(where: Where) -> Offset | Time | Ago:
             return Ago(where.total_seconds())
         case int() if where >= 0 and not isinstance(where, bool):
             return Offset(where)
+    near = {"earliest": "; do you mean 'beginning'?", "latest": "; do you mean 'end'?"}.get(str(where), "")
     places = "'beginning', 'end', a datetime, a timedelta (so long ago) or an offset"
-    raise LocalProtocolError(f"{where!r} is no place in a partition: {places}")
+    raise LocalProtocolError(f"{where!r} is no place in a partition: {places}{near}")
 
 
 def place_at(where: Where, wall: float) -> Offset | Time:

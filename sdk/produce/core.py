@@ -51,6 +51,8 @@ log = logger("ottla.sdk.producer")
 
 CLOSE_TIMEOUT = 1.5
 """Seconds for what is on its way when the block is left by an error or a cancellation."""
+_CHAIN = 100
+"""How many records, each sent by the callback of the one before, the end of a block waits for."""
 
 
 class ProducerCore:
@@ -141,9 +143,14 @@ class ProducerCore:
         self._deliveries.raise_failures()
 
     def aclose(self) -> Steps[None]:
-        """Flush, refuse records from then on, flush what came meanwhile, and be done."""
+        """Flush what there is and what callbacks send meanwhile, then refuse records, and be done."""
         try:
-            yield from settled(self.start_flush(self._core.now))
+            until = self._core.now + self._delivery_timeout
+            for _ in range(_CHAIN):
+                self._deliveries.chained = False
+                yield from settled(self.start_flush(self._core.now))
+                if not self._deliveries.chained or self._core.now >= until:
+                    break
             yield from settled(self.shut(self._core.now))
             if self._options.acks == 0:
                 yield from settled(self._core.finish(self._sender.channel))

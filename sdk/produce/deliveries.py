@@ -36,6 +36,8 @@ class Deliveries:
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
         self._callback_error: Exception | None = None
+        self.chained = False
+        """Set by callbacks that send records themselves."""
 
     # -- numbers and flushes -----------------------------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ class Deliveries:
         self.release(batch)
         if batch.callbacks:
             place = batch.place
-            self._core.run(
+            self._run(
                 lambda: batch.call_back(
                     Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable
                 )
@@ -118,7 +120,7 @@ class Deliveries:
                 for index, callback in enumerate(callbacks):
                     if callback is not None and (awaited := awaited_by(callback)):
                         awaited.fail(error_of(index))
-            self._core.run(call_back)
+            self._run(call_back)
         self.settled(batch.number)
 
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
@@ -129,7 +131,17 @@ class Deliveries:
             return
         if self._core.closed and (awaited := awaited_by(callback)):
             awaited.fail(error)
-        self._core.run(lambda: self._call_back(callback, error, record.aim))
+        self._run(lambda: self._call_back(callback, error, record.aim))
+
+    def _run(self, call: Callable[[], object]) -> None:
+        """Have callbacks called."""
+
+        def run() -> None:
+            used = self._room.used
+            call()
+            self.chained |= self._room.used > used
+
+        self._core.run(run)
 
     def release(self, batch: Batch) -> None:
         """The batch needs no memory any more, nor is it waited for."""

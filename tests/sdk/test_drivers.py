@@ -236,7 +236,9 @@ async def elsewhere(client: Client, producer: Producer[Any, Any], broker: Script
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["the other loop is there", "the other loop is closed"])
-def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is_done(ended: bool) -> None:
+def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is_done(
+    ended: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """As two `asyncio.run`, or a pytest fixture whose loop is not that of the test."""
     with scripted() as (address, broker), contextlib.closing(asyncio.new_event_loop()) as first:
         client = ottla.aio.connect(address)
@@ -244,6 +246,7 @@ def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is
         producer = client.producer(linger=0)
         first.run_until_complete(producer.__aenter__())
         if ended:
+            first.run_until_complete(producer.send_soon("t", b"lost"))
             first.close()
 
         asyncio.run(elsewhere(client, producer, broker))
@@ -253,3 +256,5 @@ def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
             del client, producer
             gc.collect()  # here: its sockets were left open with their loop
+        [*said] = [each for each in caplog.records if "never left" in each.message]
+        assert [each.__dict__["records"] for each in said] == ([1] if ended else [])

@@ -150,6 +150,28 @@ def test_flush_and_the_end_of_the_block_return_after_the_callbacks() -> None:
         assert len(called) == 1
 
 
+@pytest.mark.parametrize("links", [5, 1000])
+def test_the_end_of_the_block_waits_for_what_callbacks_send_but_not_for_ever(links: int) -> None:
+    world = known(World(ModelBroker({"t": 1})))
+    producer = producer_in(world, linger=1.0)
+    refused: list[OttlaError] = []
+
+    def send_next(result: Receipt | OttlaError) -> None:
+        number = len(values(world))
+        if number < links:
+            try:
+                producer.send_nowait(a_record(b"%d" % number, callback=send_next))
+            except OttlaError as error:
+                refused.append(error)
+
+    producer.append(a_record(b"first", callback=send_next), world.now)
+    Call(world, producer.aclose()).finish()
+    if links == 5:
+        assert values(world) == [b"first", b"1", b"2", b"3", b"4"] and not refused
+    else:
+        assert len(values(world)) == 101 and "it takes no more records" in str(refused[0])
+
+
 def test_a_coroutine_that_a_callback_returns_is_an_error_that_says_what_to_do() -> None:
     world = known(World(ModelBroker({"t": 1})))
     world.broker.refuse = lambda place, batch: MessageTooLarge.code if batch.records()[0].value == b"no" else 0
