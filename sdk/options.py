@@ -43,7 +43,8 @@ class Options:
         connect_timeout: for `connect` to reach any broker, and for one connection; where it was too short, the next
             attempt there may take twice as long, and after that three times.
         request_timeout: for one request to one broker.
-        api_timeout: for a whole call (admin, offsets, unknown topics), retries included.
+        api_timeout: for a whole call (admin, offsets), retries included. A topic that no broker knows is an error
+            after 5 s.
         delivery_timeout: from `send` to the broker's acknowledgement, retries included.
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
