@@ -71,7 +71,7 @@ def broker(
     advertise: Advertise = None,
     node_id: Annotated[int, typer.Option(min=0, help="Kafka's node.id.")] = 1,
     partitions: Annotated[int, typer.Option(min=1, help="Of topics that are created without a number.")] = 1,
-    auto_create: Annotated[bool, typer.Option(help="Create a topic when a client asks for it, as producers do.")] = True,
+    auto_create: Annotated[bool, typer.Option(help="Create a topic when a producer asks for it.")] = True,
     group_delay: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long the first member of an empty group waits for others.")
     ] = 0.5,
