@@ -528,7 +528,7 @@ async def test_a_producer_that_was_left_leaves_no_circle(loop: Loop, ottla_broke
             gc.enable()
 
 
-async def test_what_is_accepted_while_the_producer_is_left_is_stored_and_then_nothing_is_accepted(
+async def test_what_callbacks_send_while_the_producer_is_left_is_stored_and_then_nothing_is_accepted(
     loop: Loop,
     ottla_broker: Broker,
 ) -> None:
@@ -537,19 +537,20 @@ async def test_what_is_accepted_while_the_producer_is_left_is_stored_and_then_no
 
     def dead_letter(result: Receipt | OttlaError) -> None:
         assert isinstance(result, MessageTooLarge)
-        producer.send_nowait("dead", b"letter", on_delivery=too_late)
+        producer.send_nowait("dead", b"letter", on_delivery=once_more)
 
-    def too_late(result: Receipt | OttlaError) -> None:
+    def once_more(result: Receipt | OttlaError) -> None:
         told.append(result)
-        with pytest.raises(Closed, match="is being left"):
-            producer.send_nowait("dead", b"too late")
+        producer.send_nowait("dead", b"and another")
 
     async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer() as producer:
             await producer.send("dead", b"warm")
             await producer.send_soon("small", bytes(1000), on_delivery=dead_letter)
+        with pytest.raises(Closed):
+            producer.send_nowait("dead", b"too late")
         assert [type(each) for each in told] == [Receipt]
-        assert [each.value for each in await stored(loop, client, "dead", 2)] == [b"warm", b"letter"]
+        assert [each.value for each in await stored(loop, client, "dead", 3)] == [b"warm", b"letter", b"and another"]
 
 
 async def test_others_who_send_while_the_producer_is_left_are_stored_or_hear_that(
