@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.codec.wire import NO_UUID
+from ottla.errors import LeaderNotAvailable
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:
@@ -133,8 +134,8 @@ class Cluster:
         for each in answer.topics:
             if each.name is None:
                 continue
-            if each.error_code:
-                self.errors[each.name] = each.error_code
+            if error_code := each.error_code or (0 if each.partitions else LeaderNotAvailable.code):  # not made yet
+                self.errors[each.name] = error_code
                 self.drop(each.name)
             else:
                 self.errors.pop(each.name, None)

@@ -150,8 +150,7 @@ class Committing:
             LocalProtocolError: one is no offset, or is lower than one that was committed already.
         """
         for assignment, each in offsets.items():
-            if not isinstance(each.offset, int) or each.offset < 0:
-                raise LocalProtocolError(f"{each.offset!r} is no offset to commit: an integer from 0 on")
+            _check(each)
             if each.offset < assignment.asked:
                 where = f"{assignment.place[0]}-{assignment.place[1]} at {each.offset}"
                 raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")
@@ -204,6 +203,7 @@ class Committing:
         """
         if self._commits is None or assignment is None:
             raise LocalProtocolError(_NO_GROUP)
+        _check(at)
         if assignment.over:
             assignment.handed = -1
             return assignment.over
@@ -232,3 +232,21 @@ def given(
     """Offsets as the user may give them."""
     for place, each in offsets.items():
         yield place, each if isinstance(each, CommittedOffset) else CommittedOffset(each)
+
+
+def _check(at: CommittedOffset) -> None:
+    """Refuse what no request can hold, at the call: it would take the commits of other partitions with it."""
+    if type(at.offset) is not int or not 0 <= at.offset < 2**63:
+        raise LocalProtocolError(f"{at.offset!r} is no offset to commit: an integer from 0 to 2**63 - 1")
+    if type(at.leader_epoch) is not int or not -1 <= at.leader_epoch < 2**31:
+        raise LocalProtocolError(
+            f"{at.leader_epoch!r} is no leader epoch: an integer from 0 to 2**31 - 1, or -1 for none"
+        )
+    try:
+        size = len(at.metadata.encode())
+    except (AttributeError, UnicodeEncodeError):
+        raise LocalProtocolError(f"{at.metadata!r} is no metadata of a commit: a str that UTF-8 can encode") from None
+    if size >= 2**15:
+        raise LocalProtocolError(
+            f"metadata of a commit of {size} bytes: a request holds 32,767, and brokers take 4,096"
+        )

@@ -316,7 +316,10 @@ class AsyncioDriver(Driver[AsyncioLink]):
             link.dialing.cancel()
         if link.transport is not None:
             self._closing.add(link)
-            link.transport.close()
+            if link.transport.get_write_buffer_size():  # a peer that reads nothing would keep it for ever
+                link.transport.abort()
+            else:
+                link.transport.close()
 
     def has(self, link: AsyncioLink) -> bool:
         """The core still knows the connection."""

@@ -136,12 +136,16 @@ def run_assignor(core: ClientCore, name: str, call: Callable[[], T], outcome: Ou
     """Have ``call``, which calls a user's assignor, run outside of the core; ``outcome`` is settled in a later step."""
 
     def run() -> None:
+        result: T | OttlaError
         try:
-            result: T | OttlaError = call()
-        except Exception as error:  # a user's own assignor may do anything
+            result = call()
+        except BaseException as error:  # a user's own assignor may do anything
             result = OttlaError(f"assignor '{name}' failed: {type(error).__name__}: {error}")
             result.__cause__ = error
-        with core.gate:
-            core.soon(lambda now: outcome.settle(result))
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+        finally:
+            with core.gate:
+                core.soon(lambda now: outcome.settle(result))
 
     core.run(run)

@@ -137,6 +137,7 @@ class Batch(OpenBatch):
         stop = start + len(records)
         part.callbacks, part.timestamps = self.callbacks[start:stop], self.timestamps[start:stop]
         part.due = part.again = True
+        part.outcome_unknown = self.outcome_unknown
         part.attempts, part.trouble, part.sequence = self.attempts, self.trouble, self.sequence
         return part
 

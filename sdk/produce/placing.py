@@ -84,9 +84,9 @@ class Placing:
             else:
                 partition = operator.index(partitioner.choose(self._choice(record, topic)))
             known = partition in topic.partitions
-        except OttlaError:
+        except (OttlaError, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:  # the user's own code
+        except BaseException as error:  # the user's own code: also the cancellation of something else
             raise EncodeError(f"the partitioner raised {error!r}") from error
         if not known:
             raise EncodeError(f"the partitioner chose {partition!r}, but {_range(topic)}")

@@ -85,15 +85,20 @@ class Acknowledgement:
         return self.callback is None or unseen(self.callback)
 
     def __call__(self, result: Receipt | OttlaError) -> object:
-        self.intercept(result)
-        return None if self.callback is None else self.callback(result)
+        try:
+            self.intercept(result)
+        finally:  # Ctrl-C, of which nothing is known here, is no answer
+            returned = None if self.callback is None else self.callback(result)
+        return returned
 
     def intercept(self, result: Receipt | OttlaError) -> None:
         """Call the interceptors alone, where the user gets an exception."""
         for each in self._interceptors:
             try:
                 each.on_acknowledgement(self._record, result)
-            except Exception:  # the user's own code, which must not keep the others from being called
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:  # the user's own code, which must not keep the others from being called
                 log.exception("an interceptor's on_acknowledgement raised")
 
 

@@ -119,7 +119,7 @@ class Results:
             self._deliveries.release(batch)
         elif isinstance(error, _OUT_OF_SEQUENCE) and self._identity.idempotent:
             self._out_of_sequence(queue, batch, error, result, now)
-        elif isinstance(error, _TOO_LARGE) and batch.count > 1:  # an earlier attempt without an answer was so, too
+        elif isinstance(error, _TOO_LARGE) and batch.count > 1:
             log.info("a batch is too large, and is split", extra={"partition": queue.place, "records": batch.count})
             self._metrics.splits.add(1, now)
             self._split(queue, batch)

@@ -238,8 +238,10 @@ class Sender:
     def _adopt(self, queue: PartitionQueue, now: float) -> bool:
         """See to it that the partition's next batch goes under an epoch that is safe; ``False``: there is none now."""
         current = self.identity.current
-        if current is None or queue.adopt(current):
+        if not self.identity.idempotent or (current is not None and queue.adopt(current)):
             return True
+        if current is None:
+            return False  # the last epoch was used up for another partition
         # It is renumbered; the other partitions change over when of nothing of theirs the outcome is unknown.
         log.info("a new producer epoch begins, because a batch was refused or lost", extra={"partition": queue.place})
         self.identity.bump(now)

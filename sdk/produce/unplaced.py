@@ -20,6 +20,7 @@ from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.placing import Placing
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.produce.room import UNPLACED_OVERHEAD, Room
+from ottla.sdk.timers import Timer
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +29,7 @@ class UnplacedTopic:
 
     number: int
     records: deque[PendingRecord]
+    expiry: Timer
 
 
 class UnplacedRecords:
@@ -54,10 +56,8 @@ class UnplacedRecords:
         if (waiting := self.topics.get(topic)) is not None:
             waiting.records.append(record)
             return
-        self.topics[topic] = UnplacedTopic(self._deliveries.number(), deque([record]))
+        self.topics[topic] = UnplacedTopic(self._deliveries.number(), deque([record]), self._watch(record))
         self._find(topic, now)
-        # The timer is not to keep the record.
-        self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
@@ -66,8 +66,13 @@ class UnplacedRecords:
     def give_up(self, error: OttlaError) -> None:
         topics, self.topics = self.topics, {}
         for each in topics.values():
+            each.expiry.cancel()
             for record in each.records:
                 self._fail(record, error)
+
+    def _watch(self, record: PendingRecord) -> Timer:
+        topic = record.topic  # the timer is not to keep the record
+        return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
     def _find(self, name: str, now: float) -> None:
         found = self._core.metadata.topic(name, now, create=True)
@@ -103,10 +108,12 @@ class UnplacedRecords:
         """Ask the user's partitioner, outside of the gate."""
 
         def choose() -> None:
-            for record in records:
-                if self._placing.asks_user(record):
-                    self._placing.choose(record)
-            self._core.soon(lambda now: self._place(name, now))
+            try:
+                for record in records:
+                    if self._placing.asks_user(record):
+                        self._placing.choose(record)
+            finally:
+                self._core.soon(lambda now: self._place(name, now))
 
         self._core.run(choose)
 
@@ -123,6 +130,7 @@ class UnplacedRecords:
 
     def _end(self, name: str, end: Callable[[PendingRecord], None]) -> None:
         unplaced = self.topics.pop(name)
+        unplaced.expiry.cancel()
         for record in unplaced.records:
             end(record)
         # A flush waits for the batches that these records went into.
@@ -140,7 +148,7 @@ class UnplacedRecords:
             error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
             self._fail(records.popleft(), error)
         if records:
-            self._core.later(records[0].deadline, lambda now: self._expire(name, now))
+            unplaced.expiry = self._watch(records[0])
         else:
             del self.topics[name]
             self._deliveries.settled(unplaced.number)

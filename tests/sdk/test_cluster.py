@@ -11,7 +11,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import UnknownTopicOrPartition
+from ottla.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import Cluster
 
 FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -87,3 +87,13 @@ def test_a_broker_that_is_behind_does_not_bring_the_leader_of_a_deleted_topic_ba
     assert not cluster.moved("t", 0, 2, 5, [])  # KIP-951, in an answer that names the topic by its name
     told(cluster, SECOND, 1)
     assert cluster.leader_epoch("t", 0) == 1
+
+
+def test_a_topic_without_partitions_is_not_there_yet() -> None:
+    cluster = Cluster()
+    told(cluster, FIRST)
+    topic = MetadataResponseTopic(error_code=0, name="t", topic_id=FIRST, partitions=())
+    cluster.update(MetadataResponse(brokers=(), controller_id=1, topics=(topic,)))
+    assert "t" not in cluster.topics and cluster.errors["t"] == LeaderNotAvailable.code
+    told(cluster, FIRST)
+    assert cluster.leader("t", 0) and not cluster.errors

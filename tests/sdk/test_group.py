@@ -94,6 +94,32 @@ async def test_a_group_goes_on_where_it_stood_also_after_a_restart_of_the_broker
             assert sorted(await read(loop, consumer, 150)) == list(range(150))
 
 
+@pytest.mark.parametrize(
+    "at",
+    [
+        -1,
+        2**63,
+        True,
+        ottla.CommittedOffset(1, leader_epoch=2**31),
+        ottla.CommittedOffset(1, metadata="\ud800"),
+        ottla.CommittedOffset(1, metadata="m" * 40_000),
+    ],
+    ids=str,
+)
+async def test_a_commit_that_no_request_can_hold_is_refused_and_takes_no_other_with_it(
+    loop: Loop, ottla_broker: Broker, at: Any
+) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    whole: dict[tuple[str, int], int] = {("t", 0): 0, ("t", 1): 0}
+    async with loop.connect(ottla_broker.bootstrap) as client, client.consumer(assign=whole, group="g") as consumer:
+        consumer.commit_soon({("t", 0): 0})
+        with pytest.raises(LocalProtocolError):
+            await consumer.commit({("t", 1): at})
+        await consumer.commit({})
+        committed = await consumer.committed()
+        assert committed["t", 0] == ottla.CommittedOffset(0) and committed["t", 1] is None
+
+
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_twice(
     loop: Loop, ottla_broker: Broker, assignor: str

@@ -30,6 +30,7 @@ from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.identity import Identity
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.timers import Timers
@@ -394,6 +395,42 @@ def test_what_may_be_stored_already_is_not_renumbered_but_fails_and_says_so() ->
     world.call(producer.start_flush)
     assert "the records may be in the log, or not" in str(unsure.error) and later.error is None
     assert values(world) == [b"a", b"c", b"d"]
+
+
+def test_halves_of_a_batch_that_may_be_stored_are_not_renumbered_either() -> None:
+    """The batch is stored, its answer says otherwise, and the next leader takes smaller ones only."""
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, batch_size=1000, linger=0.1)
+    world.run(ask(producer, world, b"first"))
+    log = world.broker.logs["t", 0]
+
+    def refuse(place: tuple[str, int], batch: RecordBatch) -> int:
+        if b"b" not in values(world):
+            log.batches.append(rebased(batch.data, log.end, 0))
+            log.end += 2
+            log.next_sequence[1000] += 2
+            return NotLeaderOrFollower.code
+        return MessageTooLarge.code if batch.count > 1 else 0
+
+    world.broker.refuse = refuse
+    two = [ask(producer, world, b"a"), ask(producer, world, b"b")]
+    world.call(producer.start_flush)
+    assert all("the records may be in the log, or not" in str(each.error) for each in two)
+    assert values(world) == [b"first", b"a", b"b"]
+
+
+def test_nothing_is_sent_without_a_producer_id_once_the_last_epoch_is_used_up() -> None:
+    world = World(ModelBroker({"t": 2}))
+    producer = producer_in(world, batch_size=1, linger=0)
+    world.run(ask(producer, world, b"a"))
+    sender = producer._sender
+    identity = sender.identity
+    identity.current = Identity(1000, 32766)
+    identity.bump(world.now)
+    assert identity.current is None and not sender._adopt(sender.queue(("t", 1)), world.now)
+    ask(producer, world, b"b", 1)
+    world.call(producer.start_flush)
+    assert parse_batch(world.broker.logs["t", 1].batches[-1]).producer_id == 1001
 
 
 def test_records_of_a_topic_that_nobody_knows_keep_their_delivery_deadline() -> None:
