@@ -106,6 +106,10 @@ class Simulation:
         self.ended = False
         """Everybody has gone home, too."""
         short = chance.random() < 0.3
+        own = Random(f"{seed} idle")
+        self.max_idle = own.choice((0.1, 0.3)) if own.random() < 0.2 else None
+        """Seconds after which producers forget a topic, where that is worth a try."""
+        most = chance.choice((200, 2000, 2**20))
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((1.0, 5.0)) if short else chance.choice((5.0, 30.0)),
@@ -113,7 +117,9 @@ class Simulation:
             delivery_timeout=chance.choice((1.5, 3.0)) if short else chance.choice((10.0, 120.0)),
             max_request_size=chance.choice((4000, 2**20)),
             fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
-            partition_max_bytes=chance.choice((200, 2000, 2**20)),
+            partition_max_bytes=most,
+            fetch_buffer_bytes=_buffer(Random(f"{seed} buffer"), most),
+            metadata_max_age=0.2 if self.max_idle else 300.0,
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
@@ -240,6 +246,7 @@ class Simulation:
                 self.seed,
                 Random(f"{self.seed} {name} impatient").choice((0.0, 0.02, 0.2)),
             )
+            producing.lulls = 0.1 if self.max_idle else 0.0
             self.producers.append(producing)
             self.say("·", name, f"produces {count} records with {options}")
             self.producing += 1
@@ -329,6 +336,8 @@ class Simulation:
         violation = None
         around = ExitStack()
         around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
+        if self.max_idle:
+            around.enter_context(changed((accumulator, "_MAX_IDLE", lambda _: self.max_idle)))
         handled = Random(f"{self.seed} log").random() < 0.2
         around.enter_context(logged_to(Handler(self) if handled else None))
         try:
@@ -391,6 +400,11 @@ class Simulation:
             raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
         else:
             self.clock.later(LOOK, self._look)
+
+
+def _buffer(chance: Random, most: int) -> int:
+    """What a consumer may fetch ahead, where one answer of a partition may have ``most`` bytes: often next to nothing."""
+    return chance.choice((1, 2, 3)) * min(most, 2000) if chance.random() < 0.3 else 64 * 2**20
 
 
 class Handler(logging.Handler):
