@@ -20,7 +20,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.admins import Administrating
-from tests.sim.bounds import Requests, Watched
+from tests.sim.bounds import Requests, Watched, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import RECREATED, Place
@@ -91,7 +91,7 @@ class Simulation:
         self.epochs, self.window = Epochs(self.cluster), Window()
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
-        self.manner = Manner.drawn(chance)
+        self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
@@ -124,6 +124,10 @@ class Simulation:
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
         self.faults = drawn(chance, self.seconds, LONGEST)
+        if self.group.everything:
+            own = Random(f"{seed} refused commits")
+            more = Fault(own.uniform(0.0, self.seconds), "refuse commits", own.choice((0.5, 2.0, 4.0)))
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -167,6 +171,7 @@ class Simulation:
         )
         self.processes[who] = process
         core, submit = process.core, process.core.submit
+        process.checks.append(partial(check_closers, core, who))
         topics = core.metadata._topics
         forget = topics.forget
 
