@@ -224,6 +224,21 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
     if RECREATED not in world.cluster.ids:
         return False
     world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
+    own = Random(f"{world.seed} recreated at {world.clock.now}")
+    late = own.random() < 0.5
+    if late:  # what the old log has taken is heard behind the news
+        for each in world.producers:
+            each.rush = 3
+        for node in world.cluster.nodes:
+            world.network.slow[node] = (1, own.choice((1, 100)))
+        world.clock.later(1.0, world.network.slow.clear)
+    world.clock.later(0.2 if late else 0.0, partial(_delete, world, fault))
+    how = "with topic ids" if world.release >= "2.8" else "without topic ids"
+    world.cluster.data.features[f"a topic is recreated, {how}"] += 1
+    return True
+
+
+def _delete(world: "Simulation", fault: Fault) -> None:
     world.cluster.delete(RECREATED)
     pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
 
@@ -239,9 +254,6 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
             world.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, world.clock.now + 1.5)
 
     world.clock.later(pause, again)
-    how = "with topic ids" if world.release >= "2.8" else "without topic ids"
-    world.cluster.data.features[f"a topic is recreated, {how}"] += 1
-    return True
 
 
 FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {

@@ -16,7 +16,7 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import _CLOSED as CLOSED
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import MemberOptions, Revoke
@@ -74,6 +74,8 @@ class Manner:
     """Chance that a task of its own waits for a commit, and the user goes on."""
     curious: bool
     """Some ask where the group stands, and do not wait for long."""
+    pattern: bool
+    """Topics are found by a pattern; a node that has just started may know of none, so that they come and go."""
 
     @classmethod
     def drawn(cls, chance: Random, own: Random) -> "Manner":
@@ -92,6 +94,7 @@ class Manner:
             leaves=chance.choice((0.0, 0.1)),
             tasks=own.choice((0.0, 0.3, 0.7)),
             curious=own.random() < 0.25,
+            pattern=own.random() < 0.2,
         )
 
     def options(
@@ -105,6 +108,9 @@ class Manner:
             max_poll_interval=self.max_poll_interval,
         )
         auto = 0.3 if self.commits == "auto" else None
+        if self.pattern:
+            matches = TopicFilter(f"[{''.join(topics)}]")
+            return ConsumerOptions(start=Time(EARLIEST), matches=matches, group=group, member=member, auto_commit=auto)
         return ConsumerOptions(start=Time(EARLIEST), topics=topics, group=group, member=member, auto_commit=auto)
 
 

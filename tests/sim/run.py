@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.consume import subscription
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
@@ -341,6 +342,8 @@ class Simulation:
         violation = None
         around = ExitStack()
         around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
+        if self.manner.pattern:
+            around.enter_context(changed((subscription, "PATTERN_AGE", lambda _: 0.3)))
         if self.max_idle:
             around.enter_context(changed((accumulator, "_MAX_IDLE", lambda _: self.max_idle)))
         handled = Random(f"{self.seed} log").random() < 0.2
