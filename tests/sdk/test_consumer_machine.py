@@ -36,8 +36,8 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Offset
-from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.consume.subscription import PATTERN_AGE
+from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import MemberOptions, Membership

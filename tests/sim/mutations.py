@@ -598,15 +598,6 @@ def _sequences_begin_again(_: Any) -> Any:
     return broken
 
 
-def _still_acknowledged(adopt: Any) -> Any:
-    def broken(self: PartitionQueue, identity: Any) -> Any:
-        before, adopted = self.acknowledged, adopt(self, identity)
-        self.acknowledged = before
-        return adopted
-
-    return broken
-
-
 def _newer_ones_forget_who_waits(retry: Any) -> Any:
     def broken(self: Commits, commits: Any, now: float) -> None:
         numbers = {place: each.number for place, each in self._pending.items()}
@@ -686,12 +677,13 @@ def _closers_stay(_: Any) -> Any:
 
 
 _mutation("an idle topic is forgotten, and its sequences begin again", (Sender, "forget", _sequences_begin_again))
-_mutation("what is acknowledged counts under the next epoch, too", (PartitionQueue, "adopt", _still_acknowledged))
 _mutation("a newer commit forgets who waits for the older", (Commits, "_retry", _newer_ones_forget_who_waits))
 _mutation("a node that had no room is never asked", (FetchScheduler, "taken", _only_what_was_full))
 _mutation("what was to be committed counts as committed", (Committing, "commit_all", _what_was_asked_for_is_committed))
 _mutation("who looks for a coordinator cancels for all", (Coordinators, "ask", _one_outcome_for_all))
 _mutation("what is refused after the append was never appended", (results, "_NOT_APPENDED", _appended_or_not))
 _mutation("what is given up in flight was never stored", (Results, "refused", _given_up_is_not_stored))
-_mutation("topics that are wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began))
+_mutation(
+    "topics that are wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began)
+)
 _mutation("what waits for the end of the client is never forgotten", (ClientCore, "fail_on_close", _closers_stay))

@@ -81,7 +81,6 @@ class Simulation:
         )
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
-        self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
         self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
         self.producers: list[Producing] = []
@@ -124,6 +123,7 @@ class Simulation:
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
+        self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
         self.faults = drawn(chance, self.seconds, LONGEST)
         if self.group.everything:
             own = Random(f"{seed} refused commits")
