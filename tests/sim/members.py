@@ -6,6 +6,7 @@ it that somebody follows.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from ottla.codec.apis.list_offsets import EARLIEST
@@ -307,7 +308,7 @@ class Consuming:
             offsets = {place: at for place, (assignment, at) in self.done.items() if not assignment.over}
             enough: Outcome[None] = Outcome()
             if self.own.random() < 0.3:
-                self.process.clock.later(self.own.choice((0.0, 0.002, 0.02)), lambda: enough.succeed(None))
+                self.process.clock.later(self.own.choice((0.0, 0.002, 0.02)), partial(enough.succeed, None))
             try:
                 yield from self._commit(machine.committer.commit(None), offsets, enough)
             except Cancelled:
@@ -318,7 +319,7 @@ class Consuming:
         process, group = self.process, self.ledger.group
         for number in range(40):
             enough: Outcome[None] = Outcome()
-            process.clock.later(self.own.choice((0.0, 0.001, 0.005, 0.05, 0.5)), lambda: enough.succeed(None))
+            process.clock.later(self.own.choice((0.0, 0.001, 0.005, 0.05, 0.5)), partial(enough.succeed, None))
             try:
                 yield from process.perform(
                     settled(calls.committed(process.core, {group: None}, process.clock.now)), "committed", cancel=enough

@@ -683,7 +683,5 @@ _mutation("what was to be committed counts as committed", (Committing, "commit_a
 _mutation("who looks for a coordinator cancels for all", (Coordinators, "ask", _one_outcome_for_all))
 _mutation("what is refused after the append was never appended", (results, "_NOT_APPENDED", _appended_or_not))
 _mutation("what is given up in flight was never stored", (Results, "refused", _given_up_is_not_stored))
-_mutation(
-    "topics that are wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began)
-)
+_mutation("topics wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began))
 _mutation("what waits for the end of the client is never forgotten", (ClientCore, "fail_on_close", _closers_stay))

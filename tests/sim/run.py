@@ -189,7 +189,8 @@ class Simulation:
         def learned(now: float) -> None:
             for topic in {**dict.fromkeys(self.topics), **core.cluster.topics}:
                 incarnation = core.cluster.incarnation(topic)
-                if incarnation < 0 or incarnation != incarnations.get(topic, incarnation):
+                again = topic not in self.topics and incarnation != incarnations.get(topic, incarnation)
+                if incarnation < 0 or again:  # the others are never made again
                     self.epochs.forgot(who, topic)
                 incarnations[topic] = incarnation
 
@@ -411,7 +412,7 @@ class Simulation:
 
 
 def _buffer(chance: Random, most: int) -> int:
-    """What a consumer may fetch ahead, where one answer of a partition may have ``most`` bytes: often next to nothing."""
+    """What a consumer may fetch ahead, where a partition's part of an answer has ``most`` bytes: often hardly more."""
     return chance.choice((1, 2, 3)) * min(most, 2000) if chance.random() < 0.3 else 64 * 2**20
 
 
