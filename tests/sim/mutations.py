@@ -647,17 +647,6 @@ def _appended_or_not(errors: Any) -> Any:
     return (*errors, NotEnoughReplicasAfterAppend)
 
 
-def _given_up_is_not_stored(refused: Any) -> Any:
-    def broken(self: Results, queue: PartitionQueue, batch: Any, error: OttlaError, now: float, **given: Any) -> None:
-        if batch.abandoned:
-            queue.drop(batch, stored=False)
-            self._deliveries.release(batch)
-        else:
-            refused(self, queue, batch, error, now, **given)
-
-    return broken
-
-
 def _as_it_was_when_joining_began(synced: Any) -> Any:
     def broken(self: ClassicMember, places: Any, now: float) -> None:
         topics = self.topics
@@ -682,6 +671,5 @@ _mutation("a node that had no room is never asked", (FetchScheduler, "taken", _o
 _mutation("what was to be committed counts as committed", (Committing, "commit_all", _what_was_asked_for_is_committed))
 _mutation("who looks for a coordinator cancels for all", (Coordinators, "ask", _one_outcome_for_all))
 _mutation("what is refused after the append was never appended", (results, "_NOT_APPENDED", _appended_or_not))
-_mutation("what is given up in flight was never stored", (Results, "refused", _given_up_is_not_stored))
 _mutation("topics wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began))
 _mutation("what waits for the end of the client is never forgotten", (ClientCore, "fail_on_close", _closers_stay))
