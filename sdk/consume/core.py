@@ -302,7 +302,8 @@ class ConsumerCore:
         topics = self._subscription.topics
         if self.membership is not None:
             self.membership.subscribe(topics, now)
-            self.membership.join(now)
+            if not self.polls.absent:
+                self.membership.join(now)
             return
         new = [place for place in self._subscription.partitions if place not in self.fetcher.places]
         self.fetcher.assign({place: self._subscription.start_anew(place) for place in new}, now)

@@ -44,6 +44,8 @@ class PollWatch:
         self._where = where
         self._since = 0.0
         self._timers: tuple[Timer, ...] = ()
+        self.absent = False
+        """The member has left, because nobody waits: only the next wait may bring it back."""
 
     def away(self, now: float) -> None:
         """Nobody waits for a batch from now on."""
@@ -55,6 +57,7 @@ class PollWatch:
 
     def stop(self) -> None:
         """Somebody waits, or nobody ever will again."""
+        self.absent = False
         for timer in self._timers:
             timer.cancel()
         self._timers = ()
@@ -77,6 +80,7 @@ class PollWatch:
     def _absent(self, now: float) -> None:
         if self._membership is None or self._options is None:
             return
+        self.absent = True
         limit = self._options.max_poll_interval
         log.error(
             "the member leaves its group, because its loop did not ask for a batch in time",

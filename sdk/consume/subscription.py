@@ -8,6 +8,7 @@ Rules:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import UnknownTopicOrPartition
@@ -17,6 +18,7 @@ from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Start, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.timers import Timer
 
@@ -40,6 +42,8 @@ class Subscription:
         """Per topic that there was at the first look, how many partitions it had then; -1: that is not known yet."""
         self._started: set[TopicPartition] = set()
         self._due: Timer | None = None
+        self._looking: Outcome[Any] | None = None
+        """The last look."""
         self._unmatched: int | None = None
         """How many topics there are, where none of them matches."""
 
@@ -91,7 +95,9 @@ class Subscription:
     def _look(self, matches: TopicFilter, now: float) -> None:
         """Topics by pattern: see which there are, and again after a while."""
         self._due = self._core.later(now + PATTERN_AGE, lambda now: self._look(matches, now))
-        found = calls.list_topics(self._core, now)
+        if self._looking is not None and not self._looking.done:
+            return  # nobody answers: to ask in addition would not help
+        found = self._looking = calls.list_topics(self._core, now)
 
         def arrived() -> None:
             if self._due is None:

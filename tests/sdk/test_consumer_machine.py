@@ -34,8 +34,9 @@ from ottla.errors import (
 )
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Offset
+from ottla.sdk.consume.subscription import PATTERN_AGE
 from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
@@ -56,15 +57,16 @@ class Reader:
         loop: what asks for a batch.
     """
 
-    def __init__(self, assignor: str = "range", **options: Any) -> None:
+    def __init__(self, assignor: str = "range", *, pattern: bool = False, **options: Any) -> None:
         self.world = Coordinator({"t": 3})
         self.assignor = assignor
         self.world.core.metadata.topic("t", 0.0)
         self.world.run()
         member = MemberOptions(assignors=(ASSIGNORS[assignor],), **options)
+        named: dict[str, Any] = {"matches": TopicFilter("t")} if pattern else {"topics": ("t",)}
         self.machine = ConsumerCore(
             self.world.core,
-            ConsumerOptions(start=Offset(0), topics=("t",), group="g", member=member),
+            ConsumerOptions(start=Offset(0), group="g", member=member, **named),
             Fetcher(self.world.core),
             Tasks(),
             RebalanceListener(),
@@ -405,6 +407,21 @@ def test_max_poll_interval_is_counted_from_the_end_of_a_wait_however_it_ended(ho
     assert not reader.member.owned
     reader.ask()
     assert reader.news == ("lost", (T0,))
+
+
+def test_a_member_that_asks_for_no_batch_stays_away_though_the_topics_of_its_pattern_are_looked_for() -> None:
+    reader = Reader(max_poll_interval=5.0, pattern=True)
+    reader.assign(1, T0)
+    reader.stands(0)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+    reader.world.later(5.1)
+    assert not reader.member.owned
+    reader.world.later(2 * PATTERN_AGE)
+    assert not reader.world.pending(JoinGroupRequest)
+    reader.ask()
+    assert reader.tell() == ("lost", (T0,))
+    assert reader.world.pending(JoinGroupRequest)
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.batches import Batch, PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.produce.options import ProducerOptions
@@ -484,3 +485,19 @@ def test_many_cancelled_timers_take_no_room() -> None:
     kept = timers.add(5.0, lambda now: None)
     assert len(timers) < 200
     assert timers.next == 5.0 and timers.due(5.0) is not None and kept.call is None
+
+
+def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_topic() -> None:
+    queue = PartitionQueue(("t", 0), True)
+    first, second, third = (Batch(number, ("t", 0), 0.0, 9.0, 100) for number in (1, 2, 3))
+    first.due = second.due = third.due = True
+    queue.batches.append(first)
+    assert queue.adopt(Identity(7, 0))
+    queue.send(first, 1)
+    queue.batches.extend((second, third))
+    queue.recreate(2)
+    first.in_flight = False
+    queue.drop(first, stored=True)  # a late answer
+    assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
+    queue.send(second, 1)
+    assert queue.sendable(0.0) is None, "if the second were refused, and the third stored, there was no order any more"

@@ -5,6 +5,7 @@ Rules:
   its records: those that are acknowledged must be gone.
 - What a node refuses for one reason is sent there again after one pause, and new metadata are asked for at most once in
   each `retry_backoff`, however many partitions it refuses.
+- What waits for the end of the client is forgotten once it waits no more.
 - Brokers serve a connection's requests one by one, and acks=all waits for replicas: no other may wait behind it.
 """
 
@@ -20,6 +21,7 @@ from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import HEADER_SIZE
 from ottla.errors import MessageTooLarge
+from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import Batch
 from tests.sim.clock import Clock
 from tests.sim.network import Link
@@ -28,6 +30,7 @@ from tests.sim.users import Violation
 MEMORY = "a producer takes more memory than it counts"
 STORM = "what a node refuses for one reason is sent there again too often"
 CURIOUS = "a client asks for metadata too often"
+KEPT = "a client keeps what waits no more"
 BEHIND = "a request waits behind Produce"
 
 SLACK = 4600
@@ -36,6 +39,8 @@ OVERHEAD = 2048
 """Bytes that a batch takes beside its records."""
 MOST_AGAIN = 15
 """Requests with retries of one error that a node gets within a second."""
+MOST_CLOSERS = 30
+"""What waits for the end of a client at a time: consumers, producers, calls."""
 MOST_METADATA = 40
 """Requests for metadata that a client makes within a second."""
 
@@ -44,6 +49,11 @@ class Watched(Batch):
     """A batch of which can be seen whether it is still held."""
 
     __slots__ = ("__weakref__",)
+
+
+def check_closers(core: ClientCore, who: str) -> None:
+    if len(core._closers) > MOST_CLOSERS:
+        raise Violation(KEPT, f"{who} has {len(core._closers)} calls to make when it closes")
 
 
 @dataclass(slots=True)

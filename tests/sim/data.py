@@ -313,6 +313,8 @@ class Leaders:
                 or session.told.get(place) != each.high_watermark
             }
             session.told |= {place: each.high_watermark for place, each in told.items()}
+            for place in [place for place, each in told.items() if each.records and place in wanted]:
+                wanted[place] = wanted.pop(place)  # it goes to the end, behind those that brought nothing
             reply(self._fetched(version, session_id, told))
             return True
 

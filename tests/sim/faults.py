@@ -11,7 +11,9 @@ from ottla.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetMetadataTooLarge,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from tests.sim.cluster import OFFSETS
@@ -178,6 +180,17 @@ def _move_coordinator(world: "Simulation", fault: Fault) -> None:
     world.cluster.move_some([world.cluster.groups.place(world.group.group)])
 
 
+def _refuse_commits(world: "Simulation", fault: Fault) -> object:
+    """The coordinator takes no offsets of some partitions; no repetition helps, until somebody has mended that."""
+    if not world.group.everything:
+        return False  # the others commit once, and nobody would do it again
+    error = world.chance.choice((OffsetMetadataTooLarge, TopicAuthorizationFailed))
+    for place in world.chance.sample(world.group.places, world.chance.randint(1, len(world.group.places))):
+        world.say("!", f"{place[0]}-{place[1]}", f"cannot be committed for {fault.seconds:.2f} s: {error.name}")
+        world.cluster.groups.refusals[place] = (error.code, world.clock.now + fault.seconds)
+    return True
+
+
 def _step_down(world: "Simulation", fault: Fault) -> None:
     """Leaders append and answer that they lead no more; some then lose what they know of producers."""
     places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
@@ -211,6 +224,21 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
     if RECREATED not in world.cluster.ids:
         return False
     world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
+    own = Random(f"{world.seed} recreated at {world.clock.now}")
+    late = own.random() < 0.5
+    if late:  # what the old log has taken is heard behind the news
+        for each in world.producers:
+            each.rush = 3
+        for node in world.cluster.nodes:
+            world.network.slow[node] = (1, own.choice((1, 100)))
+        world.clock.later(1.0, world.network.slow.clear)
+    world.clock.later(0.2 if late else 0.0, partial(_delete, world, fault))
+    how = "with topic ids" if world.release >= "2.8" else "without topic ids"
+    world.cluster.data.features[f"a topic is recreated, {how}"] += 1
+    return True
+
+
+def _delete(world: "Simulation", fault: Fault) -> None:
     world.cluster.delete(RECREATED)
     pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
 
@@ -221,14 +249,11 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
         for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
             # Replicas of new topics need a moment.
             for each in world.producers:
-                if each.batches_at(place):
+                if each.batches_at(place) and world.release < "4.3":
                     world.ledger.forget(place, each.process.name)
             world.cluster.data.refusals[place] = (NotEnoughReplicas.code, False, world.clock.now + 1.5)
 
     world.clock.later(pause, again)
-    how = "with topic ids" if world.release >= "2.8" else "without topic ids"
-    world.cluster.data.features[f"a topic is recreated, {how}"] += 1
-    return True
 
 
 FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
@@ -250,6 +275,7 @@ FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "a member joins": _join,
     "usurp": _usurp,
     "move the coordinator": _move_coordinator,
+    "refuse commits": _refuse_commits,
     "step down": _step_down,
     "expire": _expire,
     "recreate": _recreate,

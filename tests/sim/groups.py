@@ -128,6 +128,8 @@ class Coordinators:
         self._withheld: dict[int, list[tuple[Place, Callable[[], None]]]] = {}
         """Per node that does not know that it coordinates no more, what it will answer once it does."""
         self._ids = 0
+        self.refusals: dict[Place, tuple[int, float]] = {}
+        """Error code with which offsets of a partition are refused, and until when."""
         self.expelled: Callable[[str], None] = lambda member: None
         """DeliveryCallback of every member that was silent for its session."""
         self.committed: Commit = lambda group, member, place, offset: None
@@ -523,22 +525,17 @@ class Coordinators:
         topics = []
         for topic in message.topics:
             name = self._cluster.name(topic)
+            told = []
             for each in topic.partitions:
-                if not code:
-                    place = (name, each.partition_index)
+                place = (name, each.partition_index)
+                refusal, until = self.refusals.get(place, (0, 0.0))
+                refused = code or (refusal if self._clock.now < until else 0)
+                told.append(OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=refused))
+                if not refused:
                     held = (each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
                     self.committed(group, message.member_id, place, each.committed_offset)
                     group.offsets[place] = held
-            topics.append(
-                OffsetCommitResponseTopic(
-                    name=name,
-                    topic_id=topic.topic_id,
-                    partitions=tuple(
-                        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                        for each in topic.partitions
-                    ),
-                )
-            )
+            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=tuple(told)))
         return OffsetCommitResponse(topics=tuple(topics))
 
     def _may_commit(self, group: Group, version: int, message: OffsetCommitRequest) -> int:

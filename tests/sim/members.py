@@ -6,21 +6,23 @@ it that somebody follows.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
+from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
+from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import _CLOSED as CLOSED
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
-from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import MemberOptions, Revoke
 from ottla.sdk.outcome import Outcome, any_of
-from ottla.sdk.steps import Steps
+from ottla.sdk.steps import Steps, settled
 from tests.sim.data import Place
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import Whim, known
@@ -69,9 +71,15 @@ class Manner:
     """Chance that a call is cancelled while it waits."""
     leaves: float
     """Chance that the user leaves, with what is in hand, where a call was cancelled."""
+    tasks: float
+    """Chance that a task of its own waits for a commit, and the user goes on."""
+    curious: bool
+    """Some ask where the group stands, and do not wait for long."""
+    pattern: bool
+    """Topics are found by a pattern; a node that has just started may know of none, so that they come and go."""
 
     @classmethod
-    def drawn(cls, chance: Random) -> "Manner":
+    def drawn(cls, chance: Random, own: Random) -> "Manner":
         session = chance.choice((1.5, 3.0, 6.0))
         return cls(
             assignors=chance.choice(
@@ -85,6 +93,9 @@ class Manner:
             static=chance.random() < 0.2,
             impatient=chance.choice((0.0, 0.05, 0.3)),
             leaves=chance.choice((0.0, 0.1)),
+            tasks=own.choice((0.0, 0.3, 0.7)),
+            curious=own.random() < 0.25,
+            pattern=own.random() < 0.2,
         )
 
     def options(
@@ -98,6 +109,9 @@ class Manner:
             max_poll_interval=self.max_poll_interval,
         )
         auto = 0.3 if self.commits == "auto" else None
+        if self.pattern:
+            matches = TopicFilter(f"[{''.join(topics)}]")
+            return ConsumerOptions(start=Time(EARLIEST), matches=matches, group=group, member=member, auto_commit=auto)
         return ConsumerOptions(start=Time(EARLIEST), topics=topics, group=group, member=member, auto_commit=auto)
 
 
@@ -126,6 +140,14 @@ class Consuming:
     leaving: bool = False
     machine: ConsumerCore | None = None
     whims: Random = field(init=False)
+    own: Random = field(init=False)
+    """Of the tasks beside."""
+    in_hand: bool = False
+    """A batch is being handled."""
+    done: dict[Place, tuple[Assignment, int]] = field(default_factory=dict)
+    """What has been handled of each partition, and under which assignment."""
+    uncommitted: dict[Place, int] = field(default_factory=dict)
+    """What a call said that it cannot be committed."""
     handled: tuple[Place, CommittedOffset, Assignment, int] | None = None
     """The last batch: what commits it."""
     asked: dict[Assignment, int] = field(default_factory=dict)
@@ -135,6 +157,7 @@ class Consuming:
 
     def __post_init__(self) -> None:
         self.whims = Random(f"{self.seed} {self.name} whims")
+        self.own = Random(f"{self.seed} {self.name} own")
 
     def _feature(self, what: str) -> None:
         self.ledger.ledger.cluster.data.features[what] += 1
@@ -151,12 +174,17 @@ class Consuming:
         options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
         fetcher = Fetcher(process.core, reset=None)
         machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self))
+        if self.manner.curious:
+            process.run(self._asking())
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
+        if self.manner.commits == "all":
+            process.run(self._now_and_then(machine))
         error: BaseException | None = None
         while not self.stop.done and error is None:
             cancel = self._patience()
             try:
                 taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
+                self.in_hand = True
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")
@@ -224,30 +252,85 @@ class Consuming:
         self.ledger.handled(place, records)
         at = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
         self.handled = place, at, assignment, seeks
+        self.done[place], self.in_hand = (assignment, at.offset), False
         if self.manner.commits == "soon":
             self.asked[assignment] = at.offset
             process.do(lambda: machine.committer.commit_batch_soon(place, at, assignment, seeks))
         elif self.manner.commits in ("sync", "all"):
-            whole = self.manner.commits == "all"
-            steps = (
-                machine.committer.commit(None)
-                if whole
-                else machine.committer.commit_batch(place, at, assignment, seeks)
-            )
-            yield from self._commit(steps, {place: at.offset})
+            yield from self._commit_and_wait(machine, place, at, assignment, seeks)
 
-    def _commit(self, steps: Steps[None], offsets: Mapping[Place, int]) -> Script:
+    def _commit_and_wait(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, assignment: Assignment, seeks: int
+    ) -> Script:
+        process = self.process
+        if self.manner.commits == "all":
+            if self.own.random() < 0.2 and not assignment.over:
+                process.do(lambda: machine.committer.commit_soon(None))
+            told = assignment.over and self.uncommitted.get(place) == at.offset  # which is said once
+            offsets = {} if told else {place: at.offset}
+            yield from self._commit(machine.committer.commit(None), offsets, self._patience())
+        elif self.own.random() < self.manner.tasks:
+            self._feature("a task waits for a commit, and its user goes on")
+            process.run(self._commit_beside(machine, place, at, assignment, seeks))
+        else:
+            steps = machine.committer.commit_batch(place, at, assignment, seeks)
+            yield from self._commit(steps, {place: at.offset}, self._patience())
+
+    def _commit_beside(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, assignment: Assignment, seeks: int
+    ) -> Script:
+        steps = machine.committer.commit_batch(place, at, assignment, seeks)
+        yield from self._commit(steps, {place: at.offset}, Outcome())
+
+    def _commit(self, steps: Steps[None], offsets: Mapping[Place, int], cancel: Outcome[None]) -> Script:
         process = self.process
         try:
-            yield from process.perform(
-                steps, "commit", within=process.core.options.api_timeout, cancel=self._patience()
-            )
+            yield from process.perform(steps, "commit", within=process.core.options.api_timeout, cancel=cancel)
         except (CommitFailed, TimeoutExpired) as failed:
             process.history.add("·", self.name, f"commit failed: {failed}")
+            if isinstance(failed, CommitFailed):
+                self.uncommitted |= failed.offsets
         except OttlaError as failed:
+            if isinstance(failed, Closed) and (self.leaving or process.core.closed):
+                return
             raise Violation("a commit fails in another way than it may", f"{self.name}: {failed!r}") from failed
         else:
             self.ledger.acknowledged(self.name, offsets)
+
+    # -- tasks beside ------------------------------------------------------------------------------------------------
+
+    def _now_and_then(self, machine: ConsumerCore) -> Script:
+        """Have all committed, whether or not it was tried before: a commit that fails is the user's to repeat."""
+        while not machine.closed and not self.leaving:
+            yield self.own.uniform(0.05, 1.5)
+            if self.in_hand or machine.closed or self.leaving:
+                continue
+            offsets = {place: at for place, (assignment, at) in self.done.items() if not assignment.over}
+            enough: Outcome[None] = Outcome()
+            if self.own.random() < 0.3:
+                self.process.clock.later(self.own.choice((0.0, 0.002, 0.02)), partial(enough.succeed, None))
+            try:
+                yield from self._commit(machine.committer.commit(None), offsets, enough)
+            except Cancelled:
+                self.process.history.add("·", self.name, "does not wait for a commit")
+
+    def _asking(self) -> Script:
+        """Ask again and again where the group stands."""
+        process, group = self.process, self.ledger.group
+        for number in range(40):
+            enough: Outcome[None] = Outcome()
+            process.clock.later(self.own.choice((0.0, 0.001, 0.005, 0.05, 0.5)), partial(enough.succeed, None))
+            try:
+                yield from process.perform(
+                    settled(calls.committed(process.core, {group: None}, process.clock.now)), "committed", cancel=enough
+                )
+            except Cancelled:
+                self._feature("committed is cancelled")
+            except OttlaError as failed:
+                process.history.add("·", self.name, f"does not learn where its group stands: {failed}")
+            yield self.own.uniform(0.0, 0.02 if number < 10 else 0.5)
+            if self.leaving:
+                return
 
     def _assigning(self) -> None:
         """An assignor may call the client."""

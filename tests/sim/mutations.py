@@ -10,11 +10,18 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import BatchBuilder
-from ottla.errors import ConnectionLost, NotLeaderOrFollower, OttlaError, UnknownTopicOrPartition
+from ottla.errors import (
+    ConnectionLost,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OttlaError,
+    UnknownTopicOrPartition,
+)
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.calls.call import Call
 from ottla.sdk.cluster.cluster import Cluster
+from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.answers import FetchAnswers
@@ -23,9 +30,10 @@ from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
-from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.positions import NO_NODE, Time
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
+from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA
@@ -575,3 +583,93 @@ _mutation(
 _mutation("any outage makes a partition gone", (Retries, "retry", _any_error_counts))
 _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
 _mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))
+
+
+# -- what somebody broke who had not seen these tests ------------------------------------------------------------------
+
+
+def _sequences_begin_again(_: Any) -> Any:
+    def broken(self: Sender, topic: str) -> None:
+        gone = [self.queues.pop(place) for place in list(self.queues) if place[0] == topic]
+        current = self.identity.current
+        if current is not None and any(each.identity == current and each.gap for each in gone):
+            self.identity.bump(self._core.now)
+
+    return broken
+
+
+def _newer_ones_forget_who_waits(retry: Any) -> Any:
+    def broken(self: Commits, commits: Any, now: float) -> None:
+        numbers = {place: each.number for place, each in self._pending.items()}
+        retry(self, commits, now)
+        for place, number in numbers.items():
+            self._pending[place].number = number
+
+    return broken
+
+
+def _only_what_was_full(taken: Any) -> Any:
+    def broken(self: FetchScheduler, position: Any) -> bool:
+        taken(self, position)
+        return bool(position.node == NO_NODE)
+
+    return broken
+
+
+def _what_was_asked_for_is_committed(_: Any) -> Any:
+    def broken(self: Committing, now: float) -> Any:
+        commits, behind = self.commits, {}
+        for place in list(self._moved):
+            assignment = commits.assignment(place)
+            position = self._fetcher.position(place) if assignment and place in self._fetcher.places else None
+            if assignment is None or position is None:
+                continue
+            if assignment.asked >= position:
+                del self._moved[place]
+            else:
+                behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
+        if behind:
+            commits.commit(behind, now)
+        return self._lost()
+
+    return broken
+
+
+def _one_outcome_for_all(ask: Any) -> Any:
+    def broken(self: Coordinators, group: str, now: float) -> Any:
+        own = ask(self, group, now)
+        return self._asked[group].outcome if group in self._asked else own
+
+    return broken
+
+
+def _appended_or_not(errors: Any) -> Any:
+    return (*errors, NotEnoughReplicasAfterAppend)
+
+
+def _as_it_was_when_joining_began(synced: Any) -> Any:
+    def broken(self: ClassicMember, places: Any, now: float) -> None:
+        topics = self.topics
+        if self._joining is not None:
+            self.topics = self._joining.claim.topics
+        synced(self, places, now)
+        self.topics = topics
+
+    return broken
+
+
+def _closers_stay(_: Any) -> Any:
+    def broken(self: ClientCore, outcome: Outcome[Any]) -> None:
+        self.on_close(outcome.fail)
+
+    return broken
+
+
+_mutation("an idle topic is forgotten, and its sequences begin again", (Sender, "forget", _sequences_begin_again))
+_mutation("a newer commit forgets who waits for the older", (Commits, "_retry", _newer_ones_forget_who_waits))
+_mutation("a node that had no room is never asked", (FetchScheduler, "taken", _only_what_was_full))
+_mutation("what was to be committed counts as committed", (Committing, "commit_all", _what_was_asked_for_is_committed))
+_mutation("who looks for a coordinator cancels for all", (Coordinators, "ask", _one_outcome_for_all))
+_mutation("what is refused after the append was never appended", (results, "_NOT_APPENDED", _appended_or_not))
+_mutation("topics wanted while joining are never told", (ClassicMember, "synced", _as_it_was_when_joining_began))
+_mutation("what waits for the end of the client is never forgotten", (ClientCore, "fail_on_close", _closers_stay))

@@ -14,13 +14,14 @@ from typing import Any
 
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.consume import subscription
 from ottla.sdk.events import DATA
 from ottla.sdk.events import Node as ClientNode
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.admins import Administrating
-from tests.sim.bounds import Requests, Watched
+from tests.sim.bounds import Requests, Watched, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import RECREATED, Place
@@ -80,7 +81,6 @@ class Simulation:
         )
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
-        self.cluster.data.cuts = Random(f"{seed} cuts").random() < 0.5
         self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
         self.producers: list[Producing] = []
@@ -91,7 +91,7 @@ class Simulation:
         self.epochs, self.window = Epochs(self.cluster), Window()
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
-        self.manner = Manner.drawn(chance)
+        self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
         self.group.everything = self.manner.commits == "all"
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
@@ -106,6 +106,10 @@ class Simulation:
         self.ended = False
         """Everybody has gone home, too."""
         short = chance.random() < 0.3
+        own = Random(f"{seed} idle")
+        self.max_idle = own.choice((0.1, 0.3)) if own.random() < 0.2 else None
+        """Seconds after which producers forget a topic, where that is worth a try."""
+        most = chance.choice((200, 2000, 2**20))
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((1.0, 5.0)) if short else chance.choice((5.0, 30.0)),
@@ -113,11 +117,18 @@ class Simulation:
             delivery_timeout=chance.choice((1.5, 3.0)) if short else chance.choice((10.0, 120.0)),
             max_request_size=chance.choice((4000, 2**20)),
             fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
-            partition_max_bytes=chance.choice((200, 2000, 2**20)),
+            partition_max_bytes=most,
+            fetch_buffer_bytes=_buffer(Random(f"{seed} buffer"), most),
+            metadata_max_age=0.2 if self.max_idle else 300.0,
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
+        self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
         self.faults = drawn(chance, self.seconds, LONGEST)
+        if self.group.everything:
+            own = Random(f"{seed} refused commits")
+            more = Fault(own.uniform(0.0, self.seconds), "refuse commits", own.choice((0.5, 2.0, 4.0)))
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
             more = Fault(again.uniform(0.0, self.seconds), "recreate", again.choice((0.1, 0.5, 2.0)))
@@ -161,6 +172,7 @@ class Simulation:
         )
         self.processes[who] = process
         core, submit = process.core, process.core.submit
+        process.checks.append(partial(check_closers, core, who))
         topics = core.metadata._topics
         forget = topics.forget
 
@@ -177,7 +189,8 @@ class Simulation:
         def learned(now: float) -> None:
             for topic in {**dict.fromkeys(self.topics), **core.cluster.topics}:
                 incarnation = core.cluster.incarnation(topic)
-                if incarnation < 0 or incarnation != incarnations.get(topic, incarnation):
+                again = topic not in self.topics and incarnation != incarnations.get(topic, incarnation)
+                if incarnation < 0 or again:  # the others are never made again
                     self.epochs.forgot(who, topic)
                 incarnations[topic] = incarnation
 
@@ -240,6 +253,7 @@ class Simulation:
                 self.seed,
                 Random(f"{self.seed} {name} impatient").choice((0.0, 0.02, 0.2)),
             )
+            producing.lulls = 0.1 if self.max_idle else 0.0
             self.producers.append(producing)
             self.say("·", name, f"produces {count} records with {options}")
             self.producing += 1
@@ -329,6 +343,10 @@ class Simulation:
         violation = None
         around = ExitStack()
         around.enter_context(changed((accumulator, "Batch", lambda _: Watched)))
+        if self.manner.pattern:
+            around.enter_context(changed((subscription, "PATTERN_AGE", lambda _: 0.3)))
+        if self.max_idle:
+            around.enter_context(changed((accumulator, "_MAX_IDLE", lambda _: self.max_idle)))
         handled = Random(f"{self.seed} log").random() < 0.2
         around.enter_context(logged_to(Handler(self) if handled else None))
         try:
@@ -391,6 +409,11 @@ class Simulation:
             raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
         else:
             self.clock.later(LOOK, self._look)
+
+
+def _buffer(chance: Random, most: int) -> int:
+    """What a consumer may fetch ahead, where a partition's part of an answer has ``most`` bytes: often hardly more."""
+    return chance.choice((1, 2, 3)) * min(most, 2000) if chance.random() < 0.3 else 64 * 2**20
 
 
 class Handler(logging.Handler):

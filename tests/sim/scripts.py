@@ -48,6 +48,8 @@ class Producing:
     seed: int = 0
     impatient: float = 0.0
     """Chance that a call is cancelled while it waits."""
+    lulls: float = 0.0
+    """Chance of a pause in which topics are forgotten."""
     rush: int = 0
     """How often many records are sent to the topic that was just recreated."""
     member: "Consuming | None" = None
@@ -89,6 +91,8 @@ class Producing:
                 for _ in range(burst):
                     yield from self._send(machine)
             yield chance.uniform(0.0, 2 * 10 * pause)
+            if self.whims.random() < self.lulls:
+                yield 1.0
             if chance.random() < (0.05 if self.options.acks else 0.4):
                 yield from self._flush(machine)
         yield from self._leave(machine)
