@@ -253,7 +253,7 @@ def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is
 
 NEVER_LEFT = """
 import asyncio, sys
-import ottla.aio
+import ottla.aio, ottla.errors
 
 async def begin():
     client = ottla.aio.connect(sys.argv[1])
@@ -267,7 +267,7 @@ producer = asyncio.run(begin())
 for call in (producer.flush, lambda: producer.__aexit__(None, None, None)):
     try:
         asyncio.run(call())
-    except ottla.LocalProtocolError as error:
+    except ottla.errors.LocalProtocolError as error:
         assert "another asyncio loop" in str(error)
         print("refused")
 """

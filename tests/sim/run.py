@@ -88,7 +88,7 @@ class Simulation:
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
-        self.epochs, self.window = Epochs(self.cluster), Window()
+        self.epochs, self.window = Epochs(self.cluster, ids=release >= "2.8"), Window()
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
