@@ -68,7 +68,7 @@ def connect(options: ClientOptions) -> "Client":
     return Client(options, TrioDriver)
 
 
-def _forgotten(core: ClientCore) -> None:
+def _never_left(core: ClientCore) -> None:
     """A client whose block was never left is freed, or the program ends: nothing is lost without a word."""
     if core.closed is None:
         records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
@@ -100,7 +100,7 @@ class Client:
         addresses = parse_bootstrap(await self._kind.in_thread(find) if find else self._options.bootstrap)
         core = ClientCore(addresses, self._options, self._rng, findable=announced)
         driver = self._running = self._kind(core, find)
-        self._forgotten = weakref.finalize(self, _forgotten, core)
+        self._finalizer = weakref.finalize(self, _never_left, core)
         await driver.start()
         try:
             await driver.call(core.connect)
@@ -114,7 +114,7 @@ class Client:
     ) -> None:
         driver = self._driver
         driver.refuse_another_loop()
-        self._forgotten.detach()
+        self._finalizer.detach()
         try:
             await driver.run(driver.core.leave_groups())
         finally:  # also where a cancellation had to wait and is raised now: others may wait for an answer

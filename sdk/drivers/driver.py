@@ -148,7 +148,7 @@ class Driver(Stepper[L]):
         with self.core.gate:
             self.core.now = self.now()
             steps.close()
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # the loop is ending, and takes no more calls
             self.nudge()
 
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:

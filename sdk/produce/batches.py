@@ -232,7 +232,7 @@ class PartitionQueue(PartitionBuffer):
         """The oldest batch has to be sent in a new epoch."""
         return self.renumber_from is not None and self.batches[0].number >= self.renumber_from
 
-    def doubtful(self) -> list[Batch]:
+    def unrenumberable(self) -> list[Batch]:
         """Batches that would be renumbered now, and must not be: an earlier attempt of theirs may be stored."""
         return [each for each in self._sent() if each.outcome_unknown] if self.batches and self._is_renumbered else []
 

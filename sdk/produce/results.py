@@ -151,16 +151,16 @@ class Results:
         queue.renumber(batch)
         self._node(batch.node).pause(queue, batch, error, now)
 
-    def fail_doubtful(self, queue: PartitionQueue, now: float) -> bool:
+    def fail_unrenumberable(self, queue: PartitionQueue, now: float) -> bool:
         """Fail what cannot be renumbered, where that is next; whether there was something.
 
         An earlier attempt may be stored, or be under way still: under another number its records were twice.
         """
-        doubtful = queue.doubtful()
-        for batch in doubtful:
+        batches = queue.unrenumberable()
+        for batch in batches:
             why = f"what was sent before them was refused; {_UNSURE}; last trouble: {batch.trouble}"
             self._fail(queue, batch, OutOfOrderSequenceNumber(f"{name_of(queue.place)}; {why}"), None, now)
-        return bool(doubtful)
+        return bool(batches)
 
     def _retry(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
         leader = self._core.cluster.leader(*queue.place)

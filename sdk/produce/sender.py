@@ -219,7 +219,7 @@ class Sender:
             if leader is None or leader.id != node_id:
                 self.wake(queue)
                 continue
-            if self.results.fail_doubtful(queue, now):
+            if self.results.fail_unrenumberable(queue, now):
                 self.wake(queue)
                 continue
             if not self._adopt(queue, now):
