@@ -23,37 +23,39 @@ async def dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, last: s
     """
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found.sort(key=lambda each: each[4][0] == last)
+    attempts: list[asyncio.Task[socket.socket]] = []
     pending: set[asyncio.Task[socket.socket]] = set()
     errors: list[BaseException] = []
+    won: asyncio.Task[socket.socket] | None = None
     try:
         for family, _, protocol, _, address in found:
-            pending.add(loop.create_task(_socket_to(loop, family, protocol, address)))
+            attempts.append(loop.create_task(_socket_to(loop, family, protocol, address)))
+            pending.add(attempts[-1])
             more = address != found[-1][4]
             while pending:
                 done, pending = await asyncio.wait(
                     pending, timeout=_STAGGER if more else None, return_when=asyncio.FIRST_COMPLETED
                 )
-                won: socket.socket | None = None
                 for each in done:
                     if (error := each.exception()) is not None:
                         errors.append(error)
-                    elif won is None:
-                        won = each.result()
-                    else:  # two at once
-                        each.result().close()
+                    else:
+                        won = each
                 if won is not None:
-                    return won
+                    return won.result()
                 if more:
                     break
-    finally:
-        for each in pending:
-            each.cancel()
-        if pending:
-            await asyncio.wait(pending)
-            for each in pending:
-                if not each.cancelled() and each.exception() is None:
-                    each.result().close()
+    finally:  # waits for nothing, because a second cancellation would leave a socket to nobody
+        for each in attempts:
+            if each is not won:
+                each.cancel()
+                each.add_done_callback(_close)
     raise errors[0] if errors else OSError(f"{host} has no address")
+
+
+def _close(attempt: "asyncio.Task[socket.socket]") -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
 
 
 async def _socket_to(loop: asyncio.AbstractEventLoop, family: int, protocol: int, address: Any) -> socket.socket:
