@@ -12,7 +12,6 @@ Both loops' manners of cancelling can be had: asyncio raises a cancellation once
 raises it at every wait that is not shielded, until the scope is left.
 """
 
-import heapq
 import itertools
 import math
 import random
@@ -37,6 +36,7 @@ from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
 from tests.brokerlite.machine import Machine
+from tests.sim.clock import Clock
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class Task:
         self.raised: BaseException | None = None
 
 
-class Loop:
+class Loop(Clock):
     """Time and tasks.
 
     Attributes:
@@ -107,20 +107,13 @@ class Loop:
     """
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__()
         self.now, self.plan = 100.0, plan
         self.watched: Task | None = None
         self.current: Task | None = None
         self.points, self.delivered = 0, 0
         self.suspensions: list[int] = []
         self._fresh = False
-        self._heap: list[tuple[float, int, Callable[[], object]]] = []
-        self._numbers = itertools.count()
-
-    def at(self, when: float, call: Callable[[], object]) -> None:
-        heapq.heappush(self._heap, (max(when, self.now), next(self._numbers), call))
-
-    def later(self, delay: float, call: Callable[[], object]) -> None:
-        self.at(self.now + delay, call)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str = "main") -> Task:
         task = Task(coroutine, name)
@@ -132,11 +125,8 @@ class Loop:
         end = self.now + LIMIT
         while not task.ended.done:
             self._pass_point()
-            assert self._heap, f"{task.name} hangs: nothing will ever happen again"
-            when, _, call = heapq.heappop(self._heap)
-            assert when <= end, f"{task.name} hangs"
-            self.now = when
-            call()
+            assert self.step(), f"{task.name} hangs: nothing will ever happen again"
+            assert self.now <= end, f"{task.name} hangs"
         if task.raised is not None:
             raise task.raised
         return task.result

@@ -8,14 +8,14 @@ from collections.abc import Callable
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
 
-    def at(self, when: float, call: Callable[[], None]) -> None:
+    def at(self, when: float, call: Callable[[], object]) -> None:
         """Call at ``when``, or next if that is past."""
         heapq.heappush(self._heap, (max(when, self.now), next(self._numbers), call))
 
-    def later(self, delay: float, call: Callable[[], None]) -> None:
+    def later(self, delay: float, call: Callable[[], object]) -> None:
         self.at(self.now + delay, call)
 
     def step(self) -> bool:
