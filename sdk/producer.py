@@ -33,7 +33,14 @@ from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import named
 from ottla.sdk.produce.prepare import Preparation
-from ottla.sdk.produce.records import DeliveryCallback, ProducerInterceptor, ProducerRecord, Receipt, Timestamp
+from ottla.sdk.produce.records import (
+    DeliveryCallback,
+    PendingRecord,
+    ProducerInterceptor,
+    ProducerRecord,
+    Receipt,
+    Timestamp,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -206,22 +213,18 @@ class Producer(Generic[K, V]):
             DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
         """
         core, preparation = self._core, self._preparation
-        stamp = preparation.stamp(timestamp)
         if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
             raise ValueError(f"{len(values)} values and {len(keys)} keys")
         pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
         append_many = self._appends.append_many if preparation.plain else lambda topic, pairs, *_: next(pairs, None)
-        await self._driver.run(core.turn())
-        while (refused := append_many(topic, pairs, stamp, on_delivery, _MANY)) is not None:
-            if refused:
-                value, key = refused
-                await self._driver.run(
-                    core.send_soon(preparation.record(topic, value, key, None, (), stamp, on_delivery))
-                )
-            else:
-                await self._driver.run(core.turn())
-            if timestamp is None:
-                stamp = preparation.stamp(None)
+
+        def take() -> Any:
+            return append_many(topic, pairs, preparation.stamp(timestamp), on_delivery, _MANY)
+
+        def make(value: Any, key: Any) -> PendingRecord:
+            return preparation.record(topic, value, key, None, (), timestamp, on_delivery)
+
+        await self._driver.run(core.send_many(take, make))
 
     def send_nowait(
         self,

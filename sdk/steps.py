@@ -11,12 +11,13 @@ and no clock, and decides everything. What it yields is all that a driver has to
     an `Outcome`     wait until it is settled; a cancellation ends the wait and is raised at the ``yield``
     `Shielded`       the same, and no cancellation ends it: the machine sees to it that it is settled in time
     `Await`          await a function of the user's, such as a listener's method, within so many seconds
+    `Outside`        call a function of the user's, or what calls some, outside of the core's gate
     `TURN`           let other tasks run; cancelled here, nothing has happened yet
     `CHECK`          the same, but let nobody run: only a cancellation that is there already is raised
 
 Rules:
-- What is raised at a ``yield`` is either the user's own error (`Await`) or whatever the loop cancels with. A generator
-  may tidy up, with shielded steps too, and then lets it pass.
+- What is raised at a ``yield`` is either the user's own error (`Await`, `Outside`) or whatever the loop cancels with. A
+  generator may tidy up, with shielded steps too, and then lets it pass.
 - A driver resumes the generator inside the core's gate (`ottla.sdk.gate`), and polls the core after each of its steps.
 """
 
@@ -51,6 +52,13 @@ class Await:
     shield: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Call ``call()`` outside of the gate, at once; answered with what it returns."""
+
+    call: Callable[[], Any]
+
+
 class Turn:
     """Let other tasks run, or only see whether the caller is cancelled."""
 
@@ -58,7 +66,7 @@ class Turn:
 TURN: Final = Turn()
 CHECK: Final = Turn()
 
-Wait = Outcome[Any] | Shielded | Await | Turn
+Wait = Outcome[Any] | Shielded | Await | Outside | Turn
 Steps = Generator[Wait, Any, T]
 """Yields what it waits for, and returns its result."""
 

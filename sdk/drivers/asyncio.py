@@ -321,10 +321,6 @@ class AsyncioDriver(Driver[AsyncioLink]):
             else:
                 link.transport.close()
 
-    def has(self, link: AsyncioLink) -> bool:
-        """The core still knows the connection."""
-        return self._links.get(link.key) is link
-
     def ended(self, link: AsyncioLink, why: str) -> None:
         """Its transport is closed."""
         self._closing.discard(link)
@@ -354,7 +350,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
         link.dialing = None
         if link.transport is None:
             self.ended(link, why)
-        else:
+        elif self.has(link):  # it may have been hung up as it was made
             self.tell(Connected(link.key))
 
     async def _socket(self, wanted: Connect) -> socket.socket:

@@ -1,7 +1,7 @@
 """The blocking driver: the same `ClientCore` in one thread, with a selector and no background work.
 
 Private for now: the Spark reader uses it, because Spark's Python workers are forked and reused, and neither trio nor a
-background thread survives that well. Nothing happens between calls.
+background thread survives that well. Nothing happens between calls: a call takes steps until its outcome is settled.
 """
 
 import errno
@@ -10,11 +10,9 @@ import random
 import selectors
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ottla.codec.wire import Buffer
 from ottla.errors import OttlaError, TimeoutExpired
 from ottla.sdk import calls, mdns
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
@@ -22,42 +20,25 @@ from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import (
-    Action,
-    Close,
-    Connect,
-    Connected,
-    Filled,
-    Find,
-    Finish,
-    Found,
-    Key,
-    Lost,
-    Received,
-    Send,
-    Written,
-)
+from ottla.sdk.drivers.sockets import SocketLink
+from ottla.sdk.drivers.stepper import Stepper, reason
+from ottla.sdk.events import Connect, Connected, Found, Key, Written
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
 T = TypeVar("T")
 
-_CHUNK = 64 * 2**10
-"""Bytes of one read; the rest of what is larger is read into its place."""
 _SEARCH = 2.0
 """Seconds of one more search by zeroconf, in which everything else waits."""
 
 
-class Link:
-    """A non-blocking socket and what still has to be written to it."""
-
-    def __init__(self, key: Key, connection: socket.socket, connecting: bool) -> None:
-        self.key, self.socket, self.connecting = key, connection, connecting
-        self.outbox: deque[Buffer] = deque()
-        """What the socket has not taken yet."""
+class _Link(SocketLink):
+    def __init__(self, key: Key) -> None:
+        super().__init__(key)
+        self.connecting = True
 
 
-class BlockingClient:
+class BlockingClient(Stepper[_Link]):
     """A client for one thread.
 
         with BlockingClient("localhost:9092") as client:
@@ -76,13 +57,15 @@ class BlockingClient:
         announced, name = announced_name(bootstrap)
         addresses = mdns.find(name, self._options.connect_timeout) if announced else bootstrap
         self._name = name
-        self._core = ClientCore(parse_bootstrap(addresses), self._options, random.Random(), findable=announced)
+        core = ClientCore(parse_bootstrap(addresses), self._options, random.Random(), findable=announced)
+        super().__init__(core, time.monotonic, "blocking", _Link)
         self._selector = selectors.DefaultSelector()
-        self._links: dict[Key, Link] = {}
+        self._kicked = False
+        """The next step is due at once."""
         self._attempts: dict[tuple[str, int], int] = {}
         """Per name and port, how many connections were tried."""
         try:
-            self._call(self._core.connect)
+            self._call(core.connect)
         except BaseException:  # an interrupt included
             self.close()
             raise
@@ -95,14 +78,15 @@ class BlockingClient:
 
     def close(self) -> None:
         """Close the sockets; waits for nothing."""
-        self._core.close(time.monotonic())
-        for link in list(self._links.values()):
-            self._drop(link)
+        super().close()
+        for link in self._links.values():
+            self._hang_up(link)
+        self._links.clear()
         self._selector.close()
 
     def topics(self) -> list[str]:
         """The names of all topics but Kafka's internal ones, sorted."""
-        return self._call(lambda now: calls.list_topics(self._core, now))
+        return self._call(lambda now: calls.list_topics(self.core, now))
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions each topic has.
@@ -113,11 +97,11 @@ class BlockingClient:
         return {name: len(self._topic(name).partitions) for name in topics}
 
     def _topic(self, name: str) -> Topic:
-        return self._call(lambda now: self._core.metadata.topic(name, now, fresh=True))
+        return self._call(lambda now: self.core.metadata.topic(name, now, fresh=True))
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
-        return self._call(lambda now: calls.offsets(self._core, wanted, now))
+        return self._call(lambda now: calls.offsets(self.core, wanted, now))
 
     def fetch(
         self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
@@ -134,150 +118,126 @@ class BlockingClient:
         if start >= end:
             return
         place = (topic, partition)
-        self._call(lambda now: self._core.metadata.topic(topic, now))
-        fetcher = Fetcher(self._core, isolation=isolation)
+        self._call(lambda now: self.core.metadata.topic(topic, now))
+        fetcher = Fetcher(self.core, isolation=isolation)
         try:
-            fetcher.assign({place: Offset(start)}, time.monotonic())
+            self.do(lambda: fetcher.assign({place: Offset(start)}, self.core.now))
             progress = time.monotonic()
             while (position := fetcher.position(place)) is None or position < end:
-                fetched = fetcher.take()
+                fetched = self.do(fetcher.take)
                 if fetched is None:
                     if time.monotonic() - progress > self._options.api_timeout:
                         waited = f"nothing came for {self._options.api_timeout:g} s"
                         raise TimeoutExpired(f"{topic}-{partition} at offset {position}, wanted up to {end}: {waited}")
-                    self._turn(fetcher.wait())
+                    self._await(self.do(fetcher.wait))
                     continue
                 progress = time.monotonic()
                 for batch in fetched.batches:
                     if batch.base_offset < end:
                         yield batch
         finally:
-            fetcher.close()
+            self.do(fetcher.close)
 
-    # -- the loop ----------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------------------------
 
     def _call(self, start: Callable[[float], Outcome[T]]) -> T:
-        outcome = start(time.monotonic())
+        outcome = self.do(lambda: start(self.core.now))
         while not outcome.done:
-            self._turn(outcome)
+            self._await(outcome)
         return outcome.result()
 
-    def _turn(self, outcome: Outcome[Any]) -> None:
-        """Carry out what the core wants; unless that settles ``outcome``, wait for a socket or the core's deadline."""
-        while actions := self._core.poll(time.monotonic()):
-            for action in actions:
-                self._do(action)
+    def _await(self, outcome: Outcome[Any]) -> None:
+        """Take a step; unless that settles ``outcome``, wait for a socket or the core's deadline."""
+        self._kicked = False
+        self.step()
         if outcome.done:
             return
-        deadline = self._core.deadline
-        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if timeout is None and not self._links:
+        due = self.core.deadline
+        if due is None and not self._links:
             raise OttlaError("nothing to wait for: this is a bug in ottla, please report it")
+        timeout = 0.0 if self._kicked else None if due is None else max(0.0, due - self.now())
         for ready, mask in self._selector.select(timeout):
-            link: Link = ready.data
-            if mask & selectors.EVENT_WRITE:
+            link: _Link = ready.data
+            if mask & selectors.EVENT_WRITE and self.has(link):
                 self._writable(link)
-            if mask & selectors.EVENT_READ and self._links.get(link.key) is link:
+            if mask & selectors.EVENT_READ and self.has(link):
                 self._readable(link)
 
-    def _do(self, action: Action) -> None:
-        match action:
-            case Connect(key=key, host=host, port=port):
-                self._connect(key, host, port)
-            case Send(key=key, parts=parts):
-                if link := self._links.get(key):
-                    link.outbox += parts
-                    self._writable(link)
-            case Finish(key=key):
-                if link := self._links.get(key):
-                    link.socket.shutdown(socket.SHUT_WR)
-            case Close(key=key):
-                if link := self._links.get(key):
-                    self._drop(link)
-            case Find():
-                self._core.handle(Found(self._found()), time.monotonic())
+    # -- what a loop can do --------------------------------------------------------------------------------------------
 
-    def _found(self) -> tuple[tuple[str, int], ...]:
+    def _runs_here(self) -> bool:
+        return True  # there is no loop: any thread may call, one at a time
+
+    def _set_alarm(self, when: float) -> None:
+        """`_await` looks at the deadline by itself."""
+
+    def _kick(self) -> None:
+        self._kicked = True
+
+    def _find_again(self) -> None:
         try:
-            return tuple(parse_bootstrap(mdns.find(self._name, _SEARCH)))
+            found = parse_bootstrap(mdns.find(self._name, _SEARCH))
         except OttlaError:
-            return ()  # nobody is announced now: the core asks again
+            found = []  # nobody is announced now: the core asks again
+        self.tell(Found(tuple(found)))
 
-    def _connect(self, key: Key, host: str, port: int) -> None:
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def _dial(self, link: _Link, wanted: Connect) -> None:
+        where = wanted.host, wanted.port
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)
             # A name may have several addresses, of which each attempt takes the next.
-            attempts = self._attempts[host, port] = self._attempts.get((host, port), -1) + 1
+            attempts = self._attempts[where] = self._attempts.get(where, -1) + 1
             family, kind, protocol, _, address = found[attempts % len(found)]
-            connection = socket.socket(family, kind, protocol)
+            link.socket = socket.socket(family, kind, protocol)
         except UnicodeError:
-            self._core.handle(Lost(key, f"{host!r} is no host name"), time.monotonic())
+            self._lost(link, f"{wanted.host!r} is no host name")
             return
         except OSError as error:
-            self._core.handle(Lost(key, _reason(error)), time.monotonic())
+            self._lost(link, reason(error))
             return
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = self._links[key] = Link(key, connection, connecting=True)
-        self._selector.register(connection, selectors.EVENT_WRITE, link)
-        code = connection.connect_ex(address)
+        link.socket.setblocking(False)
+        link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._selector.register(link.socket, selectors.EVENT_WRITE, link)
+        code = link.socket.connect_ex(address)
         if code not in (0, errno.EINPROGRESS):
-            self._lose(link, OSError(code, os.strerror(code)))
+            self._end(link, OSError(code, os.strerror(code)))
 
-    def _writable(self, link: Link) -> None:
+    def _hang_up(self, link: _Link) -> None:
+        if link.socket is not None:
+            self._selector.unregister(link.socket)
+            link.socket.close()
+            link.socket = None
+
+    def _await_writable(self, link: _Link) -> None:
+        assert link.socket is not None
+        self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
+
+    def _writable(self, link: _Link) -> None:
+        assert link.socket is not None
+        if link.connecting and (code := link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+            self._end(link, OSError(code, os.strerror(code)))
+            return
+        had_to_wait = link.full
+        link.write()
+        if not link.full:
+            self._selector.modify(link.socket, selectors.EVENT_READ, link)
         if link.connecting:
-            if code := link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self._lose(link, OSError(code, os.strerror(code)))
-                return
             link.connecting = False
-            self._core.handle(Connected(link.key), time.monotonic())
-        writes = bool(link.outbox)
+            self.tell(Connected(link.key))
+        elif had_to_wait and link.wrote:
+            self.tell(Written(link.key))
+
+    def _readable(self, link: _Link) -> None:
         try:
-            while link.outbox:
-                part = memoryview(link.outbox[0])
-                count = link.socket.send(part)
-                if count == len(part):
-                    link.outbox.popleft()
-                else:
-                    link.outbox[0] = part[count:]
-        except BlockingIOError:
-            pass
+            event = link.read(self.core.room(link.key))
         except OSError as error:
-            self._lose(link, error)
+            self._end(link, error)
             return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.outbox else 0)
-        self._selector.modify(link.socket, events, link)
-        if writes and not link.outbox:
-            self._core.handle(Written(link.key), time.monotonic())
+        if event is not None:
+            self.tell(event)
 
-    def _readable(self, link: Link) -> None:
-        room = self._core.room(link.key)
-        event: Received | Filled | None = None
-        try:
-            if room is not None:
-                count = link.socket.recv_into(room)
-                event = Filled(link.key, count) if count else None
-            elif data := link.socket.recv(_CHUNK):
-                event = Received(link.key, data)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._lose(link, error)
-            return
-        if event:
-            self._core.handle(event, time.monotonic())
-        else:
-            self._lose(link, OSError(0, "closed by the broker"))
-
-    def _lose(self, link: Link, error: OSError) -> None:
-        self._drop(link)
-        self._core.handle(Lost(link.key, _reason(error)), time.monotonic())
-
-    def _drop(self, link: Link) -> None:
-        self._selector.unregister(link.socket)
-        link.socket.close()
-        del self._links[link.key]
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    def _end(self, link: _Link, error: OSError) -> None:
+        self._hang_up(link)
+        self._lost(link, reason(error))

@@ -15,12 +15,9 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import L, Stepper
 from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import CHECK, Await, Shielded, Steps, Wait, settled
+from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settled
 
 T = TypeVar("T")
-
-_LAST_STEPS = 100
-"""Steps at the end of a client, in which callbacks may still ask for something, and are refused."""
 
 
 class Awaited(NamedTuple):
@@ -120,7 +117,9 @@ class Driver(Stepper[L]):
                 raise
             sent = raised = None
             try:
-                if isinstance(wait, Shielded):
+                if isinstance(wait, Outside):
+                    sent = wait.call()
+                elif isinstance(wait, Shielded):
                     late = await self._shielded(wait.outcome) or late
                 elif isinstance(wait, Await) and (wait.shield or late is None):
                     sent, raised, cancelled = await self._awaited(wait)
@@ -168,28 +167,6 @@ class Driver(Stepper[L]):
             raise
         finally:
             self.catch_up()
-
-    def do(self, call: Callable[[], T]) -> T:
-        """A call of a user that waits for nothing."""
-        self.refuse_another_loop()
-        core = self.core
-        try:
-            with core.gate:
-                core.now = self.now()
-                return call()
-        except KeyboardInterrupt as interrupt:
-            self._broken(interrupt)
-            raise
-        finally:  # what is refused may have something to be done as well
-            self.nudge()
-
-    def close(self) -> None:
-        """End the core: whatever waits fails, and what that hands out is run."""
-        self.do(lambda: self.core.close(self.core.now))
-        for _ in range(_LAST_STEPS):
-            self.step()
-            if not self._runs and self.core.deadline is None:
-                break
 
     # -- to see what happens -------------------------------------------------------------------------------------------
 

@@ -31,6 +31,9 @@ log = logger("ottla.sdk")
 CHUNK = 64 * 2**10
 """Bytes of one read; the rest of what is larger is read into its place."""
 
+_LAST_STEPS = 100
+"""Steps at the end of a client, in which callbacks may still ask for something, and are refused."""
+
 
 class Link(ABC):
     """One connection, from the attempt to its end."""
@@ -57,6 +60,7 @@ class Link(ABC):
 
 
 L = TypeVar("L", bound=Link)
+T = TypeVar("T")
 
 
 class Stepper(ABC, Generic[L]):
@@ -128,7 +132,7 @@ class Stepper(ABC, Generic[L]):
             now = self.now()
             while actions := self.core.poll(now):
                 for link in self._carry_out(actions):
-                    if self._links.get(link.key) is link:
+                    if self.has(link):
                         self.core.handle(Written(link.key), now)
             for _ in range(len(self._runs)):
                 self._run_one()
@@ -194,6 +198,30 @@ class Stepper(ABC, Generic[L]):
         elif due is not None and due < self._alarm_at:
             self._move_alarm(due)
 
+    # -- calls that wait for nothing -----------------------------------------------------------------------------------
+
+    def do(self, call: Callable[[], T]) -> T:
+        """A call of a user that waits for nothing."""
+        self.refuse_another_loop()
+        core = self.core
+        try:
+            with core.gate:
+                core.now = self.now()
+                return call()
+        except KeyboardInterrupt as interrupt:
+            self._broken(interrupt)
+            raise
+        finally:  # what is refused may have something to be done as well
+            self.nudge()
+
+    def close(self) -> None:
+        """End the core: whatever waits fails, and what that hands out is run."""
+        self.do(lambda: self.core.close(self.core.now))
+        for _ in range(_LAST_STEPS):
+            self.step()
+            if not self._runs and self.core.deadline is None:
+                break
+
     def nudge(self) -> None:
         """Have the loop wake earlier if the core has something to do before it would."""
         due = self.core.deadline
@@ -248,6 +276,10 @@ class Stepper(ABC, Generic[L]):
     _another_loop = ""
     """How loops come to be several in one thread."""
 
+    def has(self, link: L) -> bool:
+        """The core still knows the connection."""
+        return self._links.get(link.key) is link
+
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
@@ -261,7 +293,7 @@ class Stepper(ABC, Generic[L]):
 
     def _lost(self, link: L, why: str) -> None:
         """The connection, or the attempt to make it, has ended by itself."""
-        if self._links.get(link.key) is link:
+        if self.has(link):
             del self._links[link.key]
             self.tell(Lost(link.key, link.broke or why))
 

@@ -208,7 +208,7 @@ class TrioDriver(Driver[TrioLink]):
             except trio.ClosedResourceError:
                 return
             link.write()
-        if link.wrote and self._links.get(link.key) is link:
+        if link.wrote and self.has(link):
             self.tell(Written(link.key))
 
     @protected
@@ -218,7 +218,8 @@ class TrioDriver(Driver[TrioLink]):
             with link.scope:
                 try:
                     link.socket = _taken_from(await self._stream(wanted))
-                    self.tell(Connected(link.key))
+                    if self.has(link):  # it may have been hung up as it was made
+                        self.tell(Connected(link.key))
                     why = await self._read(link)
                 except OSError as error:
                     why = reason(error)
@@ -261,7 +262,7 @@ class TrioDriver(Driver[TrioLink]):
             room = self.core.room(link.key)
             if room is None or under_way:
                 await link.wait_readable(1 if room is None else len(room))
-                if self._links.get(link.key) is not link:
+                if not self.has(link):
                     return "closed here"
             under_way = room is not None
             try:

@@ -22,8 +22,9 @@ Rules:
 Source: KafkaProducer.java (doSend, close).
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ottla.codec.append import RECORD_OVERHEAD, AppendFastPath
 from ottla.codec.records import HEADER_SIZE, check_bytes
@@ -42,7 +43,7 @@ from ottla.sdk.produce.room import Room
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.produce.turns import Turns
 from ottla.sdk.produce.unplaced import UnplacedRecords
-from ottla.sdk.steps import Shielded, Steps, settled
+from ottla.sdk.steps import Outside, Shielded, Steps, settled
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
@@ -119,6 +120,23 @@ class ProducerCore:
         """Accept a record, waiting for room."""
         yield from self.turn()
         yield from self._enter(record)
+
+    def send_many(
+        self, take: Callable[[], tuple[Any, Any] | tuple[()] | None], make: Callable[[Any, Any], PendingRecord]
+    ) -> Steps[None]:
+        """Accept many records, waiting for room.
+
+        Args:
+            take: has `appends` take some, as its `append_many`, which says what it returns.
+            make: the record of a pair that it has refused.
+        """
+        yield from self.turn()
+        while (refused := (yield Outside(take))) is not None:
+            if refused:
+                record = yield Outside(partial(make, *refused))
+                yield from self.send_soon(record)
+            else:
+                yield from self.turn()
 
     def send_nowait(self, record: PendingRecord) -> None:
         """Accept a record at once, before those of calls that let other tasks run.

@@ -16,7 +16,7 @@ import ottla
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import BrokerUnreachable, OffsetOutOfRange, TimeoutExpired, UnknownTopicOrPartition
 from ottla.sdk import mdns
-from ottla.sdk.drivers.blocking import BlockingClient, Link
+from ottla.sdk.drivers.blocking import BlockingClient, _Link
 from ottla.sdk.events import Event, Send, Written
 from ottla.testing import Broker
 
@@ -117,6 +117,13 @@ def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:
         assert sum(len(batch.records()) for batch in client.fetch("t", 0, 0, 100)) == 100
 
 
+def test_what_goes_wrong_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ottla.sdk")
+    with pytest.raises(BrokerUnreachable):
+        BlockingClient("127.0.0.1:1", connect_timeout=0.1)
+    assert any(each.message.startswith("connection failed") for each in caplog.records)
+
+
 def test_it_brings_no_trio_along() -> None:
     code = "import sys, ottla.sdk.drivers.blocking; print('trio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30).stdout == "False\n"
@@ -128,12 +135,13 @@ def test_what_the_socket_does_not_take_at_once_follows_in_order_and_is_reported_
     ours, theirs = socket.socketpair()
     with BlockingClient(ottla_broker.bootstrap) as client, ours, theirs:
         ours.setblocking(False)
-        link = client._links[7, "data"] = Link((7, "data"), ours, connecting=False)
+        link = client._links[7, "data"] = _Link((7, "data"))
+        link.socket, link.connecting = ours, False
         client._selector.register(ours, selectors.EVENT_READ, link)
         told: list[Event] = []
-        monkeypatch.setattr(client._core, "handle", lambda event, now: told.append(event))
+        monkeypatch.setattr(client.core, "handle", lambda event, now: told.append(event))
         parts = (b"a", bytes(range(256)) * 10_000, b"b")
-        client._do(Send((7, "data"), parts))
+        client._carry_out([Send((7, "data"), parts)])
         assert link.outbox and not told, "more than a socket takes"
         got = bytearray()
         while len(got) < sum(map(len, parts)):

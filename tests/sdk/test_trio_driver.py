@@ -23,7 +23,7 @@ from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import mdns
 from ottla.sdk.drivers import trio as driver_module
 from ottla.sdk.drivers.trio import TrioDriver, TrioLink
-from ottla.sdk.events import Close, Event, Filled, Lost, Send
+from ottla.sdk.events import Close, Connect, Event, Filled, Lost, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import settled
@@ -123,6 +123,36 @@ async def test_an_address_of_a_name_that_takes_connections_and_breaks_them_is_no
         async with listener("127.0.0.2", port, breaks), ottla.connect(f"broker.example:{port}") as client:
             assert await client.list_topics() == []
     assert len(broke) == 1
+
+
+async def test_a_connection_that_was_hung_up_as_it_was_made_says_nothing_of_the_next_one(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dial, made = TrioDriver._stream, trio.Event()
+    attempts = 0
+
+    async def in_the_last_moment(driver: TrioDriver, wanted: Connect) -> trio.SocketStream:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            await trio.sleep_forever()
+        with trio.CancelScope(shield=True):  # as trio returns what it has, whatever was cancelled since
+            await made.wait()
+            stream = await dial(driver, wanted)
+        return stream
+
+    with trio.fail_after(5):
+        async with ottla.connect(ottla_broker.bootstrap) as client:
+            monkeypatch.setattr(TrioDriver, "_stream", in_the_last_moment)
+            key, told, driver = (7, "data"), list[Event](), client._driver
+            monkeypatch.setattr(driver.core, "handle", lambda event, now: told.append(event))
+            connect = Connect(key, "127.0.0.1", ottla_broker.port)
+            driver._carry_out([connect])
+            await trio.testing.wait_all_tasks_blocked()
+            driver._carry_out([Close(key), connect])
+            made.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert attempts == 2 and told == []
 
 
 async def test_leaving_is_bounded_though_nobody_answers() -> None:

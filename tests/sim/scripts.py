@@ -218,7 +218,6 @@ class Producing:
             self._judge(sent, error)
 
     def _send_many(self, machine: ProducerCore, count: int, to: str = "") -> Script:
-        """`send_many`, as the face has it."""
         topic, made = to or self._topic(), list[Sent]()
 
         def pairs() -> Iterator[tuple[bytes, bytes | None]]:
@@ -230,21 +229,17 @@ class Producing:
                 yield sent.value, record.key
 
         left = pairs()
-        result = yield from self._result(machine.turn(), "a turn", None)
-        within = self.process.core.options.delivery_timeout
-        while not isinstance(result, BaseException):
-            refused = machine.appends.append_many(topic, left, 1000 + self._number, None, 16)
-            if refused is None:
-                break
-            if not refused:
-                self.process.step()
-                result = yield from self._result(machine.turn(), "a turn", None)
-                continue
-            sent, (value, key) = made[-1], refused
-            sent.accepted = None
-            record = PendingRecord(topic, value, key, None, (), 1000 + sent.number, None)
-            result = yield from self._result(machine.send_soon(record), "room in the buffer", within)
-            self._judge(sent, result)
+
+        def take() -> Any:
+            return machine.appends.append_many(topic, left, 1000 + self._number, None, 16)
+
+        def make(value: bytes, key: bytes | None) -> PendingRecord:
+            made[-1].accepted = None
+            return PendingRecord(topic, value, key, None, (), 1000 + made[-1].number, None)
+
+        result = yield from self._result(machine.send_many(take, make), "room for many", None)
+        if made:
+            self._judge(made[-1], result)
         self._feature("send_many")
 
     def _flush(self, machine: ProducerCore) -> Script:

@@ -16,7 +16,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Action, Close, Connect, Event, Finish, Run, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
-from ottla.sdk.steps import Await, Shielded, Steps
+from ottla.sdk.steps import Await, Outside, Shielded, Steps
 from ottla.sdk.steps import Wait as Waits
 from tests.sim.clock import Clock
 from tests.sim.history import History
@@ -280,7 +280,9 @@ class Process:
             except Exception as error:  # the user's own, in what was awaited
                 raised = error
 
-    def _waited(self, wait: Waits, what: str, cancel: Outcome[None]) -> Generator[float | Wait, None, bool]:
+    def _waited(self, wait: Waits, what: str, cancel: Outcome[None]) -> Generator[float | Wait, None, object]:
+        if isinstance(wait, Outside):
+            return wait.call()
         if isinstance(wait, Await):
             return (yield from self._awaited(wait, cancel))
         if isinstance(wait, Shielded):
