@@ -4,6 +4,7 @@ Slow tests run last, so that a small mistake is seen early.
 """
 
 import gc
+import logging
 import os
 import platform
 import signal
@@ -22,6 +23,9 @@ pytest_plugins = ["tests.kafka"]
 # How long something takes says more of the machine than of what is tested.
 settings.register_profile("ottla", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ottla")
+
+# In debug mode it warns of each callback that took a tenth of a second, which a busy machine makes of many.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.

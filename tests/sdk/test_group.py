@@ -615,7 +615,10 @@ async def test_interceptors_see_every_batch_and_every_commit_and_their_errors_st
         async with client.consumer("t", group="g", interceptors=[Watching()]) as consumer:
             await (await one(loop, consumer)).commit()
     assert seen == [3, {("t", 0): 3}]
-    warned = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    # On a busy machine ottla.sdk.connection warns of slow answers.
+    warned = [
+        each.message for each in caplog.records if each.name == "ottla.sdk.consumer" and each.levelno > logging.INFO
+    ]
     assert warned == ["an interceptor raised"]
 
 
