@@ -25,11 +25,12 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import Batch
 from tests.sim.clock import Clock
 from tests.sim.network import Link
-from tests.sim.users import Violation
+from tests.sim.users import Process, Violation
 
 MEMORY = "a producer takes more memory than it counts"
 STORM = "what a node refuses for one reason is sent there again too often"
 CURIOUS = "a client asks for metadata too often"
+HASTY = "a client asks for metadata again before a pause, though no caller waits for them"
 KEPT = "a client keeps what waits no more"
 BEHIND = "a request waits behind Produce"
 
@@ -41,6 +42,8 @@ MOST_AGAIN = 15
 """Requests with retries of one error that a node gets within a second."""
 MOST_CLOSERS = 30
 """What waits for the end of a client at a time: consumers, producers, calls."""
+ROUNDING = 1e-9
+"""Seconds by which sums of times may differ."""
 MOST_METADATA = 40
 """Requests for metadata that a client makes within a second."""
 
@@ -54,6 +57,27 @@ class Watched(Batch):
 def check_closers(core: ClientCore, who: str) -> None:
     if len(core._closers) > MOST_CLOSERS:
         raise Violation(KEPT, f"{who} has {len(core._closers)} calls to make when it closes")
+
+
+class Haste:
+    """Watches that metadata for which no caller waits are asked for after a pause, however many things go wrong."""
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._wrong = process, ""
+        process.checks.append(self._check)
+
+    def asks(self) -> None:
+        """Metadata are about to be asked for, and not because a node keeps the client waiting."""
+        metadata, now = self._process.core.metadata, self._process.clock.now
+        awaited = self._process.connecting or any(not each.outcome.done for each in metadata._waits)
+        if awaited or metadata._failures or metadata._asked:
+            return
+        if (age := now - metadata.updated_at) < self._process.core.options.retry_backoff - ROUNDING:
+            self._wrong = f"{self._process.name} has metadata of {age * 1000:.1f} ms ago"
+
+    def _check(self) -> None:
+        if self._wrong:
+            raise Violation(HASTY, self._wrong)
 
 
 @dataclass(slots=True)

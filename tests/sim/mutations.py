@@ -22,6 +22,7 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.calls.call import Call
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.answers import FetchAnswers
@@ -430,6 +431,10 @@ def _a_pause_for_each_batch(_: Any) -> Any:
     return broken
 
 
+def _whenever_somebody_asks(_: Any) -> Any:
+    return lambda self, now, delay=0.0: self._ask_at(now + delay)
+
+
 def _one_connection_for_all(submit: Any) -> Any:
     def broken(self: ClientCore, node: Any, exchange: Any, now: float, channel: str = DATA) -> None:
         submit(self, node, exchange, now, DATA)
@@ -561,6 +566,7 @@ _mutation(
 )
 _mutation("a timer keeps batches that are acknowledged", (Sender, "add", _a_timer_keeps_the_batch))
 _mutation("each batch that a node refuses has a pause of its own", (NodeQueue, "pause", _a_pause_for_each_batch))
+_mutation("metadata are asked for at each refusal", (Metadata, "refresh", _whenever_somebody_asks))
 _mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
 _mutation(
     "a batch that comes cut for the second time is taken for damage", (FetchAnswers, "_torn", _torn_twice_is_damaged)

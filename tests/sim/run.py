@@ -21,7 +21,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.admins import Administrating
-from tests.sim.bounds import Requests, Watched, check_closers
+from tests.sim.bounds import Haste, Requests, Watched, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import RECREATED, Place
@@ -173,8 +173,12 @@ class Simulation:
         self.processes[who] = process
         core, submit = process.core, process.core.submit
         process.checks.append(partial(check_closers, core, who))
-        topics = core.metadata._topics
+        topics, ask, haste = core.metadata._topics, core.metadata._ask, Haste(process)
         forget = topics.forget
+
+        def asks(now: float) -> None:
+            haste.asks()
+            ask(now)
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange, channel)
@@ -195,6 +199,7 @@ class Simulation:
                 incarnations[topic] = incarnation
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
+        core.metadata._ask = asks  # type: ignore[method-assign] # to know whether it is time
         topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
         core.metadata.observers.append(learned)
         return process

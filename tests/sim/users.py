@@ -93,6 +93,8 @@ class Process:
         self._wake_at = float("inf")
         self._moment, self._timers = -1.0, 0
         self._running = 0
+        self.connecting = 0
+        """Users that wait for the first connection."""
         self.checks: list[Callable[[], None]] = []
         """What is to hold whenever the process comes to rest."""
         self.core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
@@ -232,7 +234,9 @@ class Process:
         """Connect, again and again until somebody answers."""
         while True:
             connected = self.core.connect(self.clock.now)
+            self.connecting += 1
             yield Wait(connected, "connect", self.core.options.connect_timeout)
+            self.connecting -= 1
             if connected.error is None:
                 return
             self.history.add("·", self.name, f"cannot connect: {connected.error}")
