@@ -333,6 +333,10 @@ class ModelCluster:
             within = self._chance.choice((0.2, 0.4, 2.0))
             self.clock.later(self._chance.uniform(0.001, within), partial(self._learn, number))
 
+    def announce_at_once(self) -> None:
+        for number in self.nodes:
+            self._learn(number)
+
     def _learn(self, number: int) -> None:
         node = self.nodes[number]
         if not node.healthy:

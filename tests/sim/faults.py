@@ -225,27 +225,52 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
         return False
     world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
     own = Random(f"{world.seed} recreated at {world.clock.now}")
-    late = own.random() < 0.5
-    if late:  # what the old log has taken is heard behind the news
-        for each in world.producers:
-            each.rush = 3
-        for node in world.cluster.nodes:
-            world.network.slow[node] = (1, own.choice((1, 100)))
-        world.clock.later(1.0, world.network.slow.clear)
-    world.clock.later(0.2 if late else 0.0, partial(_delete, world, fault))
+    way = own.choice((_delete, _delete_late, _delete_quietly))
+    way(world, fault, own)
     how = "with topic ids" if world.release >= "2.8" else "without topic ids"
     world.cluster.data.features[f"a topic is recreated, {how}"] += 1
     return True
 
 
-def _delete(world: "Simulation", fault: Fault) -> None:
+def _delete_late(world: "Simulation", fault: Fault, own: Random) -> None:
+    """What the old log has taken is heard behind the news of the other."""
+    for each in world.producers:
+        each.rush = 3
+    for node in world.cluster.nodes:
+        world.network.slow[node] = (1, own.choice((1, 100)))
+    places = [place for place in world.cluster.logs if place[0] == RECREATED]
+    until = world.clock.now + 2.0
+
+    def look() -> None:
+        late = [each for each in world.producers if any(map(each.heard_late, places))]
+        if world.clock.now < until and not late:
+            world.clock.later(0.003, look)
+            return
+        for each in late:
+            each.avoid(0.0)
+        _delete(world, fault, own, at_once=bool(late))
+        world.clock.later(1.0, world.network.slow.clear)
+
+    look()
+
+
+def _delete_quietly(world: "Simulation", fault: Fault, own: Random) -> None:
+    """Nothing is under way to the old log: all that goes to the other is of a new epoch."""
+    for each in world.producers:
+        each.avoid(0.6)
+    world.clock.later(0.5, partial(_delete, world, fault, own))
+
+
+def _delete(world: "Simulation", fault: Fault, own: Random, *, at_once: bool = False) -> None:
     world.cluster.delete(RECREATED)
-    pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
+    pause = fault.seconds / 4 if own.random() < 0.7 and not at_once else 0.0
 
     def again() -> None:
         world.cluster.create(RECREATED)
         for each in world.producers:
             each.rush = 3
+        if at_once:
+            world.cluster.announce_at_once()
         for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
             # Replicas of new topics need a moment.
             for each in world.producers:

@@ -139,6 +139,34 @@ def _the_oldest_is_acknowledged(stored: Any) -> Any:
     return broken
 
 
+def _as_acknowledged_as_before(adopt: Any) -> Any:
+    def broken(self: PartitionQueue, identity: Any) -> bool:
+        acknowledged = self.acknowledged
+        adopted = adopt(self, identity)
+        self.acknowledged |= acknowledged
+        return bool(adopted)
+
+    return broken
+
+
+def _the_old_epoch_goes_on(_: Any) -> Any:
+    def broken(self: PartitionQueue, incarnation: int) -> None:
+        self.incarnation, self.acknowledged = incarnation, False
+
+    return broken
+
+
+def _sequences_go_on(adopt: Any) -> Any:
+    def broken(self: PartitionQueue, identity: Any) -> bool:
+        following, old = self.next_sequence, self.identity
+        adopted = adopt(self, identity)
+        if self.identity is not old:
+            self.next_sequence = following
+        return bool(adopted)
+
+    return broken
+
+
 def _nothing(_: Any) -> Any:
     return lambda *_: None
 
@@ -156,6 +184,9 @@ _mutation(
     "a leader that steps down passes for one that never appended",
     (results, "_maybe_stored", _refused_unless_it_says_otherwise),
 )
+_mutation("what an old log acknowledged counts in a new epoch", (PartitionQueue, "adopt", _as_acknowledged_as_before))
+_mutation("the epoch goes on where a topic is recreated", (PartitionQueue, "recreate", _the_old_epoch_goes_on))
+_mutation("sequences go on in a new epoch", (PartitionQueue, "adopt", _sequences_go_on))
 _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
 _mutation("delivery has no deadline", (Results, "expire", _nothing))

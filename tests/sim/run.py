@@ -28,7 +28,7 @@ from tests.sim.data import RECREATED, Place
 from tests.sim.faults import FAULTS, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
-from tests.sim.ledger import Epochs, Ledger, Window
+from tests.sim.ledger import Epochs, Identities, Ledger, Window
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS, changed
 from tests.sim.network import Link, Network
@@ -89,6 +89,7 @@ class Simulation:
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
         self.epochs, self.window = Epochs(self.cluster, ids=release >= "2.8"), Window()
+        self.identities = Identities(self._name)
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
@@ -142,6 +143,7 @@ class Simulation:
         if not link.writing:  # what is written in pieces was handed over, with what was known then, long ago
             self.epochs.sent(link.client.name, message, link.key[1])
         self.window.sent(link, message)
+        self.identities.sent(link, message)
         self.bounds.sent(link, message)
         self.group.sent(link, message)
         if self.admin is not None:
@@ -155,8 +157,13 @@ class Simulation:
                         for each in topic.partition_data:
                             self.ledger.forget((RECREATED, each.index), link.client.name)
 
+    def _name(self, topic: Any) -> str:
+        """Of a topic in a request or an answer, by its id too: only one is ever made again."""
+        return self.cluster.name(topic) or RECREATED
+
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
+        self.identities.delivered(link, request, answer)
         self.bounds.delivered(link, answer)
         self.group.delivered(link.client.name, request, answer)
 
@@ -194,6 +201,9 @@ class Simulation:
             for topic in {**dict.fromkeys(self.topics), **core.cluster.topics}:
                 incarnation = core.cluster.incarnation(topic)
                 again = topic not in self.topics and incarnation != incarnations.get(topic, incarnation)
+                if again and incarnation >= 0:
+                    for each in [each for each in self.producers if each.process is process]:
+                        self.identities.recreated(who, each.following(topic))
                 if incarnation < 0 or again:  # the others are never made again
                     self.epochs.forgot(who, topic)
                 incarnations[topic] = incarnation

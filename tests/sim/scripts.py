@@ -52,6 +52,8 @@ class Producing:
     """Chance of a pause in which topics are forgotten."""
     rush: int = 0
     """How often many records are sent to the topic that was just recreated."""
+    avoided: float = 0.0
+    """Until when nothing is sent to the topic that is recreated, if the client does not learn of that before."""
     member: "Consuming | None" = None
     """Of the same process; callbacks have it commit."""
     done: bool = False
@@ -79,7 +81,7 @@ class Producing:
         self._feature(f"acks={self.options.acks}")
         while self._number < self.count:
             burst = min(chance.choice((1, 1, 3, 10, 40)), self.count - self._number)
-            if self.rush:
+            if self.rush and self.process.clock.now >= self.avoided:
                 self.rush -= 1
                 self.count += 30
                 yield from self._send_many(machine, 30, RECREATED)
@@ -105,10 +107,42 @@ class Producing:
     def leaving(self) -> bool:
         return self._leaving
 
+    def avoid(self, soon: float) -> None:
+        """Send nothing to the topic that is recreated ``soon``, in seconds, until that is known; and much then."""
+        core, clock = self.process.core, self.process.clock
+        known, self.avoided = core.cluster.incarnation(RECREATED), clock.now + 4.0
+
+        def look() -> None:
+            if clock.now < self.avoided and self.process.alive:
+                if core.cluster.incarnation(RECREATED) in (-1, known):
+                    self.process.do(lambda: core.metadata.refresh(clock.now))
+                    clock.later(0.02, look)
+                else:
+                    self._feature("a producer learns of a new topic before it sends there")
+                    self.avoided = 0.0
+                    self.rush = 3
+
+        clock.later(soon, look)
+
     def batches_at(self, place: Place) -> bool:
         """Whether something is to be sent to a partition, or under way."""
         queue = self.machine._sender.queues.get(place) if self.machine else None
         return bool(queue and queue.batches)
+
+    def following(self, topic: str) -> dict[Place, int]:
+        """Per partition of a topic that was sent to, the sequence that is next."""
+        queues = self.machine._sender.queues.values() if self.machine else ()
+        return {each.place: each.next_sequence for each in queues if each.place[0] == topic and each.identity}
+
+    def heard_late(self, place: Place) -> bool:
+        """The log has something of which the producer is not told yet, though the answer is under way."""
+        queue = self.machine._sender.queues.get(place) if self.machine else None
+        if queue is None or queue.identity is None or place not in self.ledger.cluster.logs:
+            return False
+        log = self.ledger.cluster.logs[place]
+        state = log.producers.get(queue.identity.producer_id)
+        stored = [span[0] for span, base in state.recent.items() if base < log.high_watermark] if state else []
+        return any(each.in_flight and each.sequence in stored for each in queue.batches)
 
     def producer_id_at(self, place: Place) -> int:
         """The producer id that was last sent to a partition."""
@@ -314,7 +348,7 @@ class Producing:
 
     def _topic(self) -> str:
         topics = list(self.topics)
-        if RECREATED in self.topics and self.chance.random() < 0.4:
+        if RECREATED in self.topics and self.chance.random() < 0.4 and self.process.clock.now >= self.avoided:
             return RECREATED
         return self.chance.choice([each for each in topics if each != RECREATED][: self.keys])
 
