@@ -18,6 +18,7 @@ from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import _CLOSED as CLOSED
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.core import LEAVE_TIMEOUT as MOMENT
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import MemberOptions, Revoke
@@ -201,7 +202,10 @@ class Consuming:
                 error = fenced
             except OttlaError as failed:
                 raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
-        yield from self._leave(machine, error)
+        if error is None and process.name == self.name and self.own.random() < 0.2:
+            yield from self._end_with_client(machine)
+        else:
+            yield from self._leave(machine, error)
 
     def _stay_away(self, machine: ConsumerCore) -> Script:
         """Ask for no batch for so long that the group may not wait for it."""
@@ -423,6 +427,21 @@ class Consuming:
             if not getattr(raised, "__notes__", ()):
                 self._check_committed()
         if error is None and not cancelled and process.clock.now < began + CLOSE_TIMEOUT / 2:
+            self.ledger.left(self.name, member, self.instance)
+
+    def _end_with_client(self, machine: ConsumerCore) -> Script:
+        """The client is left, and the consumer never was: its member says good-bye all the same."""
+        process, core = self.process, self.process.core
+        process.history.add("·", self.name, "leaves its client without a word")
+        self._feature("a client is left before its consumer")
+        self.leaving = True
+        began, member = process.clock.now, self.member_id
+        yield from process.perform(core.leave_groups(), "leaving all groups", within=MOMENT)
+        said = process.clock.now < began + MOMENT / 2
+        process.do(lambda: core.close(process.clock.now))
+        if not machine.closed:
+            raise Violation("a consumer outlives its client", self.name)
+        if said:
             self.ledger.left(self.name, member, self.instance)
 
     def _check_committed(self) -> None:

@@ -29,6 +29,7 @@ from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import NO_NODE, Time
@@ -36,6 +37,7 @@ from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.consume.sessions import Asked
+from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA
 from ottla.sdk.gate import Gate
@@ -45,7 +47,7 @@ from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.logs import HELD
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
@@ -549,6 +551,39 @@ _mutation(
 _mutation("a member leaves silently if its coordinator is not known", (Goodbye, "_find", _silent_if_it_has_to_ask))
 _mutation("a revoked that raises drops what was to be committed", (Leaving, "_normally", _raises_before_the_commits))
 _mutation("what is committed is committed again", (Committing, "commit_all", _all_positions_each_time))
+
+
+def _once_all_are_known(_: Any) -> Any:
+    def broken(self: Subscription, now: float) -> None:
+        found = all_of([self._core.metadata.topic(name, now) for name in self.topics])
+        found.when_done(lambda: self._core.soon(lambda now: self._known(now) if self._due is not None else None))
+
+    return broken
+
+
+def _any_that_failed(_: Any) -> Any:
+    return lambda self, only: self._error(only)
+
+
+def _ends_by_itself_only(init: Any) -> Any:
+    def broken(self: ConsumerCore, *given: Any, **options: Any) -> None:
+        init(self, *given, **options)
+        self._forget_end()
+
+    return broken
+
+
+def _no_good_byes(_: Any) -> Any:
+    def broken(self: ClientCore) -> Any:
+        yield from ()
+
+    return broken
+
+
+_mutation("a topic that is gone holds up the others of a pattern", (Subscription, "_learn", _once_all_are_known))
+_mutation("a partition in trouble stops the others", (Fetcher, "_all_failed", _any_that_failed))
+_mutation("a consumer that was never left outlives its client", (ConsumerCore, "__init__", _ends_by_itself_only))
+_mutation("members say no good-bye where their client is left", (ClientCore, "leave_groups", _no_good_byes))
 
 
 def _enters_all_the_same(enter: Any) -> Any:

@@ -124,6 +124,10 @@ class Simulation:
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
+        self.pattern = Random(f"{seed} pattern").random() < 0.4
+        """Who reads without a group finds its topics by a pattern."""
+        if self.pattern and not self.manner.pattern and Random(f"{seed} ghost").random() < 0.5:
+            self.cluster.ghost = "g"
         self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
         self.faults = drawn(chance, self.seconds, LONGEST)
         if self.group.everything:
@@ -275,10 +279,9 @@ class Simulation:
             self.processes[name].run(producing.script(), partial(self._produced, producing))
         if chance.random() < 0.5:
             name = "r0"
-            pattern = Random(f"{self.seed} pattern").random() < 0.4
             beside = self.producers[0] if Random(f"{self.seed} beside").random() < 0.5 else None
             process = beside.process if beside else self.process(name)
-            reading = Reading(process, self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern)
+            reading = Reading(process, self.ledger, Random(f"{self.seed} {name}"), self.group.places, self.pattern)
             if beside:
                 beside.reader = reading
             self.readings.append(reading)
@@ -373,6 +376,8 @@ class Simulation:
                 if not self.clock.step():
                     raise Violation("nothing will ever happen again", self._left())
             self.ledger.check()
+            for each in self.readings:
+                each.end()
         except Violation as broken:
             violation = broken
         except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds

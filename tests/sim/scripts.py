@@ -3,6 +3,7 @@
 They take the steps of the shipped cores, as the drivers do, and check what they are told.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import Headers
-from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, LocalProtocolError, OttlaError
+from ottla.errors import (
+    BufferFull,
+    Closed,
+    DeliveryFailed,
+    DeliveryTimeout,
+    LocalProtocolError,
+    OffsetOutOfRange,
+    OttlaError,
+)
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
@@ -498,12 +507,19 @@ class Reading:
     """The topics are found by a pattern; else the partitions are assigned by hand."""
     expected: dict[Place, int] = field(default_factory=dict)
     machine: ConsumerCore | None = None
+    astray: Place | None = None
+    """It was sought beyond its end, and nobody has chosen what is to become of that: it waits for a seek."""
+    _raised: bool = False
+    """So the reader was told."""
+    _waits: float = math.inf
+    """Since when a topic is known that matches, and is not read."""
 
     def script(self) -> Script:
         process, chance = self.process, self.chance
         yield from process.connect()
         yield from known(process, sorted({topic for topic, _ in self.places}))
-        fetcher = Fetcher(process.core, reset=Time(EARLIEST) if chance.random() < 0.3 else None)
+        reset = Time(EARLIEST) if chance.random() < 0.3 else None
+        fetcher, whims = Fetcher(process.core, reset=reset), Random(chance.getrandbits(32))
         starts: dict[Place, Start] = {
             place: Offset(0) if chance.random() < 0.5 else Time(EARLIEST) for place in self.places
         }
@@ -512,6 +528,7 @@ class Reading:
         if self.pattern:
             self.ledger.cluster.data.features["topics are found by a pattern"] += 1
             options, starts = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]")), {}
+            process.checks.append(self._check_topics)
         machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks()))
         try:
             yield from process.perform(machine.enter(dict(starts), process.name), "opening a consumer")
@@ -520,6 +537,13 @@ class Reading:
         while True:
             try:
                 fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
+            except OffsetOutOfRange as error:
+                if self.astray is None or self._raised:
+                    raise Violation("a reader is told twice of one error", f"{process.name}: {error!r}") from error
+                self._raised = True
+                self.ledger.cluster.data.features["a partition is out of range, and the others are read on"] += 1
+                yield from self._bring_back(machine)
+                continue
             except OttlaError as error:
                 raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
             place = (fetched.topic, fetched.partition)
@@ -534,12 +558,44 @@ class Reading:
             self.expected[place] = self.ledger.read(process.name, place, self.expected[place], records)
             if chance.random() < 0.3:
                 yield chance.uniform(0.0, 0.1)
+            if self._raised:
+                yield from self._bring_back(machine)
+            if reset is None and self.astray is None and whims.random() < 0.03:
+                self.astray = whims.choice(self.places)
+                yield from process.perform(machine.navigation.seek({self.astray: Offset(10**6)}), "seek")
             if chance.random() < 0.04:
                 back = {each: max(0, at - chance.randrange(30)) for each, at in self.expected.items()}
-                place = chance.choice(fetcher.assignment)
+                place = chance.choice([each for each in fetcher.assignment if each != self.astray])
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
                 self.expected[place] = back[place]
                 yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")
+
+    def end(self) -> None:
+        """The client is left, and the consumer never was."""
+        self.process.close()
+        if self.machine is not None and not self.machine.closed:
+            raise Violation("a consumer outlives its client", self.process.name)
+
+    def _bring_back(self, machine: ConsumerCore) -> Script:
+        """Once all others are read, go on where the one that went astray was left."""
+        place = self.astray
+        if place is not None and not self._left(but=place):
+            self.astray, self._raised = None, False
+            seek = machine.navigation.seek({place: Offset(self.expected[place])})
+            yield from self.process.perform(seek, "seek")
+
+    def _check_topics(self) -> None:
+        """A topic that matches and is known is read; it waits for no other."""
+        process, machine = self.process, self.machine
+        if machine is None or machine.closed:
+            return
+        there = [each for each in machine._subscription.topics if each in process.core.cluster.topics]
+        if all((each, 0) in machine.fetcher.places for each in there):
+            self._waits = math.inf
+            return
+        self._waits = min(self._waits, process.clock.now)
+        if process.clock.now > max(self._waits, process.thawed) + 1.0:
+            raise Violation("a topic that matches is not read", f"{process.name}: {there} since {self._waits:.3f}")
 
     def pause(self, seconds: float) -> None:
         """Have some partitions wait for a while."""
@@ -557,12 +613,16 @@ class Reading:
         """What is left to be read, for people; empty once all is."""
         if not self.expected:
             return f"{self.process.name} has not begun"
-        left = [
+        left = self._left()
+        return f"{self.process.name} has not read {', '.join(left)}" if left else ""
+
+    def _left(self, but: Place | None = None) -> list[str]:
+        return [
             f"{topic}-{index} at {self.expected[topic, index]} of {log.high_watermark}"
             for (topic, index) in self.places
-            if self.expected[topic, index] < (log := self.ledger.cluster.logs[topic, index]).high_watermark
+            if (topic, index) != but
+            and self.expected[topic, index] < (log := self.ledger.cluster.logs[topic, index]).high_watermark
         ]
-        return f"{self.process.name} has not read {', '.join(left)}" if left else ""
 
 
 def known(process: Process, topics: Iterable[str]) -> Script:
