@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tests.sim.run import Simulation
 
 
+LONG = 10.0
+"""Seconds: deadlines of delivery that are not shorter outlast most faults."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     at: float
@@ -191,6 +195,29 @@ def _refuse_commits(world: "Simulation", fault: Fault) -> object:
     return True
 
 
+def _delay_commits(world: "Simulation", fault: Fault) -> None:
+    """The coordinator takes no offsets of some partitions for a moment, and later it does: they are sent again."""
+    until = world.clock.now + min(fault.seconds, 2.0)
+    for place in world.chance.sample(world.group.places, world.chance.randint(1, len(world.group.places))):
+        world.say("!", f"{place[0]}-{place[1]}", f"cannot be committed yet, until {until:.4f}")
+        world.cluster.groups.refusals[place] = (UnknownTopicOrPartition.code, until)
+    node = world.cluster.leaders[world.cluster.groups.place(world.group.group)].node
+    if node not in world.network.slow:  # so that others follow meanwhile
+        world.network.slow[node] = (1, 50)
+        world.clock.at(until, lambda: world.network.slow.pop(node, None))
+
+
+def _lose_replicas(world: "Simulation", fault: Fault) -> None:
+    """Leaders append, and there are not enough replicas: until long after some deadlines, where these are short."""
+    timeout = world.options.delivery_timeout
+    until = world.clock.now + (1.5 * timeout if timeout < LONG else fault.seconds / 2)
+    places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
+    for place in world.chance.sample(places, world.chance.randint(1, len(places))):
+        world.say("!", f"{place[0]}-{place[1]}", f"appends without its replicas until {until:.4f}")
+        world.cluster.data.refusals[place] = (NotEnoughReplicasAfterAppend.code, True, until)
+        world.cluster.data.stubborn[place] = until
+
+
 def _step_down(world: "Simulation", fault: Fault) -> None:
     """Leaders append and answer that they lead no more; some then lose what they know of producers."""
     places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
@@ -248,6 +275,7 @@ def _delete_late(world: "Simulation", fault: Fault, own: Random) -> None:
             return
         for each in late:
             each.avoid(0.0)
+        world.cluster.data.features["a topic is recreated while an acknowledgement is under way"] += bool(late)
         _delete(world, fault, own, at_once=bool(late))
         world.clock.later(1.0, world.network.slow.clear)
 
@@ -301,6 +329,8 @@ FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "usurp": _usurp,
     "move the coordinator": _move_coordinator,
     "refuse commits": _refuse_commits,
+    "delay commits": _delay_commits,
+    "lose replicas": _lose_replicas,
     "step down": _step_down,
     "expire": _expire,
     "recreate": _recreate,

@@ -160,6 +160,11 @@ class Ledger:
             expected += 1
         return expected
 
+    def holds(self, sent: Sent) -> bool:
+        """Whether the record is in a log of its topic, on every replica."""
+        logs = [log for place, log in self.cluster.logs.items() if place[0] == sent.topic]
+        return any(value == sent.value for log in logs for _, value in self._records(log))
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:

@@ -153,6 +153,8 @@ class Consuming:
     """The last batch: what commits it."""
     asked: dict[Assignment, int] = field(default_factory=dict)
     """What is to be committed, and was not waited for."""
+    ends_client: bool = False
+    """The client is being left, and its consumer with it."""
     enough: Outcome[None] = field(default_factory=Outcome)
     """Settled when the user has waited for long enough, and cancels the call that is under way."""
 
@@ -202,7 +204,8 @@ class Consuming:
                 error = fenced
             except OttlaError as failed:
                 raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
-        if error is None and process.name == self.name and self.own.random() < 0.2:
+        alone = process.name == self.name and process.name not in self.ledger.shared
+        if error is None and alone and self.own.random() < 0.2:
             yield from self._end_with_client(machine)
         else:
             yield from self._leave(machine, error)
@@ -434,7 +437,7 @@ class Consuming:
         process, core = self.process, self.process.core
         process.history.add("·", self.name, "leaves its client without a word")
         self._feature("a client is left before its consumer")
-        self.leaving = True
+        self.leaving = self.ends_client = True
         began, member = process.clock.now, self.member_id
         yield from process.perform(core.leave_groups(), "leaving all groups", within=MOMENT)
         said = process.clock.now < began + MOMENT / 2

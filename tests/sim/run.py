@@ -25,7 +25,7 @@ from tests.sim.bounds import Haste, Requests, Watched, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import RECREATED, Place
-from tests.sim.faults import FAULTS, Fault, drawn
+from tests.sim.faults import FAULTS, LONG, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Epochs, Identities, Ledger, Window
@@ -128,11 +128,21 @@ class Simulation:
         """Who reads without a group finds its topics by a pattern."""
         if self.pattern and not self.manner.pattern and Random(f"{seed} ghost").random() < 0.5:
             self.cluster.ghost = "g"
+        self.cluster.data.features["consumers fetch little ahead"] += self.options.fetch_buffer_bytes < 2**20
+        self.cluster.data.features["a group reads a pattern"] += self.manner.pattern
         self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
         self.faults = drawn(chance, self.seconds, LONGEST)
         if self.group.everything:
             own = Random(f"{seed} refused commits")
             more = Fault(own.uniform(0.0, self.seconds), "refuse commits", own.choice((0.5, 2.0, 4.0)))
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
+        if self.manner.tasks and self.manner.commits == "sync":
+            own = Random(f"{seed} delayed commits")
+            late = [Fault(own.uniform(0.0, self.seconds), "delay commits", own.choice((0.5, 2.0))) for _ in range(3)]
+            self.faults = sorted([*self.faults, *late], key=lambda each: each.at)
+        if self.options.delivery_timeout < LONG:
+            own = Random(f"{seed} lost replicas")
+            more = Fault(own.uniform(0.0, self.seconds), "lose replicas", 0.0)
             self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
@@ -301,7 +311,8 @@ class Simulation:
         name = f"c{self._members}"
         chance = Random(f"{self.seed} {name}")
         instance = instance or (f"i{self._members}" if self.manner.static and self.release >= "2.8" else None)
-        shared = [each.process for each in self.members.values()] if chance.random() < 0.2 else []
+        shared = [each.process for each in self.members.values() if not each.ends_client]
+        shared = shared if chance.random() < 0.2 else []
         beside = [each for each in self.producers if each.machine and not each.leaving and each.member is None]
         if Random(f"{self.seed} {name} beside").random() > 0.5 or shared or rival or not beside:
             beside = []

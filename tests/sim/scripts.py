@@ -190,8 +190,15 @@ class Producing:
             add(queue, batch)
             memory.added(batch)
 
+        forget = machine._sender.forget
+
+        def forgotten(topic: str) -> None:
+            self._feature("an idle topic is forgotten")
+            forget(topic)
+
         process = self.process
         process.checks.append(memory.check)
+        machine._sender.forget = forgotten  # type: ignore[method-assign]
         machine._sender.add = added  # type: ignore[method-assign]
         machine.offer = offered  # type: ignore[method-assign]
         machine.start_flush = flushing  # type: ignore[method-assign]
@@ -238,8 +245,16 @@ class Producing:
                 self._feature("a send is cancelled after it was accepted")
             else:
                 sent.outcome.settle(result)
+                self._check_not_stored(sent, result)
         else:
             self._judge(sent, result)
+
+    def _check_not_stored(self, sent: Sent, result: object) -> None:
+        """What is said to be not stored is in no log."""
+        if isinstance(result, DeliveryTimeout) and "certainly not stored" in str(result):
+            self._feature("a record times out, and is certainly not stored")
+            if self.ledger.holds(sent):
+                self._wrong = f"{brief(sent.value)} is in the log, and is said not to be"
 
     def _take(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> None:
         """`send_nowait`, as the face has it."""
@@ -400,6 +415,7 @@ class Producing:
         if not sent.is_accepted:
             self._wrong = f"{brief(sent.value)} was refused, and its callback is called"
         sent.outcome.settle(result)
+        self._check_not_stored(sent, result)
         if self.process.history.wanted:
             self.process.history.add("·", self.process.name, f"{brief(sent.value)}: {result!r}")
         chance, machine = self.chance, self.machine
@@ -450,7 +466,7 @@ class Producing:
             if each.is_accepted and each.outcome is not None and not each.outcome.done:
                 raise Violation("a flush ends before the callbacks", f"{brief(each.value)} of {self.process.name}")
         if self._wrong:
-            raise Violation("a callback is not called once", self._wrong)
+            raise Violation("a callback is told what is wrong, or not once", self._wrong)
 
     def _feature(self, what: str) -> None:
         self.ledger.cluster.data.features[what] += 1
