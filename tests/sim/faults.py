@@ -204,7 +204,11 @@ def _delay_commits(world: "Simulation", fault: Fault) -> None:
     node = world.cluster.leaders[world.cluster.groups.place(world.group.group)].node
     if node not in world.network.slow:  # so that others follow meanwhile
         world.network.slow[node] = (1, 50)
-        world.clock.at(until, lambda: world.network.slow.pop(node, None))
+        world.clock.at(until, partial(_quicken, world, node))
+
+
+def _quicken(world: "Simulation", node: int) -> None:
+    world.network.slow.pop(node, None)
 
 
 def _lose_replicas(world: "Simulation", fault: Fault) -> None:
