@@ -39,7 +39,8 @@ from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.consume.sessions import Asked
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA
+from ottla.sdk.drivers.stepper import Stepper
+from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import leader
 from ottla.sdk.group.commits import Commits
@@ -382,6 +383,22 @@ def _callbacks_at_once(_: Any) -> Any:
     return broken
 
 
+def _until_nothing_is_left(_: Any) -> Any:
+    def broken(self: Stepper[Any]) -> None:
+        if self._stepping:
+            return
+        self._stepping = True
+        while (actions := self.core.poll(self.now())) or self._runs:
+            for each in self._carry_out(actions):
+                self.core.handle(Written(each.key), self.now())
+            while self._runs:
+                self._run_one()
+        self._stepping = False
+        self._look_ahead()
+
+    return broken
+
+
 def _settled_before_the_callbacks(_: Any) -> Any:
     def broken(self: Deliveries) -> None:
         oldest = next(iter(self._unsettled), self._numbers + 1)
@@ -647,6 +664,7 @@ _mutation("records that wait for their topic are kept as they were given", (Pend
 _mutation("a send that is cancelled while it waits for room is carried out", (Room, "wait", _kept_when_cancelled))
 _mutation("a send is accepted before it lets others run", (ProducerCore, "send_soon", _accepted_before_the_turn))
 _mutation("callbacks run within the machines", (ClientCore, "run", _callbacks_at_once))
+_mutation("callbacks go on without a turn of the loop", (Stepper, "step", _until_nothing_is_left))
 _mutation("a flush ends before the callbacks", (Deliveries, "_settle_flushes", _settled_before_the_callbacks))
 _mutation(
     "a failure that its cancelled caller cannot see is told nobody",

@@ -74,6 +74,8 @@ class Producing:
     """Records that somebody awaits."""
     whims: Random = field(init=False)
     _with_callback: list[Sent] = field(default_factory=list)
+    _sent_by_callbacks: dict[Sent, int] = field(default_factory=dict)
+    """And in which turn of the loop."""
     _leaving: bool = False
     _wrong: str = ""
     """What a callback saw that must not be; it cannot raise it itself."""
@@ -412,6 +414,8 @@ class Producing:
         assert sent.outcome is not None
         if sent.outcome.done:
             self._wrong = f"{brief(sent.value)} is told twice"
+        if self._sent_by_callbacks.pop(sent, -1) == self.process.turn:
+            self._wrong = f"{brief(sent.value)} is sent by one and told to the next, and nobody had a turn between"
         if not sent.is_accepted:
             self._wrong = f"{brief(sent.value)} was refused, and its callback is called"
         sent.outcome.settle(result)
@@ -423,7 +427,11 @@ class Producing:
             return
         if chance.random() < 0.1 and self._number < 2 * self.count:
             self._feature("a callback sends")
-            self._take(machine, *self._record())
+            made, answering = self._record()
+            if self.whims.random() < 0.5:
+                self._call_back(made, answering)
+                self._sent_by_callbacks[made] = self.process.turn
+            self._take(machine, made, answering)
         if self.reader is not None and self.reader.machine is not None and chance.random() < 0.3:
             self._feature("a callback pauses and resumes a reader")
             self.reader.pause(chance.choice((0.0, 0.05, 0.3)))
