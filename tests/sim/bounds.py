@@ -5,6 +5,7 @@ Rules:
   its records: those that are acknowledged must be gone.
 - What a node refuses for one reason is sent there again after one pause, and new metadata are asked for at most once in
   each `retry_backoff`, however many partitions it refuses.
+- Brokers are given less time for a request than the client waits for the answer.
 - What waits for the end of the client is forgotten once it waits no more.
 - Brokers serve a connection's requests one by one, and acks=all waits for replicas: no other may wait behind it.
 """
@@ -31,6 +32,7 @@ MEMORY = "a producer takes more memory than it counts"
 STORM = "what a node refuses for one reason is sent there again too often"
 CURIOUS = "a client asks for metadata too often"
 HASTY = "a client asks for metadata again before a pause, though no caller waits for them"
+LATE = "a broker is given as long for a request as the client waits for its answer"
 KEPT = "a client keeps what waits no more"
 BEHIND = "a request waits behind Produce"
 
@@ -136,6 +138,10 @@ class Requests:
                     raise Violation(CURIOUS, f"{link.client.name} asks {len(times)} times within a second")
 
     def _produced(self, link: Link, message: ProduceRequest) -> None:
+        assert isinstance(link.client, Process)
+        timeout = link.client.core.options.request_timeout
+        if message.timeout_ms >= timeout * 1000:
+            raise Violation(LATE, f"{link.label}: {message.timeout_ms} ms, and waits {timeout:g} s itself")
         refused = self._refused[link.client.name, link.node]
         places = [
             (topic.name or str(topic.topic_id), each.index)

@@ -176,7 +176,9 @@ class Consuming:
         yield from known(process, self.topics)
         options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
         fetcher = Fetcher(process.core, reset=None)
-        machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self))
+        machine = self.machine = process.do(
+            lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self, self._taken)
+        )
         if self.manner.curious:
             process.run(self._asking())
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
@@ -338,6 +340,13 @@ class Consuming:
             yield self.own.uniform(0.0, 0.02 if number < 10 else 0.5)
             if self.leaving:
                 return
+
+    def _taken(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+        """The coordinator has these offsets; what is told so may call the client."""
+        self._feature("on_commit calls the client")
+        self.process.do(lambda: None)
+        if self.beside is not None and self.own.random() < 0.3:
+            self.beside()
 
     def _assigning(self) -> None:
         """An assignor may call the client."""

@@ -50,6 +50,7 @@ from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
+from ottla.sdk.produce import requests as produce_requests
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
@@ -601,6 +602,17 @@ _mutation("a topic that is gone holds up the others of a pattern", (Subscription
 _mutation("a partition in trouble stops the others", (Fetcher, "_all_failed", _any_that_failed))
 _mutation("a consumer that was never left outlives its client", (ConsumerCore, "__init__", _ends_by_itself_only))
 _mutation("members say no good-bye where their client is left", (ClientCore, "leave_groups", _no_good_byes))
+
+
+def _told_at_once(_: Any) -> Any:
+    return lambda self, offsets: self._on_commit(offsets)
+
+
+_mutation("on_commit runs within the machines", (ConsumerCore, "_taken", _told_at_once))
+_mutation(
+    "a broker is given all of the client's own deadline",
+    (produce_requests, "broker_timeout_ms", lambda _: lambda seconds: int(seconds * 1000)),
+)
 
 
 def _enters_all_the_same(enter: Any) -> Any:

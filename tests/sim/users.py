@@ -1,4 +1,4 @@
-"""Who uses the machines: processes with a `ClientCore` each, and in them users, who play the part of the trio faces.
+"""Processes with a `ClientCore` each, which take their steps as the shipped drivers do, and the users of these.
 
 A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
 """
