@@ -40,7 +40,7 @@ SLACK = 4600
 """Bytes that may be held beside: a callback's error keeps its batch until it is raised."""
 OVERHEAD = 2048
 """Bytes that a batch takes beside its records."""
-MOST_AGAIN = 15
+MOST_AGAIN = 20
 """Requests with retries of one error that a node gets within a second."""
 MOST_CLOSERS = 30
 """What waits for the end of a client at a time: consumers, producers, calls."""

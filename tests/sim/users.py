@@ -5,7 +5,7 @@ A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. I
 
 import math
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Link, Stepper
-from ottla.sdk.events import Close, Connect, Event, Finish, Key, Lost, Send, Written
+from ottla.sdk.events import Action, Close, Connect, Event, Finish, Key, Lost, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Await, Shielded, Steps
@@ -150,6 +150,12 @@ class Process(Stepper[Wire]):
         if not (self._stepping or self._runs or self.core.deadline == -math.inf):
             for check in self.checks:
                 check()
+
+    def _carry_out(self, actions: Iterable[Action]) -> list[Wire]:
+        for action in actions:
+            if isinstance(action, Send) and (link := self._links.get(action.key)) and link.full:
+                raise Violation("a request does not wait until the one before is written", self.name)
+        return super()._carry_out(actions)
 
     def _run_one(self) -> None:
         self._runs.popleft()()  # what it raises is a finding
