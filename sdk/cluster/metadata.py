@@ -317,6 +317,10 @@ class Metadata:
 
     def _plan_next(self, asked: list[str], now: float) -> None:
         """Ask again: at once about topics left out, soon about those being created, else when they are old."""
+        if (planned := self._due) is not None:  # with what was known until now, of when they were learned last
+            planned.cancel()
+            self._due = None
+            self.refresh(now, planned.when - now)
         again, self._ask_again = self._ask_again, False
         if any(each.name not in asked for each in self._waits):
             self._ask_at(now)

@@ -71,6 +71,19 @@ def test_refreshes_come_once_in_a_backoff_and_a_topic_that_is_waited_for_at_once
     assert len(client.asked) == 1
 
 
+def test_a_refresh_that_was_planned_while_an_answer_was_awaited_comes_a_backoff_after_the_answer() -> None:
+    client = Client()
+    client.metadata.connect(0.0)
+    client.passes(0.0)
+    client.metadata.refresh(client.now, 0.05)
+    client.passes(0.04)
+    client.answer(cluster())
+    client.passes(0.09)
+    assert not client.asked
+    client.passes(0.01)
+    assert len(client.asked) == 1
+
+
 def test_a_foreign_cluster_is_given_up_and_named_in_the_error() -> None:
     client = Client(seeds=1)
     client.metadata.connect(0.0)

@@ -5,6 +5,7 @@ Rules:
   its records: those that are acknowledged must be gone.
 - What a node refuses for one reason is sent there again after one pause, and new metadata are asked for at most once in
   each `retry_backoff`, however many partitions it refuses.
+- Brokers are given less time for a request than the client waits for the answer.
 - What waits for the end of the client is forgotten once it waits no more.
 - Brokers serve a connection's requests one by one, and acks=all waits for replicas: no other may wait behind it.
 """
@@ -25,11 +26,13 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import Batch
 from tests.sim.clock import Clock
 from tests.sim.network import Link
-from tests.sim.users import Violation
+from tests.sim.users import Process, Violation
 
 MEMORY = "a producer takes more memory than it counts"
 STORM = "what a node refuses for one reason is sent there again too often"
 CURIOUS = "a client asks for metadata too often"
+HASTY = "a client asks for metadata again before a pause, though no caller waits for them"
+LATE = "a broker is given as long for a request as the client waits for its answer"
 KEPT = "a client keeps what waits no more"
 BEHIND = "a request waits behind Produce"
 
@@ -37,10 +40,12 @@ SLACK = 4600
 """Bytes that may be held beside: a callback's error keeps its batch until it is raised."""
 OVERHEAD = 2048
 """Bytes that a batch takes beside its records."""
-MOST_AGAIN = 15
+MOST_AGAIN = 20
 """Requests with retries of one error that a node gets within a second."""
 MOST_CLOSERS = 30
 """What waits for the end of a client at a time: consumers, producers, calls."""
+ROUNDING = 1e-9
+"""Seconds by which sums of times may differ."""
 MOST_METADATA = 40
 """Requests for metadata that a client makes within a second."""
 
@@ -54,6 +59,27 @@ class Watched(Batch):
 def check_closers(core: ClientCore, who: str) -> None:
     if len(core._closers) > MOST_CLOSERS:
         raise Violation(KEPT, f"{who} has {len(core._closers)} calls to make when it closes")
+
+
+class Haste:
+    """Watches that metadata for which no caller waits are asked for after a pause, however many things go wrong."""
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._wrong = process, ""
+        process.checks.append(self._check)
+
+    def asks(self) -> None:
+        """Metadata are about to be asked for, and not because a node keeps the client waiting."""
+        metadata, now = self._process.core.metadata, self._process.clock.now
+        awaited = self._process.connecting or any(not each.outcome.done for each in metadata._waits)
+        if awaited or metadata._failures or metadata._asked:
+            return
+        if (age := now - metadata.updated_at) < self._process.core.options.retry_backoff - ROUNDING:
+            self._wrong = f"{self._process.name} has metadata of {age * 1000:.1f} ms ago"
+
+    def _check(self) -> None:
+        if self._wrong:
+            raise Violation(HASTY, self._wrong)
 
 
 @dataclass(slots=True)
@@ -112,6 +138,10 @@ class Requests:
                     raise Violation(CURIOUS, f"{link.client.name} asks {len(times)} times within a second")
 
     def _produced(self, link: Link, message: ProduceRequest) -> None:
+        assert isinstance(link.client, Process)
+        timeout = link.client.core.options.request_timeout
+        if message.timeout_ms >= timeout * 1000:
+            raise Violation(LATE, f"{link.label}: {message.timeout_ms} ms, and waits {timeout:g} s itself")
         refused = self._refused[link.client.name, link.node]
         places = [
             (topic.name or str(topic.topic_id), each.index)

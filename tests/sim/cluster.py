@@ -124,6 +124,8 @@ class ModelCluster:
         self.logs = {place: PartitionLog(strict=self._strict) for place in places}
         self.lagging: dict[Place, tuple[int, float]] = {}
         """The high watermark that a new leader believes in, and until when."""
+        self.ghost = ""
+        """A topic that was deleted: nodes still list it, and know nothing of it when they are asked."""
         self._fenced: set[int] = set()
         self._producer_ids = 1000
         self.data = Leaders(self, chance)
@@ -188,11 +190,18 @@ class ModelCluster:
         asked = [name for name in topics if name != OFFSETS]
         if message.topics is not None:
             asked = [each.name or _by_id(known.ids, each.topic_id) for each in message.topics]
+        topics_there = [self._topic(known, name, topics.get(name, [])) for name in asked]
+        if self.ghost and message.topics is None:
+            gone = MetadataResponsePartition(
+                error_code=0, partition_index=0, leader_id=node, replica_nodes=(), isr_nodes=()
+            )
+            self.data.features["a topic is listed that is gone"] += 1
+            topics_there.append(MetadataResponseTopic(error_code=0, name=self.ghost, partitions=(gone,)))
         return MetadataResponse(
             brokers=tuple(MetadataResponseBroker(node_id=n, host=f"n{n}", port=PORT + n) for n in known.brokers),
             cluster_id="model",
             controller_id=known.brokers[0] if known.brokers else -1,
-            topics=tuple(self._topic(known, name, topics.get(name, [])) for name in asked),
+            topics=tuple(topics_there),
         )
 
     def _topic(self, known: Node, name: str, indexes: list[int]) -> MetadataResponseTopic:
@@ -332,6 +341,10 @@ class ModelCluster:
         for number in self.nodes:
             within = self._chance.choice((0.2, 0.4, 2.0))
             self.clock.later(self._chance.uniform(0.001, within), partial(self._learn, number))
+
+    def announce_at_once(self) -> None:
+        for number in self.nodes:
+            self._learn(number)
 
     def _learn(self, number: int) -> None:
         node = self.nodes[number]

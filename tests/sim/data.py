@@ -140,6 +140,8 @@ class Leaders:
         """As `PartitionLog.strict`."""
         self.refusals: dict[Place, tuple[int, bool, float]] = {}
         """Error code with which batches are answered, whether they are stored all the same, and until when."""
+        self.stubborn: dict[Place, float] = {}
+        """Until when every batch is refused so; else it is most of them."""
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -238,8 +240,9 @@ class Leaders:
         if len(records) > self.max_message_bytes:
             settle(MessageTooLarge.code, -1)
             return
+        surely = self._clock.now < self.stubborn.get(place, 0.0)
         refusal, stored, until = self.refusals.get(place, (0, False, 0.0))
-        refusal = refusal if self._clock.now < until and self._chance.random() < 0.6 else 0
+        refusal = refusal if self._clock.now < until and (surely or self._chance.random() < 0.6) else 0
         if refusal and not stored:
             settle(refusal, -1)
             return

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tests.sim.run import Simulation
 
 
+LONG = 10.0
+"""Seconds: deadlines of delivery that are not shorter outlast most faults."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     at: float
@@ -191,6 +195,33 @@ def _refuse_commits(world: "Simulation", fault: Fault) -> object:
     return True
 
 
+def _delay_commits(world: "Simulation", fault: Fault) -> None:
+    """The coordinator takes no offsets of some partitions for a moment, and later it does: they are sent again."""
+    until = world.clock.now + min(fault.seconds, 2.0)
+    for place in world.chance.sample(world.group.places, world.chance.randint(1, len(world.group.places))):
+        world.say("!", f"{place[0]}-{place[1]}", f"cannot be committed yet, until {until:.4f}")
+        world.cluster.groups.refusals[place] = (UnknownTopicOrPartition.code, until)
+    node = world.cluster.leaders[world.cluster.groups.place(world.group.group)].node
+    if node not in world.network.slow:  # so that others follow meanwhile
+        world.network.slow[node] = (1, 50)
+        world.clock.at(until, partial(_quicken, world, node))
+
+
+def _quicken(world: "Simulation", node: int) -> None:
+    world.network.slow.pop(node, None)
+
+
+def _lose_replicas(world: "Simulation", fault: Fault) -> None:
+    """Leaders append, and there are not enough replicas: until long after some deadlines, where these are short."""
+    timeout = world.options.delivery_timeout
+    until = world.clock.now + (1.5 * timeout if timeout < LONG else fault.seconds / 2)
+    places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
+    for place in world.chance.sample(places, world.chance.randint(1, len(places))):
+        world.say("!", f"{place[0]}-{place[1]}", f"appends without its replicas until {until:.4f}")
+        world.cluster.data.refusals[place] = (NotEnoughReplicasAfterAppend.code, True, until)
+        world.cluster.data.stubborn[place] = until
+
+
 def _step_down(world: "Simulation", fault: Fault) -> None:
     """Leaders append and answer that they lead no more; some then lose what they know of producers."""
     places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
@@ -225,27 +256,53 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
         return False
     world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
     own = Random(f"{world.seed} recreated at {world.clock.now}")
-    late = own.random() < 0.5
-    if late:  # what the old log has taken is heard behind the news
-        for each in world.producers:
-            each.rush = 3
-        for node in world.cluster.nodes:
-            world.network.slow[node] = (1, own.choice((1, 100)))
-        world.clock.later(1.0, world.network.slow.clear)
-    world.clock.later(0.2 if late else 0.0, partial(_delete, world, fault))
+    way = own.choice((_delete, _delete_late, _delete_quietly))
+    way(world, fault, own)
     how = "with topic ids" if world.release >= "2.8" else "without topic ids"
     world.cluster.data.features[f"a topic is recreated, {how}"] += 1
     return True
 
 
-def _delete(world: "Simulation", fault: Fault) -> None:
+def _delete_late(world: "Simulation", fault: Fault, own: Random) -> None:
+    """What the old log has taken is heard behind the news of the other."""
+    for each in world.producers:
+        each.rush = 3
+    for node in world.cluster.nodes:
+        world.network.slow[node] = (1, own.choice((1, 100)))
+    places = [place for place in world.cluster.logs if place[0] == RECREATED]
+    until = world.clock.now + 2.0
+
+    def look() -> None:
+        late = [each for each in world.producers if any(map(each.heard_late, places))]
+        if world.clock.now < until and not late:
+            world.clock.later(0.003, look)
+            return
+        for each in late:
+            each.avoid(0.0)
+        world.cluster.data.features["a topic is recreated while an acknowledgement is under way"] += bool(late)
+        _delete(world, fault, own, at_once=bool(late))
+        world.clock.later(1.0, world.network.slow.clear)
+
+    look()
+
+
+def _delete_quietly(world: "Simulation", fault: Fault, own: Random) -> None:
+    """Nothing is under way to the old log: all that goes to the other is of a new epoch."""
+    for each in world.producers:
+        each.avoid(0.6)
+    world.clock.later(0.5, partial(_delete, world, fault, own))
+
+
+def _delete(world: "Simulation", fault: Fault, own: Random, *, at_once: bool = False) -> None:
     world.cluster.delete(RECREATED)
-    pause = fault.seconds / 4 if world.chance.random() < 0.7 else 0.0
+    pause = fault.seconds / 4 if own.random() < 0.7 and not at_once else 0.0
 
     def again() -> None:
         world.cluster.create(RECREATED)
         for each in world.producers:
             each.rush = 3
+        if at_once:
+            world.cluster.announce_at_once()
         for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
             # Replicas of new topics need a moment.
             for each in world.producers:
@@ -276,6 +333,8 @@ FAULTS: dict[str, Callable[["Simulation", Fault], object]] = {
     "usurp": _usurp,
     "move the coordinator": _move_coordinator,
     "refuse commits": _refuse_commits,
+    "delay commits": _delay_commits,
+    "lose replicas": _lose_replicas,
     "step down": _step_down,
     "expire": _expire,
     "recreate": _recreate,

@@ -4,16 +4,16 @@ Each check names the invariant that it holds, and the record or the partition th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.apis.list_offsets import ListOffsetsRequest
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from ottla.codec.apis.produce import ProduceRequest
-from ottla.codec.records import parse_batch
-from ottla.errors import DeliveryFailed
+from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
+from ottla.codec.records import RecordBatch, parse_batch
+from ottla.errors import DeliveryFailed, DuplicateSequenceNumber
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.records import Receipt
@@ -33,6 +33,8 @@ UNWRITTEN = "a flush ends before what was sent with acks=0 is written"
 GAP = "a reader skips or repeats records"
 OLD_LEADER = "a client goes back to an older leader"
 CROWD = "more than five Produce requests are under way on a connection"
+TOGETHER = "the first batch of an epoch does not travel alone"
+OLD_EPOCH = "new records go to the log of a recreated topic in the epoch of the old"
 FALSE = "a reader sees what is not in the log"
 
 
@@ -157,6 +159,11 @@ class Ledger:
                 raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which nobody sent")
             expected += 1
         return expected
+
+    def holds(self, sent: Sent) -> bool:
+        """Whether the record is in a log of its topic, on every replica."""
+        logs = [log for place, log in self.cluster.logs.items() if place[0] == sent.topic]
+        return any(value == sent.value for log in logs for _, value in self._records(log))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -284,3 +291,68 @@ class Window:
     def delivered(self, link: Link, request: Any) -> None:
         if isinstance(request, ProduceRequest):
             self._unanswered[link] -= 1
+
+
+@dataclass(slots=True)
+class Identities:
+    """Watches what is sent under which producer id and epoch.
+
+    - The first batch of an epoch travels alone: a log without state for the producer takes any sequence.
+    - Records that are new go to a recreated topic in a new epoch. What has its sequence when the client learns of the
+      topic keeps it: an attempt may have reached either log.
+    """
+
+    name: Callable[[Any], str]
+    """Of a topic in a request or an answer."""
+    _last: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)
+    """Per client and partition, the producer id and epoch that were sent last."""
+    _old: dict[tuple[str, Place], tuple[tuple[int, int], int]] = field(default_factory=dict)
+    """The same when the client learned of another topic of the name, and the sequence that was next."""
+    _acknowledged: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)
+    """The newest of which something was."""
+    _under_way: dict[tuple[str, Place], list[tuple[Link, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By its first sequence."""
+
+    def recreated(self, client: str, following: dict[Place, int]) -> None:
+        """A client learns of another topic of the name; per partition, the sequence that is next."""
+        for place, sequence in following.items():
+            if last := self._last.get((client, place)):
+                self._old[client, place] = last, sequence
+
+    def sent(self, link: Link, message: Any) -> None:
+        for key, batch in self._batches(link, message):
+            identity, sequence = (batch.producer_id, batch.producer_epoch), batch.base_sequence
+            where = f"{link.label} to {key[1][0]}-{key[1][1]}: sequence {sequence} of {identity}"
+            old, following = self._old.get(key, ((-1, -1), 0))
+            if identity == old and sequence >= following:
+                raise Violation(OLD_EPOCH, where)
+            waiting = self._under_way[key] = [each for each in self._under_way[key] if each[0].open]
+            if waiting and identity not in (old, self._acknowledged.get(key)):
+                raise Violation(TOGETHER, where)
+            waiting.append((link, sequence))
+            self._last[key] = identity
+
+    def delivered(self, link: Link, request: Any, answer: Any) -> None:
+        if not isinstance(answer, ProduceResponse):
+            return
+        good = {
+            (self.name(topic), each.index)
+            for topic in answer.responses
+            for each in topic.partition_responses
+            if each.error_code in (0, DuplicateSequenceNumber.code)
+        }
+        for key, batch in self._batches(link, request):
+            under_way = self._under_way[key]
+            if (link, batch.base_sequence) in under_way:
+                under_way.remove((link, batch.base_sequence))
+            if key[1] in good:
+                self._acknowledged[key] = batch.producer_id, batch.producer_epoch
+
+    def _batches(self, link: Link, message: Any) -> Iterator[tuple[tuple[str, Place], RecordBatch]]:
+        """What a request has under a producer id."""
+        if isinstance(message, ProduceRequest) and message.acks == -1:
+            for topic in message.topic_data:
+                for data in topic.partition_data:
+                    batch = parse_batch(data.records or b"")
+                    if batch.producer_id >= 0:
+                        yield (link.client.name, (self.name(topic), data.index)), batch

@@ -18,6 +18,7 @@ from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import _CLOSED as CLOSED
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.core import LEAVE_TIMEOUT as MOMENT
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import MemberOptions, Revoke
@@ -152,6 +153,8 @@ class Consuming:
     """The last batch: what commits it."""
     asked: dict[Assignment, int] = field(default_factory=dict)
     """What is to be committed, and was not waited for."""
+    ends_client: bool = False
+    """The client is being left, and its consumer with it."""
     enough: Outcome[None] = field(default_factory=Outcome)
     """Settled when the user has waited for long enough, and cancels the call that is under way."""
 
@@ -173,7 +176,9 @@ class Consuming:
         yield from known(process, self.topics)
         options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
         fetcher = Fetcher(process.core, reset=None)
-        machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self))
+        machine = self.machine = process.do(
+            lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self, self._taken)
+        )
         if self.manner.curious:
             process.run(self._asking())
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
@@ -201,7 +206,11 @@ class Consuming:
                 error = fenced
             except OttlaError as failed:
                 raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
-        yield from self._leave(machine, error)
+        alone = process.name == self.name and process.name not in self.ledger.shared
+        if error is None and alone and self.own.random() < 0.2:
+            yield from self._end_with_client(machine)
+        else:
+            yield from self._leave(machine, error)
 
     def _stay_away(self, machine: ConsumerCore) -> Script:
         """Ask for no batch for so long that the group may not wait for it."""
@@ -332,6 +341,13 @@ class Consuming:
             if self.leaving:
                 return
 
+    def _taken(self, offsets: Mapping[Place, CommittedOffset]) -> None:
+        """The coordinator has these offsets; what is told so may call the client."""
+        self._feature("on_commit calls the client")
+        self.process.do(lambda: None)
+        if self.beside is not None and self.own.random() < 0.3:
+            self.beside()
+
     def _assigning(self) -> None:
         """An assignor may call the client."""
         self._feature("an assignor calls the client")
@@ -423,6 +439,21 @@ class Consuming:
             if not getattr(raised, "__notes__", ()):
                 self._check_committed()
         if error is None and not cancelled and process.clock.now < began + CLOSE_TIMEOUT / 2:
+            self.ledger.left(self.name, member, self.instance)
+
+    def _end_with_client(self, machine: ConsumerCore) -> Script:
+        """The client is left, and the consumer never was: its member says good-bye all the same."""
+        process, core = self.process, self.process.core
+        process.history.add("·", self.name, "leaves its client without a word")
+        self._feature("a client is left before its consumer")
+        self.leaving = self.ends_client = True
+        began, member = process.clock.now, self.member_id
+        yield from process.perform(core.leave_groups(), "leaving all groups", within=MOMENT)
+        said = process.clock.now < began + MOMENT / 2
+        process.do(lambda: core.close(process.clock.now))
+        if not machine.closed:
+            raise Violation("a consumer outlives its client", self.name)
+        if said:
             self.ledger.left(self.name, member, self.instance)
 
     def _check_committed(self) -> None:

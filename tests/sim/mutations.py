@@ -22,12 +22,14 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.calls.call import Call
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import NO_NODE, Time
@@ -35,8 +37,10 @@ from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.consume.sessions import Asked
+from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import DATA
+from ottla.sdk.drivers.stepper import Stepper
+from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import leader
 from ottla.sdk.group.commits import Commits
@@ -44,8 +48,9 @@ from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.logs import HELD
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
+from ottla.sdk.produce import requests as produce_requests
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
@@ -138,6 +143,34 @@ def _the_oldest_is_acknowledged(stored: Any) -> Any:
     return broken
 
 
+def _as_acknowledged_as_before(adopt: Any) -> Any:
+    def broken(self: PartitionQueue, identity: Any) -> bool:
+        acknowledged = self.acknowledged
+        adopted = adopt(self, identity)
+        self.acknowledged |= acknowledged
+        return bool(adopted)
+
+    return broken
+
+
+def _the_old_epoch_goes_on(_: Any) -> Any:
+    def broken(self: PartitionQueue, incarnation: int) -> None:
+        self.incarnation, self.acknowledged = incarnation, False
+
+    return broken
+
+
+def _sequences_go_on(adopt: Any) -> Any:
+    def broken(self: PartitionQueue, identity: Any) -> bool:
+        following, old = self.next_sequence, self.identity
+        adopted = adopt(self, identity)
+        if self.identity is not old:
+            self.next_sequence = following
+        return bool(adopted)
+
+    return broken
+
+
 def _nothing(_: Any) -> Any:
     return lambda *_: None
 
@@ -155,6 +188,9 @@ _mutation(
     "a leader that steps down passes for one that never appended",
     (results, "_maybe_stored", _refused_unless_it_says_otherwise),
 )
+_mutation("what an old log acknowledged counts in a new epoch", (PartitionQueue, "adopt", _as_acknowledged_as_before))
+_mutation("the epoch goes on where a topic is recreated", (PartitionQueue, "recreate", _the_old_epoch_goes_on))
+_mutation("sequences go on in a new epoch", (PartitionQueue, "adopt", _sequences_go_on))
 _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
@@ -348,6 +384,22 @@ def _callbacks_at_once(_: Any) -> Any:
     return broken
 
 
+def _until_nothing_is_left(_: Any) -> Any:
+    def broken(self: Stepper[Any]) -> None:
+        if self._stepping:
+            return
+        self._stepping = True
+        while (actions := self.core.poll(self.now())) or self._runs:
+            for each in self._carry_out(actions):
+                self.core.handle(Written(each.key), self.now())
+            while self._runs:
+                self._run_one()
+        self._stepping = False
+        self._look_ahead()
+
+    return broken
+
+
 def _settled_before_the_callbacks(_: Any) -> Any:
     def broken(self: Deliveries) -> None:
         oldest = next(iter(self._unsettled), self._numbers + 1)
@@ -428,6 +480,10 @@ def _a_pause_for_each_batch(_: Any) -> Any:
         self._core.later(batch.retry_at, lambda now: self._wake(queue))
 
     return broken
+
+
+def _whenever_somebody_asks(_: Any) -> Any:
+    return lambda self, now, delay=0.0: self._ask_at(now + delay)
 
 
 def _one_connection_for_all(submit: Any) -> Any:
@@ -515,6 +571,50 @@ _mutation("a revoked that raises drops what was to be committed", (Leaving, "_no
 _mutation("what is committed is committed again", (Committing, "commit_all", _all_positions_each_time))
 
 
+def _once_all_are_known(_: Any) -> Any:
+    def broken(self: Subscription, now: float) -> None:
+        found = all_of([self._core.metadata.topic(name, now) for name in self.topics])
+        found.when_done(lambda: self._core.soon(lambda now: self._known(now) if self._due is not None else None))
+
+    return broken
+
+
+def _any_that_failed(_: Any) -> Any:
+    return lambda self, only: self._error(only)
+
+
+def _ends_by_itself_only(init: Any) -> Any:
+    def broken(self: ConsumerCore, *given: Any, **options: Any) -> None:
+        init(self, *given, **options)
+        self._forget_end()
+
+    return broken
+
+
+def _no_good_byes(_: Any) -> Any:
+    def broken(self: ClientCore) -> Any:
+        yield from ()
+
+    return broken
+
+
+_mutation("a topic that is gone holds up the others of a pattern", (Subscription, "_learn", _once_all_are_known))
+_mutation("a partition in trouble stops the others", (Fetcher, "_all_failed", _any_that_failed))
+_mutation("a consumer that was never left outlives its client", (ConsumerCore, "__init__", _ends_by_itself_only))
+_mutation("members say no good-bye where their client is left", (ClientCore, "leave_groups", _no_good_byes))
+
+
+def _told_at_once(_: Any) -> Any:
+    return lambda self, offsets: self._on_commit(offsets)
+
+
+_mutation("on_commit runs within the machines", (ConsumerCore, "_taken", _told_at_once))
+_mutation(
+    "a broker is given all of the client's own deadline",
+    (produce_requests, "broker_timeout_ms", lambda _: lambda seconds: int(seconds * 1000)),
+)
+
+
 def _enters_all_the_same(enter: Any) -> Any:
     def broken(self: Gate) -> None:
         self.entered[0] = 0
@@ -561,6 +661,7 @@ _mutation(
 )
 _mutation("a timer keeps batches that are acknowledged", (Sender, "add", _a_timer_keeps_the_batch))
 _mutation("each batch that a node refuses has a pause of its own", (NodeQueue, "pause", _a_pause_for_each_batch))
+_mutation("metadata are asked for at each refusal", (Metadata, "refresh", _whenever_somebody_asks))
 _mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
 _mutation(
     "a batch that comes cut for the second time is taken for damage", (FetchAnswers, "_torn", _torn_twice_is_damaged)
@@ -575,6 +676,7 @@ _mutation("records that wait for their topic are kept as they were given", (Pend
 _mutation("a send that is cancelled while it waits for room is carried out", (Room, "wait", _kept_when_cancelled))
 _mutation("a send is accepted before it lets others run", (ProducerCore, "send_soon", _accepted_before_the_turn))
 _mutation("callbacks run within the machines", (ClientCore, "run", _callbacks_at_once))
+_mutation("callbacks go on without a turn of the loop", (Stepper, "step", _until_nothing_is_left))
 _mutation("a flush ends before the callbacks", (Deliveries, "_settle_flushes", _settled_before_the_callbacks))
 _mutation(
     "a failure that its cancelled caller cannot see is told nobody",

@@ -21,14 +21,14 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.admins import Administrating
-from tests.sim.bounds import Requests, Watched, check_closers
+from tests.sim.bounds import Haste, Requests, Watched, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import RECREATED, Place
-from tests.sim.faults import FAULTS, Fault, drawn
+from tests.sim.faults import FAULTS, LONG, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
-from tests.sim.ledger import Epochs, Ledger, Window
+from tests.sim.ledger import Epochs, Identities, Ledger, Window
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS, changed
 from tests.sim.network import Link, Network
@@ -89,6 +89,7 @@ class Simulation:
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
         self.epochs, self.window = Epochs(self.cluster, ids=release >= "2.8"), Window()
+        self.identities = Identities(self._name)
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
@@ -123,11 +124,25 @@ class Simulation:
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
+        self.pattern = Random(f"{seed} pattern").random() < 0.4
+        """Who reads without a group finds its topics by a pattern."""
+        if self.pattern and not self.manner.pattern and Random(f"{seed} ghost").random() < 0.5:
+            self.cluster.ghost = "g"
+        self.cluster.data.features["consumers fetch little ahead"] += self.options.fetch_buffer_bytes < 2**20
+        self.cluster.data.features["a group reads a pattern"] += self.manner.pattern
         self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
         self.faults = drawn(chance, self.seconds, LONGEST)
         if self.group.everything:
             own = Random(f"{seed} refused commits")
             more = Fault(own.uniform(0.0, self.seconds), "refuse commits", own.choice((0.5, 2.0, 4.0)))
+            self.faults = sorted([*self.faults, more], key=lambda each: each.at)
+        if self.manner.tasks and self.manner.commits == "sync":
+            own = Random(f"{seed} delayed commits")
+            late = [Fault(own.uniform(0.0, self.seconds), "delay commits", own.choice((0.5, 2.0))) for _ in range(3)]
+            self.faults = sorted([*self.faults, *late], key=lambda each: each.at)
+        if self.options.delivery_timeout < LONG:
+            own = Random(f"{seed} lost replicas")
+            more = Fault(own.uniform(0.0, self.seconds), "lose replicas", 0.0)
             self.faults = sorted([*self.faults, more], key=lambda each: each.at)
         if RECREATED in self.sent_to:
             again = Random(f"{seed} recreate")
@@ -142,6 +157,7 @@ class Simulation:
         if not link.writing:  # what is written in pieces was handed over, with what was known then, long ago
             self.epochs.sent(link.client.name, message, link.key[1])
         self.window.sent(link, message)
+        self.identities.sent(link, message)
         self.bounds.sent(link, message)
         self.group.sent(link, message)
         if self.admin is not None:
@@ -155,8 +171,13 @@ class Simulation:
                         for each in topic.partition_data:
                             self.ledger.forget((RECREATED, each.index), link.client.name)
 
+    def _name(self, topic: Any) -> str:
+        """Of a topic in a request or an answer, by its id too: only one is ever made again."""
+        return self.cluster.name(topic) or RECREATED
+
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
+        self.identities.delivered(link, request, answer)
         self.bounds.delivered(link, answer)
         self.group.delivered(link.client.name, request, answer)
 
@@ -173,8 +194,12 @@ class Simulation:
         self.processes[who] = process
         core, submit = process.core, process.core.submit
         process.checks.append(partial(check_closers, core, who))
-        topics = core.metadata._topics
+        topics, ask, haste = core.metadata._topics, core.metadata._ask, Haste(process)
         forget = topics.forget
+
+        def asks(now: float) -> None:
+            haste.asks()
+            ask(now)
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange, channel)
@@ -190,11 +215,15 @@ class Simulation:
             for topic in {**dict.fromkeys(self.topics), **core.cluster.topics}:
                 incarnation = core.cluster.incarnation(topic)
                 again = topic not in self.topics and incarnation != incarnations.get(topic, incarnation)
+                if again and incarnation >= 0:
+                    for each in [each for each in self.producers if each.process is process]:
+                        self.identities.recreated(who, each.following(topic))
                 if incarnation < 0 or again:  # the others are never made again
                     self.epochs.forgot(who, topic)
                 incarnations[topic] = incarnation
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
+        core.metadata._ask = asks  # type: ignore[method-assign] # to know whether it is time
         topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
         core.metadata.observers.append(learned)
         return process
@@ -260,10 +289,9 @@ class Simulation:
             self.processes[name].run(producing.script(), partial(self._produced, producing))
         if chance.random() < 0.5:
             name = "r0"
-            pattern = Random(f"{self.seed} pattern").random() < 0.4
             beside = self.producers[0] if Random(f"{self.seed} beside").random() < 0.5 else None
             process = beside.process if beside else self.process(name)
-            reading = Reading(process, self.ledger, Random(f"{self.seed} {name}"), self.group.places, pattern)
+            reading = Reading(process, self.ledger, Random(f"{self.seed} {name}"), self.group.places, self.pattern)
             if beside:
                 beside.reader = reading
             self.readings.append(reading)
@@ -283,7 +311,8 @@ class Simulation:
         name = f"c{self._members}"
         chance = Random(f"{self.seed} {name}")
         instance = instance or (f"i{self._members}" if self.manner.static and self.release >= "2.8" else None)
-        shared = [each.process for each in self.members.values()] if chance.random() < 0.2 else []
+        shared = [each.process for each in self.members.values() if not each.ends_client]
+        shared = shared if chance.random() < 0.2 else []
         beside = [each for each in self.producers if each.machine and not each.leaving and each.member is None]
         if Random(f"{self.seed} {name} beside").random() > 0.5 or shared or rival or not beside:
             beside = []
@@ -358,6 +387,8 @@ class Simulation:
                 if not self.clock.step():
                     raise Violation("nothing will ever happen again", self._left())
             self.ledger.check()
+            for each in self.readings:
+                each.end()
         except Violation as broken:
             violation = broken
         except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds

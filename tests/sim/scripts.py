@@ -3,6 +3,7 @@
 They take the steps of the shipped cores, as the drivers do, and check what they are told.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import Headers
-from ottla.errors import BufferFull, Closed, DeliveryFailed, DeliveryTimeout, LocalProtocolError, OttlaError
+from ottla.errors import (
+    BufferFull,
+    Closed,
+    DeliveryFailed,
+    DeliveryTimeout,
+    LocalProtocolError,
+    OffsetOutOfRange,
+    OttlaError,
+)
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher, Offset, Start, Time
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
@@ -52,6 +61,8 @@ class Producing:
     """Chance of a pause in which topics are forgotten."""
     rush: int = 0
     """How often many records are sent to the topic that was just recreated."""
+    avoided: float = 0.0
+    """Until when nothing is sent to the topic that is recreated, if the client does not learn of that before."""
     member: "Consuming | None" = None
     """Of the same process; callbacks have it commit."""
     done: bool = False
@@ -63,6 +74,8 @@ class Producing:
     """Records that somebody awaits."""
     whims: Random = field(init=False)
     _with_callback: list[Sent] = field(default_factory=list)
+    _sent_by_callbacks: dict[Sent, int] = field(default_factory=dict)
+    """And in which turn of the loop."""
     _leaving: bool = False
     _wrong: str = ""
     """What a callback saw that must not be; it cannot raise it itself."""
@@ -79,7 +92,7 @@ class Producing:
         self._feature(f"acks={self.options.acks}")
         while self._number < self.count:
             burst = min(chance.choice((1, 1, 3, 10, 40)), self.count - self._number)
-            if self.rush:
+            if self.rush and self.process.clock.now >= self.avoided:
                 self.rush -= 1
                 self.count += 30
                 yield from self._send_many(machine, 30, RECREATED)
@@ -105,10 +118,42 @@ class Producing:
     def leaving(self) -> bool:
         return self._leaving
 
+    def avoid(self, soon: float) -> None:
+        """Send nothing to the topic that is recreated ``soon``, in seconds, until that is known; and much then."""
+        core, clock = self.process.core, self.process.clock
+        known, self.avoided = core.cluster.incarnation(RECREATED), clock.now + 4.0
+
+        def look() -> None:
+            if clock.now < self.avoided and self.process.alive:
+                if core.cluster.incarnation(RECREATED) in (-1, known):
+                    self.process.do(lambda: core.metadata.refresh(clock.now))
+                    clock.later(0.02, look)
+                else:
+                    self._feature("a producer learns of a new topic before it sends there")
+                    self.avoided = 0.0
+                    self.rush = 3
+
+        clock.later(soon, look)
+
     def batches_at(self, place: Place) -> bool:
         """Whether something is to be sent to a partition, or under way."""
         queue = self.machine._sender.queues.get(place) if self.machine else None
         return bool(queue and queue.batches)
+
+    def following(self, topic: str) -> dict[Place, int]:
+        """Per partition of a topic that was sent to, the sequence that is next."""
+        queues = self.machine._sender.queues.values() if self.machine else ()
+        return {each.place: each.next_sequence for each in queues if each.place[0] == topic and each.identity}
+
+    def heard_late(self, place: Place) -> bool:
+        """The log has something of which the producer is not told yet, though the answer is under way."""
+        queue = self.machine._sender.queues.get(place) if self.machine else None
+        if queue is None or queue.identity is None or place not in self.ledger.cluster.logs:
+            return False
+        log = self.ledger.cluster.logs[place]
+        state = log.producers.get(queue.identity.producer_id)
+        stored = [span[0] for span, base in state.recent.items() if base < log.high_watermark] if state else []
+        return any(each.in_flight and each.sequence in stored for each in queue.batches)
 
     def producer_id_at(self, place: Place) -> int:
         """The producer id that was last sent to a partition."""
@@ -147,8 +192,15 @@ class Producing:
             add(queue, batch)
             memory.added(batch)
 
+        forget = machine._sender.forget
+
+        def forgotten(topic: str) -> None:
+            self._feature("an idle topic is forgotten")
+            forget(topic)
+
         process = self.process
         process.checks.append(memory.check)
+        machine._sender.forget = forgotten  # type: ignore[method-assign]
         machine._sender.add = added  # type: ignore[method-assign]
         machine.offer = offered  # type: ignore[method-assign]
         machine.start_flush = flushing  # type: ignore[method-assign]
@@ -195,8 +247,16 @@ class Producing:
                 self._feature("a send is cancelled after it was accepted")
             else:
                 sent.outcome.settle(result)
+                self._check_not_stored(sent, result)
         else:
             self._judge(sent, result)
+
+    def _check_not_stored(self, sent: Sent, result: object) -> None:
+        """What is said to be not stored is in no log."""
+        if isinstance(result, DeliveryTimeout) and "certainly not stored" in str(result):
+            self._feature("a record times out, and is certainly not stored")
+            if self.ledger.holds(sent):
+                self._wrong = f"{brief(sent.value)} is in the log, and is said not to be"
 
     def _take(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> None:
         """`send_nowait`, as the face has it."""
@@ -309,7 +369,7 @@ class Producing:
 
     def _topic(self) -> str:
         topics = list(self.topics)
-        if RECREATED in self.topics and self.chance.random() < 0.4:
+        if RECREATED in self.topics and self.chance.random() < 0.4 and self.process.clock.now >= self.avoided:
             return RECREATED
         return self.chance.choice([each for each in topics if each != RECREATED][: self.keys])
 
@@ -349,9 +409,12 @@ class Producing:
         assert sent.outcome is not None
         if sent.outcome.done:
             self._wrong = f"{brief(sent.value)} is told twice"
+        if self._sent_by_callbacks.pop(sent, -1) == self.process.turn:
+            self._wrong = f"{brief(sent.value)} is sent by one and told to the next, and nobody had a turn between"
         if not sent.is_accepted:
             self._wrong = f"{brief(sent.value)} was refused, and its callback is called"
         sent.outcome.settle(result)
+        self._check_not_stored(sent, result)
         if self.process.history.wanted:
             self.process.history.add("·", self.process.name, f"{brief(sent.value)}: {result!r}")
         chance, machine = self.chance, self.machine
@@ -359,7 +422,11 @@ class Producing:
             return
         if chance.random() < 0.1 and self._number < 2 * self.count:
             self._feature("a callback sends")
-            self._take(machine, *self._record())
+            made, answering = self._record()
+            if self.whims.random() < 0.5:
+                self._call_back(made, answering)
+                self._sent_by_callbacks[made] = self.process.turn
+            self._take(machine, made, answering)
         if self.reader is not None and self.reader.machine is not None and chance.random() < 0.3:
             self._feature("a callback pauses and resumes a reader")
             self.reader.pause(chance.choice((0.0, 0.05, 0.3)))
@@ -402,7 +469,7 @@ class Producing:
             if each.is_accepted and each.outcome is not None and not each.outcome.done:
                 raise Violation("a flush ends before the callbacks", f"{brief(each.value)} of {self.process.name}")
         if self._wrong:
-            raise Violation("a callback is not called once", self._wrong)
+            raise Violation("a callback is told what is wrong, or not once", self._wrong)
 
     def _feature(self, what: str) -> None:
         self.ledger.cluster.data.features[what] += 1
@@ -459,12 +526,19 @@ class Reading:
     """The topics are found by a pattern; else the partitions are assigned by hand."""
     expected: dict[Place, int] = field(default_factory=dict)
     machine: ConsumerCore | None = None
+    astray: Place | None = None
+    """It was sought beyond its end, and nobody has chosen what is to become of that: it waits for a seek."""
+    _raised: bool = False
+    """So the reader was told."""
+    _waits: float = math.inf
+    """Since when a topic is known that matches, and is not read."""
 
     def script(self) -> Script:
         process, chance = self.process, self.chance
         yield from process.connect()
         yield from known(process, sorted({topic for topic, _ in self.places}))
-        fetcher = Fetcher(process.core, reset=Time(EARLIEST) if chance.random() < 0.3 else None)
+        reset = Time(EARLIEST) if chance.random() < 0.3 else None
+        fetcher, whims = Fetcher(process.core, reset=reset), Random(chance.getrandbits(32))
         starts: dict[Place, Start] = {
             place: Offset(0) if chance.random() < 0.5 else Time(EARLIEST) for place in self.places
         }
@@ -473,6 +547,7 @@ class Reading:
         if self.pattern:
             self.ledger.cluster.data.features["topics are found by a pattern"] += 1
             options, starts = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter("[a-z]")), {}
+            process.checks.append(self._check_topics)
         machine = self.machine = process.do(lambda: ConsumerCore(process.core, options, fetcher, Tasks()))
         try:
             yield from process.perform(machine.enter(dict(starts), process.name), "opening a consumer")
@@ -481,6 +556,13 @@ class Reading:
         while True:
             try:
                 fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
+            except OffsetOutOfRange as error:
+                if self.astray is None or self._raised:
+                    raise Violation("a reader is told twice of one error", f"{process.name}: {error!r}") from error
+                self._raised = True
+                self.ledger.cluster.data.features["a partition is out of range, and the others are read on"] += 1
+                yield from self._bring_back(machine)
+                continue
             except OttlaError as error:
                 raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
             place = (fetched.topic, fetched.partition)
@@ -495,12 +577,44 @@ class Reading:
             self.expected[place] = self.ledger.read(process.name, place, self.expected[place], records)
             if chance.random() < 0.3:
                 yield chance.uniform(0.0, 0.1)
+            if self._raised:
+                yield from self._bring_back(machine)
+            if reset is None and self.astray is None and whims.random() < 0.03:
+                self.astray = whims.choice(self.places)
+                yield from process.perform(machine.navigation.seek({self.astray: Offset(10**6)}), "seek")
             if chance.random() < 0.04:
                 back = {each: max(0, at - chance.randrange(30)) for each, at in self.expected.items()}
-                place = chance.choice(fetcher.assignment)
+                place = chance.choice([each for each in fetcher.assignment if each != self.astray])
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
                 self.expected[place] = back[place]
                 yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")
+
+    def end(self) -> None:
+        """The client is left, and the consumer never was."""
+        self.process.close()
+        if self.machine is not None and not self.machine.closed:
+            raise Violation("a consumer outlives its client", self.process.name)
+
+    def _bring_back(self, machine: ConsumerCore) -> Script:
+        """Once all others are read, go on where the one that went astray was left."""
+        place = self.astray
+        if place is not None and not self._left(but=place):
+            self.astray, self._raised = None, False
+            seek = machine.navigation.seek({place: Offset(self.expected[place])})
+            yield from self.process.perform(seek, "seek")
+
+    def _check_topics(self) -> None:
+        """A topic that matches and is known is read; it waits for no other."""
+        process, machine = self.process, self.machine
+        if machine is None or machine.closed:
+            return
+        there = [each for each in machine._subscription.topics if each in process.core.cluster.topics]
+        if all((each, 0) in machine.fetcher.places for each in there):
+            self._waits = math.inf
+            return
+        self._waits = min(self._waits, process.clock.now)
+        if process.clock.now > max(self._waits, process.thawed) + 1.0:
+            raise Violation("a topic that matches is not read", f"{process.name}: {there} since {self._waits:.3f}")
 
     def pause(self, seconds: float) -> None:
         """Have some partitions wait for a while."""
@@ -518,12 +632,16 @@ class Reading:
         """What is left to be read, for people; empty once all is."""
         if not self.expected:
             return f"{self.process.name} has not begun"
-        left = [
+        left = self._left()
+        return f"{self.process.name} has not read {', '.join(left)}" if left else ""
+
+    def _left(self, but: Place | None = None) -> list[str]:
+        return [
             f"{topic}-{index} at {self.expected[topic, index]} of {log.high_watermark}"
             for (topic, index) in self.places
-            if self.expected[topic, index] < (log := self.ledger.cluster.logs[topic, index]).high_watermark
+            if (topic, index) != but
+            and self.expected[topic, index] < (log := self.ledger.cluster.logs[topic, index]).high_watermark
         ]
-        return f"{self.process.name} has not read {', '.join(left)}" if left else ""
 
 
 def known(process: Process, topics: Iterable[str]) -> Script:

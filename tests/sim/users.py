@@ -1,11 +1,11 @@
-"""Who uses the machines: processes with a `ClientCore` each, and in them users, who play the part of the trio faces.
+"""Processes with a `ClientCore` each, which take their steps as the shipped drivers do, and the users of these.
 
 A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
 """
 
 import math
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Action, Close, Connect, Event, Finish, Run, Send, Written
+from ottla.sdk.drivers.stepper import Link, Stepper
+from ottla.sdk.events import Action, Close, Connect, Event, Finish, Key, Lost, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Await, Outside, Shielded, Steps
@@ -76,8 +77,24 @@ class Tasks:
         return False
 
 
-class Process:
-    """A client's process: it can freeze and it can die.
+class Wire(Link):
+    """A connection of a process, as its driver sees it."""
+
+    def __init__(self, key: Key, process: "Process") -> None:
+        super().__init__(key)
+        self._process = process
+
+    def write(self) -> None:
+        parts = tuple(self.outbox)
+        self.outbox.clear()
+        if parts:
+            self.full = not self._process.network.send(self._process, Send(self.key, parts))
+        if self.finishing and not self.full:
+            self._process.network.finish(self._process, Finish(self.key))
+
+
+class Process(Stepper[Wire]):
+    """A client's process, which takes its steps as the shipped drivers do: it can freeze and it can die.
 
     Args:
         chance: the client's own.
@@ -86,18 +103,20 @@ class Process:
     def __init__(
         self, name: str, clock: Clock, network: Network, history: History, options: Options, nodes: int, chance: Random
     ) -> None:
-        self.name, self.clock, self.history = name, clock, history
+        core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
+        super().__init__(core, lambda: clock.now, "simulated", lambda key: Wire(key, self))
+        self.name, self.clock, self.network, self.history = name, clock, network, history
         self.alive = True
-        self._network = network
         self._frozen_until = 0.0
-        self._wake_at = float("inf")
         self._moment, self._timers = -1.0, 0
-        self._running = 0
+        self.turn = 0
+        """Counts the steps."""
+        self.connecting = 0
+        """Users that wait for the first connection."""
         self.checks: list[Callable[[], None]] = []
         """What is to hold whenever the process comes to rest."""
-        self.core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
-        self._set_timer = self.core.timers.add
-        self.core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
+        self._set_timer = core.timers.add
+        core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
 
     def _counted(self, when: float, call: Callable[[float], None]) -> Any:
         if self.clock.now != self._moment:
@@ -115,48 +134,62 @@ class Process:
         if self.frozen:
             self.clock.at(self._frozen_until, partial(self.hear, event))
             return
-        self.core.handle(event, self.clock.now)
-        self.step()
+        if isinstance(event, Written) and (link := self._links.get(event.key)):
+            link.full = False
+            link.write()
+        elif isinstance(event, Lost):
+            self._links.pop(event.key, None)
+        self.tell(event)
 
     def step(self) -> None:
         """Carry out what the core wants, and see to it that it is polled in time."""
         if not self.alive:
             return
-        runs = []
-        action: Action | None = None
-        while actions := self.core.poll(self.clock.now):
-            for action in actions:
-                match action:
-                    case Run():
-                        runs.append(action.call)
-                    case Connect():
-                        self._network.connect(self, action)
-                    case Send():
-                        if self._network.send(self, action):
-                            self.core.handle(Written(action.key), self.clock.now)
-                    case Finish():
-                        self._network.finish(self, action)
-                    case Close():
-                        self._network.close(self, action)
-        del action  # it would keep what the last one holds
-        self._running += 1
-        while runs:  # each is forgotten with what it holds
-            runs.pop(0)()
-        self._running -= 1
-        if not self._running and self.core.deadline != -math.inf:
+        self.turn += not self._stepping
+        super().step()
+        if not (self._stepping or self._runs or self.core.deadline == -math.inf):
             for check in self.checks:
                 check()
-        due = self.core.deadline
-        if due is not None and due < self._wake_at:
-            self._wake_at = due
-            self.clock.at(due, partial(self._wake, due))
 
-    def _wake(self, due: float) -> None:
+    def _carry_out(self, actions: Iterable[Action]) -> list[Wire]:
+        for action in actions:
+            if isinstance(action, Send) and (link := self._links.get(action.key)) and link.full:
+                raise Violation("a request does not wait until the one before is written", self.name)
+        return super()._carry_out(actions)
+
+    def _run_one(self) -> None:
+        self._runs.popleft()()  # what it raises is a finding
+
+    def _set_alarm(self, when: float) -> None:
+        if when < math.inf:
+            self.clock.at(when, partial(self._wake, when))
+
+    def _wake(self, when: float) -> None:
         if self.frozen and self.alive:
-            self.clock.at(self._frozen_until, partial(self._wake, due))
-        elif due == self._wake_at:
-            self._wake_at = float("inf")
-            self.step()
+            self.clock.at(self._frozen_until, partial(self._wake, when))
+        elif when == self._alarm_at:
+            self._ring()
+
+    def _kick(self) -> None:
+        self.clock.later(0.0, self._kicked)
+
+    def _kicked(self) -> None:
+        if self.frozen and self.alive:
+            self.clock.at(self._frozen_until, self._kicked)
+        else:
+            self._ring()
+
+    def _dial(self, link: Wire, wanted: Connect) -> None:
+        self.network.connect(self, wanted)
+
+    def _hang_up(self, link: Wire) -> None:
+        self.network.close(self, Close(link.key))
+
+    def _await_writable(self, link: Wire) -> None:
+        """The network says so by itself."""
+
+    def _find_again(self) -> None:
+        """There is nobody to be found."""
 
     @property
     def thawed(self) -> float:
@@ -175,13 +208,13 @@ class Process:
     def kill(self) -> None:
         self.history.add("!", self.name, "is killed")
         self.alive = False
-        self._network.abandon(self)
+        self.network.abandon(self)
 
     def close(self) -> None:
         """The program ends in order."""
         self.core.close(self.clock.now)
         self.alive = False
-        self._network.abandon(self)
+        self.network.abandon(self)
 
     # -- users -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +265,9 @@ class Process:
         """Connect, again and again until somebody answers."""
         while True:
             connected = self.core.connect(self.clock.now)
+            self.connecting += 1
             yield Wait(connected, "connect", self.core.options.connect_timeout)
+            self.connecting -= 1
             if connected.error is None:
                 return
             self.history.add("·", self.name, f"cannot connect: {connected.error}")
