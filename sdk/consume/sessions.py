@@ -68,6 +68,9 @@ class Asked:
     position: Position
     seeks: int
     topic_id: "UUID"
+    """`NO_UUID` where topics go by name: there a recreated topic takes the place of the old one by itself. If that was
+    forgotten in the same request, so would the new one be, for brokers add first and forget then.
+    """
     offset: int
     last_epoch: int
     leader_epoch: int
@@ -195,7 +198,7 @@ class Session:
         forgotten: dict[tuple[str, UUID], list[int]] = {}
         for place in places:
             position, before = self.wanted.get(place), self.known.get(place)
-            asked = _asked(position, limits) if position else None
+            asked = _asked(position, limits, version) if position else None
             if asked == before:
                 continue
             if before and (asked is None or asked.topic_id != before.topic_id):
@@ -281,11 +284,11 @@ class Session:
             self.wanted.move_to_end(place)
 
 
-def _asked(position: Position, limits: Limits) -> Asked:
+def _asked(position: Position, limits: Limits, version: int) -> Asked:
     return Asked(
         position,
         position.seeks,
-        position.topic_id,
+        position.topic_id if version >= FETCH_BY_ID else NO_UUID,
         position.fetch_offset,
         position.fetch_epoch,
         position.leader_epoch,

@@ -211,6 +211,22 @@ def test_a_recreated_topic_is_not_read_on_as_if_nothing_had_happened() -> None:
     assert read(leaders, lenient, 2) == {("t", 0): [b"new", b"newer"]}
 
 
+@pytest.mark.parametrize("newest", [12, 18])
+def test_a_topic_recreated_within_a_session_is_not_forgotten_where_topics_go_by_name(newest: int) -> None:
+    leaders = Leaders({"t": 1, "u": 1}, versions=NEW | {1: (4, newest)})
+    fetcher = reader(leaders, {("t", 0): Offset(0), ("u", 0): Offset(0)}, reset=Time(EARLIEST))
+    leaders.run(1.2)
+    old, leaders.ids["t"] = leaders.ids["t"], uuid.UUID(int=999)
+    leaders.logs["t", 0] = Log()
+    leaders.core.metadata.refresh(leaders.now)
+    leaders.run(1.2)
+    leaders.logs["t", 0].append(b"new")
+    assert read(leaders, fetcher, 1) == {("t", 0): [b"new"]}
+    gone = [each.topic_id for m in leaders.asked(FetchRequest) for each in m.forgotten_topics_data]
+    assert gone == ([] if newest == 12 else [old])
+    assert all(epoch > 0 for _, epoch, *_ in fetches(leaders)[1:]), "in the same session"
+
+
 def test_a_broker_that_tells_no_topic_ids_has_not_recreated_the_topic() -> None:
     leaders = Leaders({"t": 1})
     leaders.logs["t", 0].append(b"a")
