@@ -19,12 +19,12 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.arguments import by_place, listed
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.committing import Claim
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.places import Where, start_at
 from ottla.sdk.drivers.driver import Driver
-from ottla.sdk.group.commits import Assignment
 from ottla.sdk.logs import logger
 
 T = TypeVar("T")
@@ -79,13 +79,12 @@ class Batch:
     """
 
     __slots__ = (
-        "_assignment",
+        "_claim",
         "_consumer",
         "_count",
         "_fetched",
         "_opened",
         "_records",
-        "_seeks",
         "high_watermark",
         "leader_epoch",
         "next_offset",
@@ -93,7 +92,7 @@ class Batch:
         "topic",
     )
 
-    def __init__(self, fetched: Fetched, assignment: Assignment | None, consumer: "Consumer") -> None:
+    def __init__(self, fetched: Fetched, claim: Claim | None, consumer: "Consumer") -> None:
         self.topic, self.partition = fetched.topic, fetched.partition
         self.high_watermark = fetched.high_watermark
         self.next_offset, self.leader_epoch = fetched.next_offset, fetched.leader_epoch
@@ -101,8 +100,7 @@ class Batch:
         self._opened: list[Records] = []
         self._records: list[Record] | None = None
         self._count: int | None = None
-        self._assignment, self._consumer = assignment, consumer
-        self._seeks = assignment.seeks if assignment else 0
+        self._claim, self._consumer = claim, consumer
 
     @property
     def records(self) -> list[Record]:
@@ -162,9 +160,9 @@ class Batch:
         """
         await self._consumer._driver.run(self._consumer._core.committer.commit_batch(*self._committed_as(metadata)))
 
-    def _committed_as(self, metadata: str) -> tuple[TopicPartition, CommittedOffset, Assignment | None, int]:
+    def _committed_as(self, metadata: str) -> tuple[TopicPartition, CommittedOffset, Claim | None]:
         at = CommittedOffset(self.next_offset, self.leader_epoch, metadata)
-        return (self.topic, self.partition), at, self._assignment, self._seeks
+        return (self.topic, self.partition), at, self._claim
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -252,8 +250,7 @@ class Consumer:
             LocalProtocolError: another task waits for a batch, or a method of the listener asks; in a group also while
                 another task has a batch in hand that it has not committed.
         """
-        fetched, assignment = await self._driver.run(self._core.next_batch(self._driver.current_task()))
-        batch = Batch(fetched, assignment, self)
+        batch = Batch(*await self._driver.run(self._core.next_batch(self._driver.current_task())), self)
         for each in self._interceptors:
             _guarded(partial(each.on_consume, batch))
         return batch

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.codec.apis.fetch import PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.codec.wire import NO_UUID
 from ottla.errors import DataLoss, LogTruncated, NoCommittedOffset, OffsetOutOfRange, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.buffers import FetchBuffers
 from ottla.sdk.consume.changes import Changes
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
 from ottla.sdk.consume.near import NearReplicas
-from ottla.sdk.consume.positions import NO_NODE, Ago, NoStart, Offset, Position, Start, State, Time
+from ottla.sdk.consume.positions import NO_NODE, Ago, Led, NoStart, Offset, Position, Start, State, Time
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.core import ClientCore
@@ -155,7 +154,8 @@ class Positions:
         """Act upon bad news if they are about the topic that was read, and from the leader of the partition.
 
         A leader just deposed does not know that. Epochs are asked about by name, and so is what Fetch brings before
-        version 13, so the topic may be a later one of the same name. Only new metadata show that.
+        version 13, so the topic may be a later one of the same name. Only new metadata show that; where they have no
+        ids, another incarnation is a suspicion, which the bad news confirm.
         """
         name, seeks, led = position.place[0], position.seeks, position.led
         self._scheduler.leave(position)
@@ -168,12 +168,10 @@ class Positions:
             position.asking = False
             if found.error is not None:
                 self.retry([position], found.error, now)
-            elif NO_UUID not in (position.topic_id, topic_id := self._core.cluster.topic_id(name)) and (
-                position.topic_id != topic_id
-            ):
-                self.recreated(position)
-            elif self.leader(position) != led:
+            elif led is None or self.leader(position) != led:
                 self._changes.review(position)  # the new leader has the last word
+            elif led.incarnation != position.incarnation >= 0:  # so that is what the bad news mean
+                self.recreated(position)
             else:
                 act()
             self._changes.notify()
@@ -243,10 +241,12 @@ class Positions:
 
     # -- its leader ---------------------------------------------------------------------------------------------------
 
-    def leader(self, position: Position) -> tuple[int, int] | None:
-        """The node that leads the partition by the metadata, and in which epoch."""
-        leader = self._core.cluster.leader(*position.place)
-        return (leader.id, self.leader_epoch(position)) if leader else None
+    def leader(self, position: Position) -> Led | None:
+        """By whom the partition is led, by the metadata."""
+        cluster, topic = self._core.cluster, position.place[0]
+        if (leader := cluster.leader(*position.place)) is None:
+            return None
+        return Led(leader.id, self.leader_epoch(position), cluster.incarnation(topic), cluster.topic_id(topic))
 
     def leader_epoch(self, position: Position) -> int:
         """The leader epoch by the metadata; -1: unknown."""
@@ -254,10 +254,8 @@ class Positions:
 
     def recheck(self) -> None:
         """There are new metadata: see to the partitions that have another leader now, or another topic."""
-        cluster = self._core.cluster
-        for place, position in self.assigned.items():
+        for position in self.assigned.values():
             leader = self.leader(position)
-            recreated = cluster.topic_id(place[0]) not in (position.topic_id, NO_UUID)
-            if (leader is not None and leader != position.led) or recreated:
+            if leader is not None and leader != position.led:
                 position.retry_at = -math.inf
                 self._changes.review(position)

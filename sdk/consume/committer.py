@@ -14,7 +14,7 @@ from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.committing import Committing, given, log_dropped
+from ottla.sdk.consume.committing import Claim, Committing, given, log_dropped
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.core import ClientCore
@@ -78,19 +78,15 @@ class Committer:
         self._committing.commit(assignments, self._core.now)
         return None
 
-    def commit_batch_soon(
-        self, place: TopicPartition, at: CommittedOffset, under: Assignment | None, seeks: int
-    ) -> None:
+    def commit_batch_soon(self, place: TopicPartition, at: CommittedOffset, claim: Claim | None) -> None:
         """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""
         self._refuse_closed()
-        if why := self._committing.commit_batch(under, seeks, at, self._core.now):
+        if why := self._committing.commit_batch(claim, at, self._core.now):
             log_dropped({place: at.offset}, why)
 
-    def commit_batch(
-        self, place: TopicPartition, at: CommittedOffset, under: Assignment | None, seeks: int
-    ) -> Steps[None]:
+    def commit_batch(self, place: TopicPartition, at: CommittedOffset, claim: Claim | None) -> Steps[None]:
         self._refuse_closed()
-        if why := self._committing.commit_batch(under, seeks, at, self._core.now):
+        if why := self._committing.commit_batch(claim, at, self._core.now):
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
         yield from self.settled()
 

@@ -9,6 +9,7 @@ Source: ConsumerCoordinator.java.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
@@ -22,6 +23,15 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 _NO_GROUP = "a consumer without a group cannot commit: name one, as in group='billing'"
+
+
+class Claim(NamedTuple):
+    """What lets a batch be committed."""
+
+    assignment: Assignment
+    """Under which it was handed out."""
+    seeks: int
+    """That had been made by then."""
 
 
 class Committing:
@@ -55,15 +65,16 @@ class Committing:
         if self._due is not None:
             self._due.cancel()
 
-    def hand_out(self, fetched: Fetched) -> Assignment | None:
-        """A batch goes to the user; the assignment under which it can be committed."""
+    def hand_out(self, fetched: Fetched) -> Claim | None:
+        """A batch goes to the user; in a group, with what lets it be committed."""
         self._in_hand = fetched
         place = (fetched.topic, fetched.partition)
         assignment = self._commits.assignment(place) if self._commits is not None else None
-        if assignment is not None:
-            assignment.handed = fetched.next_offset
-            self._moved[place] = None
-        return assignment
+        if assignment is None:
+            return None
+        assignment.handed = fetched.next_offset
+        self._moved[place] = None
+        return Claim(assignment, assignment.seeks)
 
     @property
     def in_hand(self) -> Fetched | None:
@@ -192,18 +203,16 @@ class Committing:
         position = self._fetcher.position(place) if place in self._fetcher.places else None
         return -1 if position is None else position
 
-    def commit_batch(self, assignment: Assignment | None, seeks: int, at: CommittedOffset, now: float) -> str:
+    def commit_batch(self, claim: Claim | None, at: CommittedOffset, now: float) -> str:
         """Have the group go on behind a batch; why that cannot be any more, which the caller reports, else empty.
-
-        Args:
-            assignment: under which it was handed out, when ``seeks`` had been made.
 
         Raises:
             LocalProtocolError: the consumer has no group.
         """
-        if self._commits is None or assignment is None:
+        if self._commits is None or claim is None:
             raise LocalProtocolError(_NO_GROUP)
         _check(at)
+        assignment, seeks = claim
         if assignment.over:
             assignment.handed = -1
             return assignment.over

@@ -29,7 +29,7 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.asking import Asking, Tasks
 from ottla.sdk.consume.committer import Committer
-from ottla.sdk.consume.committing import Committing
+from ottla.sdk.consume.committing import Claim, Committing
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.navigation import Navigation
@@ -39,7 +39,7 @@ from ottla.sdk.consume.polls import PollWatch
 from ottla.sdk.consume.resuming import Resuming
 from ottla.sdk.consume.subscription import Subscription, know_topics
 from ottla.sdk.core import ClientCore
-from ottla.sdk.group.commits import Assignment, Commits
+from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.member import ClassicMember
 from ottla.sdk.group.membership import Lose, Membership, Receive, Revoke, Step
 from ottla.sdk.logs import logger
@@ -195,8 +195,8 @@ class ConsumerCore:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def next_batch(self, task: Any) -> Steps[tuple[Fetched, Assignment | None]]:
-        """The next batch, and the assignment under which it can be committed. The one before is done.
+    def next_batch(self, task: Any) -> Steps[tuple[Fetched, Claim | None]]:
+        """The next batch, and in a group what lets it be committed. The one before is done.
 
         Raises:
             OttlaError: the membership has ended, a partition cannot be read on, or commits have failed.

@@ -33,13 +33,11 @@ class FetchMetrics:
         self._all = (metrics.meter("records-consumed"), metrics.meter("bytes-consumed"))
         self._topics: dict[str, tuple[Meter, Meter]] = {}
         self._gauges: dict[TopicPartition, list[Gauge]] = {}
-        self._highest = metrics.gauge(
-            "records-lag-max",
-            lambda now: max(
-                (lag for each in self.positions.values() if (lag := each.lag(isolation)) is not None), default=math.nan
-            ),
-            consumer=number,
-        )
+        self._highest = metrics.gauge("records-lag-max", self._largest_lag, consumer=number)
+
+    def _largest_lag(self, now: float) -> float:
+        positions = list(self.positions.values())  # another thread may ask
+        return max((lag for each in positions if (lag := each.lag(self._isolation)) is not None), default=math.nan)
 
     def answered(self, seconds: float, throttled: float, now: float) -> None:
         """A Fetch was answered; both durations in seconds."""

@@ -116,7 +116,8 @@ class Fetcher:
 
         Args:
             may_go: whatever there is of these topics is read. One that is deleted is not missed, and one that is
-                recreated is read from its beginning; both with a warning in the log, in place of an error.
+                recreated is read from its beginning; both with a warning in the log, in place of an error. Where topics
+                have no ids, that is noticed if it was gone for half of `api_timeout`, or lacks what was read.
         """
         self._positions.followed.update(dict.fromkeys(topics, may_go))
 

@@ -19,7 +19,7 @@ from ottla.sdk.connection.versions import EPOCH_ENDS_FOR_CONSUMERS
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.changes import Changes
 from ottla.sdk.consume.lookups import by_place, ends_of_epochs, offset_in
-from ottla.sdk.consume.positions import Ago, Position, Start, State, Time
+from ottla.sdk.consume.positions import Ago, Position, Start, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 
@@ -124,7 +124,8 @@ class PositionLookups:
             self._valid(position)
 
     def _valid(self, position: Position) -> None:
-        position.state, position.leader_epoch = State.FETCHING, self._positions.leader_epoch(position)
+        if position.led is not None:
+            position.vouched(position.led)
         self._changes.review(position)
 
     def _timestamp(self, start: Start, now: float) -> int:

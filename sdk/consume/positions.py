@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.columns import Columns
 from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
@@ -139,6 +139,17 @@ def _epoch_of(batch: AnyBatch) -> int:
     return batch.partition_leader_epoch if isinstance(batch, RecordBatch) else -1
 
 
+class Led(NamedTuple):
+    """By whom a partition is led, by the metadata."""
+
+    node: int
+    epoch: int
+    """-1: unknown."""
+    incarnation: int
+    """`Topic.incarnation`. Where topics have no ids it may differ though the topic is the same."""
+    topic_id: "UUID"
+
+
 @dataclass(slots=True, eq=False)
 class Position:
     """One assigned partition."""
@@ -153,6 +164,8 @@ class Position:
     position_epoch: int = -1
     leader_epoch: int = -1
     """The leader epoch for which `fetch_offset` is known to be good."""
+    incarnation: int = -1
+    """The incarnation of the topic for which it is."""
     topic_id: "UUID" = NO_UUID
     """Of the topic that the offsets are of; one of the same name that was made later has another."""
     high_watermark: int = -1
@@ -167,8 +180,8 @@ class Position:
     """ListOffsets or OffsetForLeaderEpoch is under way; or new metadata, which show whether an error still holds."""
     stuck: bool = False
     """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
-    led: tuple[int, int] | None = None
-    """The leader and its epoch when this was last looked at."""
+    led: Led | None = None
+    """The leader when this was last looked at."""
     node: int = NO_NODE
     """The node that is asked for records."""
     priority: bool = False
@@ -194,7 +207,11 @@ class Position:
         self.state = State.FETCHING
         self.fetch_offset = self.position = offset
         self.fetch_epoch = self.position_epoch = leader_epoch
-        self.leader_epoch = -1
+        self.leader_epoch = self.incarnation = -1
+
+    def vouched(self, led: Led) -> None:
+        """The leader has what was read."""
+        self.state, self.leader_epoch, self.incarnation = State.FETCHING, led.epoch, led.incarnation
 
     def drop(self) -> None:
         """Forget the buffer, and whatever is under way."""

@@ -1,6 +1,7 @@
 """What a partition needs after something happened to it: to be asked about, or to be fetched.
 
-A partition's new leader is asked whether it has what was read (KIP-320), before more is fetched.
+A partition's new leader is asked whether it has what was read (KIP-320), before more is fetched. So is the leader of
+what may be another topic of the same name: without topic ids, one that was gone or whose epochs fall.
 
 Source: SubscriptionState.java, OffsetFetcher.java.
 """
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from ottla.codec.wire import NO_UUID
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.positions import Position, State
+from ottla.sdk.consume.positions import Led, Position, State
 from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
@@ -31,8 +32,8 @@ class Review:
         for position in changed:
             if position.state is State.FAILED or position.retry_at > now or position.asking:
                 continue
-            leader = self._core.cluster.leader(*position.place)
-            if leader is None:
+            led = self._positions.leader(position)
+            if led is None:
                 position.led = None
                 self._core.metadata.refresh(
                     now, 0.0 if position.failures == 0 else self._core.options.retry_backoff_max
@@ -41,9 +42,9 @@ class Review:
                 continue
             if position.led is None:
                 position.recovered()
-            position.led = self._positions.leader(position)
+            position.led, leader = led, self._core.cluster.nodes[led.node]
             if position.state is State.FETCHING:
-                self._schedule(position, leader, now)
+                self._schedule(position, leader, led, now)
             if position.state is State.RESOLVING:
                 to_resolve.setdefault(leader, []).append(position)
             elif position.state is State.VALIDATING:
@@ -54,18 +55,17 @@ class Review:
             self._lookups.validate(node, positions, now)
         self._scheduler.fetch(now)
 
-    def _schedule(self, position: Position, leader: Node, now: float) -> None:
+    def _schedule(self, position: Position, leader: Node, led: Led, now: float) -> None:
         """Have the partition fetched, or have its position looked at first."""
-        topic_id = self._core.cluster.topic_id(position.place[0])
-        if topic_id != NO_UUID:
-            if position.topic_id not in (topic_id, NO_UUID):
+        if led.topic_id != NO_UUID:
+            if position.topic_id not in (led.topic_id, NO_UUID):
                 self._positions.recreated(position)
                 return
-            position.topic_id = topic_id
-        leader_epoch = self._positions.leader_epoch(position)
-        if leader_epoch > position.leader_epoch and position.fetch_epoch >= 0:
+            position.topic_id = led.topic_id
+        good = (led.epoch, led.incarnation) == (position.leader_epoch, position.incarnation)
+        if not good and led.epoch >= 0 and position.fetch_epoch >= 0:
             position.state = State.VALIDATING
             self._scheduler.leave(position)
             return
-        position.leader_epoch = max(position.leader_epoch, leader_epoch)
+        position.vouched(led)
         self._scheduler.want(position, leader, len(self._positions.assigned), now)

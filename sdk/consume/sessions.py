@@ -1,7 +1,7 @@
 """What one node is asked for: all of it in each Fetch, or within a fetch session only what has changed (KIP-227).
 
     epoch 0 ── a full request ──► answered with a session id ──► 1, 2, 3, …: additions, changes, forgotten partitions
-      ▲                                   │ no id: the broker has no room, or is too old
+      ▲                                   │ no id: the broker has no room, is too old, throttles, or closes the session
       └───────────────────────────────────┴── an error of the session, a lost answer, topic ids where there were names
 
 Rules:
@@ -68,6 +68,9 @@ class Asked:
     position: Position
     seeks: int
     topic_id: "UUID"
+    """`NO_UUID` where topics go by name: there a recreated topic takes the place of the old one by itself. If that was
+    forgotten in the same request, so would the new one be, for brokers add first and forget then.
+    """
     offset: int
     last_epoch: int
     leader_epoch: int
@@ -195,7 +198,7 @@ class Session:
         forgotten: dict[tuple[str, UUID], list[int]] = {}
         for place in places:
             position, before = self.wanted.get(place), self.known.get(place)
-            asked = _asked(position, limits) if position else None
+            asked = _asked(position, limits, version) if position else None
             if asked == before:
                 continue
             if before and (asked is None or asked.topic_id != before.topic_id):
@@ -247,16 +250,16 @@ class Session:
                 self.id = 0
             self.invalidate()
             return error
-        if self._full:
-            self.id = answer.session_id
-            self.epoch = 1 if self.id else 0
-        else:
-            self.epoch = self.epoch % _EPOCH_MAX + 1
+        self.id = answer.session_id  # 0: there is none, or the broker has closed it
+        self.epoch = self.epoch % _EPOCH_MAX + 1 if self.id else 0
         self.failures = 0
         return None
 
     def results(self, answer: FetchResponse) -> Iterator[tuple[Asked, PartitionData | OttlaError]]:
-        """What the answer says of the partitions asked for; of a full request it must say something of each."""
+        """What the answer says of the partitions asked for.
+
+        To a full request it must say something of each; or of none, where that was over a quota (KIP-219).
+        """
         answered: set[TopicPartition] = set()
         for topic in answer.responses:
             name = self._names.get(topic.topic_id, "") if self._version >= FETCH_BY_ID else topic.topic
@@ -265,7 +268,9 @@ class Session:
                 if asked := self.known.get(place):
                     answered.add(place)
                     yield asked, result
-        if self._full and len(answered) < len(self.known):
+        if self._full and not answered and answer.throttle_time_ms > 0:
+            self._troubled, self._tried = self._tried | self._troubled, {}
+        elif self._full and len(answered) < len(self.known):
             for place, asked in list(self.known.items()):
                 if place not in answered:
                     yield asked, RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer")
@@ -281,11 +286,11 @@ class Session:
             self.wanted.move_to_end(place)
 
 
-def _asked(position: Position, limits: Limits) -> Asked:
+def _asked(position: Position, limits: Limits, version: int) -> Asked:
     return Asked(
         position,
         position.seeks,
-        position.topic_id,
+        position.topic_id if version >= FETCH_BY_ID else NO_UUID,
         position.fetch_offset,
         position.fetch_epoch,
         position.leader_epoch,

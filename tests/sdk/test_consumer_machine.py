@@ -32,10 +32,11 @@ from ottla.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
-from ottla.sdk.consume.positions import Offset
+from ottla.sdk.consume.positions import Fetched, Offset
 from ottla.sdk.consume.subscription import PATTERN_AGE
 from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
@@ -564,6 +565,20 @@ def test_a_wait_for_a_batch_that_is_cancelled_while_others_have_their_turn_leave
     assert reader.world.core.resume(steps, reader.world.now) is TURN, "before anything is taken, or counts as done"
     with pytest.raises(Cancelled):
         reader.world.core.resume(steps, reader.world.now, raised=Cancelled())
+
+
+def test_a_batch_can_be_committed_until_a_seek_after_it_was_handed_out_however_late_its_loop_gets_it() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    fetched, at = Fetched(*T0, 7, [], 9, 9, 0), CommittedOffset(9)
+    early, claim = (reader.machine.committing.hand_out(fetched) for _ in range(2))
+    assert reader.machine.committing.commit_batch(early, at, reader.world.now) == ""
+    reader.machine.committing.move(T0)
+    late = reader.machine.committing.hand_out(fetched)
+    assert "went elsewhere" in reader.machine.committing.commit_batch(claim, at, reader.world.now)
+    assert reader.machine.committing.commit_batch(late, at, reader.world.now) == ""
 
 
 # -- a cancellation at every suspension --------------------------------------------------------------------------------

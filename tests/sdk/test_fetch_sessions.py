@@ -4,12 +4,13 @@ import uuid
 
 import pytest
 
-from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import Record
 from ottla.codec.wire import NO_UUID
-from ottla.errors import DataLoss, DecodeError, FetchSessionTopicIdError, RecordTooLarge
+from ottla.errors import DataLoss, DecodeError, FetchSessionTopicIdError, KafkaStorageError, RecordTooLarge
 from ottla.sdk.consume.positions import Offset, Time
 from ottla.sdk.options import Options
 from tests.sdk.leaders import NEW, Leaders, Log
@@ -182,6 +183,67 @@ def test_a_broker_that_drops_every_session_is_asked_with_pauses() -> None:
     assert read(leaders, fetcher, 1) == {("t", 0): [b"a"]}
 
 
+def test_a_node_that_throttles_answers_nothing_and_that_is_no_trouble() -> None:
+    leaders = Leaders({"t": 3})
+    leaders.room_for_sessions = False
+
+    def throttle(node, request, answer):  # type: ignore[no-untyped-def] # any message
+        if isinstance(request, FetchRequest) and leaders.now < 5.0:
+            return FetchResponse(responses=(), throttle_time_ms=200)
+        return answer
+
+    leaders.bend = throttle
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    leaders.logs["t", 0].append(b"a")
+    leaders.run(4.0)
+    known = len(leaders.asked(MetadataRequest))
+    leaders.run(0.9)
+    assert list(fetcher.explain(leaders.now)) == [] and len(leaders.asked(MetadataRequest)) == known
+    assert 20 <= len(fetches(leaders)) <= 26, "after as long as it says, each time"
+    assert read(leaders, fetcher, 1, limit=0.3) == {("t", 0): [b"a"]}
+
+
+def test_an_answer_about_nothing_is_no_news_of_a_partition_with_which_something_was_wrong() -> None:
+    leaders = Leaders({"t": 3})
+    leaders.room_for_sessions = False
+    bends = [KafkaStorageError.code, 0]
+
+    def bend(node, request, answer):  # type: ignore[no-untyped-def] # any message
+        if isinstance(request, FetchRequest) and bends and T[0][1] in partitions(request):
+            if not (code := bends.pop(0)):
+                return FetchResponse(responses=(), throttle_time_ms=50)
+            answer.responses[0].partitions[0].error_code = code
+        return answer
+
+    leaders.bend = bend
+    fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
+    leaders.run(lambda: not bends)
+    leaders.run(0.52)  # it was held back
+    assert "KAFKA_STORAGE_ERROR" in next(fetcher.explain(leaders.now), "")
+    leaders.run(3.0)
+    assert list(fetcher.explain(leaders.now)) == []
+
+
+def test_a_session_that_the_broker_closes_in_an_answer_is_not_asked_for_again() -> None:
+    leaders = Leaders({"t": 3})
+    reader(leaders, dict.fromkeys(T, Offset(0)))
+    leaders.run(1.2)
+
+    def close(node, request, answer):  # type: ignore[no-untyped-def] # any message
+        if isinstance(request, FetchRequest):
+            leaders.sessions.clear()
+            leaders.bend = lambda node, request, answer: answer
+            answer.session_id = 0
+        return answer
+
+    leaders.bend = close
+    leaders.run(lambda: not leaders.sessions)
+    before = len(fetches(leaders))
+    leaders.run(1.2)
+    [(id, epoch, named, _), *_] = fetches(leaders)[before:]
+    assert (id, epoch, sorted(named)) == (0, 0, [0, 1, 2])
+
+
 def test_a_broker_that_is_upgraded_to_topic_ids_gets_a_new_session() -> None:
     leaders = Leaders({"t": 3}, versions=NEW | {1: (4, 12)})
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
@@ -209,6 +271,22 @@ def test_a_recreated_topic_is_not_read_on_as_if_nothing_had_happened() -> None:
     with pytest.raises(DataLoss, match="t-0 from offset 1: the topic was deleted and recreated"):
         strict.take()
     assert read(leaders, lenient, 2) == {("t", 0): [b"new", b"newer"]}
+
+
+@pytest.mark.parametrize("newest", [12, 18])
+def test_a_topic_recreated_within_a_session_is_not_forgotten_where_topics_go_by_name(newest: int) -> None:
+    leaders = Leaders({"t": 1, "u": 1}, versions=NEW | {1: (4, newest)})
+    fetcher = reader(leaders, {("t", 0): Offset(0), ("u", 0): Offset(0)}, reset=Time(EARLIEST))
+    leaders.run(1.2)
+    old, leaders.ids["t"] = leaders.ids["t"], uuid.UUID(int=999)
+    leaders.logs["t", 0] = Log()
+    leaders.core.metadata.refresh(leaders.now)
+    leaders.run(1.2)
+    leaders.logs["t", 0].append(b"new")
+    assert read(leaders, fetcher, 1) == {("t", 0): [b"new"]}
+    gone = [each.topic_id for m in leaders.asked(FetchRequest) for each in m.forgotten_topics_data]
+    assert gone == ([] if newest == 12 else [old])
+    assert all(epoch > 0 for _, epoch, *_ in fetches(leaders)[1:]), "in the same session"
 
 
 def test_a_broker_that_tells_no_topic_ids_has_not_recreated_the_topic() -> None:

@@ -279,7 +279,7 @@ def test_lookups_ask_a_new_leader_whether_it_has_what_was_read() -> None:
     lookups = PositionLookups(parts.core, parts.positions, parts.changes, READ_UNCOMMITTED)
     parts.positions.assign({P: Offset(1, leader_epoch=0)})
     each = parts.positions.assigned[P]
-    each.state = State.VALIDATING
+    each.state, each.led = State.VALIDATING, parts.positions.leader(each)
     lookups.validate(NODE, [each], parts.leaders.now)
     parts.leaders.run(lambda: not each.asking)
     assert each.state is State.FETCHING and each.leader_epoch == 0

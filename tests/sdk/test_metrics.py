@@ -3,16 +3,24 @@
 import math
 import operator
 import random
+import sys
 from collections.abc import Iterator
 from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from ottla.sdk.consume.positions import Offset
 from ottla.sdk.core import ClientCore
 from ottla.sdk.metrics import Metric, Metrics
 from ottla.sdk.options import Options
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.prometheus import Collector
+from tests.sdk.leaders import Leaders
+from tests.sdk.reading import reader
 
 NAN = math.nan
 
@@ -127,6 +135,34 @@ def test_prometheus_gets_all_of_it() -> None:
     assert 'ottla_record_send_rate{client_id="me",topic="t"} 6.0' in lines
     assert 'ottla_request_latency_avg{client_id="me",node_id="3"} NaN' in lines
     assert lines.count("# TYPE ottla_record_send_total counter") == 1
+
+
+def test_a_snapshot_of_another_thread_may_be_overtaken_by_the_machines_at_any_line() -> None:
+    leaders = Leaders({"t": 1}, options=Options(rack="r1"))
+    core, asked = leaders.core, 0
+    fetcher = reader(leaders, {("t", 0): Offset(0)})
+    producers = [ProducerCore(core, ProducerOptions(), random.Random(0))]
+    expected = {each.name for each in core.metrics.snapshot(0.0)}
+    assert expected >= {"records-lag", "records-lag-max", "preferred-read-replica", "metadata-age", "waiting-threads"}
+
+    def overtaken(frame: FrameType, event: str, argument: Any) -> Any:
+        """Called before each line of the snapshot, in place of a loop in another thread."""
+        nonlocal asked
+        asked += 1
+        if asked % 7 == 0:
+            fetcher.unassign(fetcher.assignment[1:4])
+        fetcher.assign({("t", asked): Offset(0)}, 0.0)
+        if asked % 9 == 0:
+            producers.append(ProducerCore(core, ProducerOptions(), random.Random(0)))
+        return overtaken
+
+    before = sys.gettrace()
+    sys.settrace(overtaken)
+    try:
+        there = core.metrics.snapshot(0.0)
+    finally:
+        sys.settrace(before)
+    assert {each.name for each in there} >= expected and asked > 100
 
 
 def test_the_core_asks_every_part_what_it_waits_for_in_the_order_of_their_coming() -> None:

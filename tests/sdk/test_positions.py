@@ -366,6 +366,75 @@ def test_a_recreated_topic_is_not_taken_for_a_truncated_log(fetch: tuple[int, in
     assert read(leaders, lenient, 1) == {P: [b"y"]}
 
 
+WITHOUT_IDS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 18: (0, 3), 23: (2, 3)}
+"""What Kafka 2.4 speaks, of what a fetcher asks."""
+
+
+@pytest.mark.parametrize("gone", [5.0, 0.0])
+@pytest.mark.parametrize(("old", "new"), [(5, 0), (5, 3), (0, 0)])
+def test_without_topic_ids_a_recreated_topic_that_lacks_what_was_read_is_not_read_on(
+    gone: float, old: int, new: int
+) -> None:
+    leaders = Leaders({"t": 1}, versions=WITHOUT_IDS)
+    leaders.logs[P].leader_epoch = old
+    fill(leaders, "a", "b", "c")
+    strict, lenient = reader(leaders, {P: Offset(0)}), reader(leaders, {P: Offset(0)}, reset=Time(LATEST))
+    any_topic = reader(leaders, {P: Offset(0)})
+    any_topic.follow(["t"], may_go=True)
+    for each in (strict, lenient, any_topic):
+        assert read(leaders, each, 3) == {P: [b"a", b"b", b"c"]}
+    if gone:
+        del leaders.logs[P]
+        leaders.run(gone)
+    leaders.logs[P] = Log(leader_epoch=new)
+    fill(leaders, "x")
+    if not gone and old == new:  # nothing tells it from a log that lost what was read
+        leaders.run(lambda: bool(strict.failed))
+        with pytest.raises(OffsetOutOfRange):
+            strict.take()
+        return
+    leaders.run(lambda: bool(strict.failed))
+    with pytest.raises(DataLoss, match="t-0 from offset 3: the topic was deleted and recreated") as caught:
+        strict.take()
+    assert not isinstance(caught.value, LogTruncated)
+    assert read(leaders, any_topic, 1) == {P: [b"x"]}, "from its beginning"
+    leaders.run(lambda: lenient.resolved and lenient.position(P) == 1)
+    fill(leaders, "y")
+    assert read(leaders, lenient, 1) == {P: [b"y"]} == read(leaders, any_topic, 1)
+
+
+@pytest.mark.parametrize("behind", [0.0, 1.0, 20.0])
+def test_without_topic_ids_brokers_that_know_less_for_a_while_have_not_recreated_the_topic(behind: float) -> None:
+    """They have just been started and know of no topic, or they have not heard of the newest leader."""
+    leaders = Leaders({"t": 1}, nodes=2, versions=WITHOUT_IDS)
+    log = leaders.logs[P]
+    log.leader_epoch = 5
+    fill(leaders, "a", "b", "c")
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 3) == {P: [b"a", b"b", b"c"]}
+
+    def old(node, request, answer):  # type: ignore[no-untyped-def] # any message
+        for each in answer.topics if isinstance(request, MetadataRequest) else ():
+            if not behind:
+                each.error_code, each.partitions = UnknownTopicOrPartition.code, ()
+            for partition in each.partitions:
+                partition.leader_id, partition.leader_epoch = 2, 4
+        return answer
+
+    leaders.bend = old
+    for _ in range(3):
+        leaders.core.metadata.refresh(leaders.now)
+        leaders.run(max(behind, 1.0))
+    leaders.bend = lambda node, request, answer: answer
+    fill(leaders, "d")
+    assert read(leaders, fetcher, 1) == {P: [b"d"]}
+    leaders.run(2.0)
+    log.truncate(2)
+    leaders.run(lambda: bool(fetcher.failed))
+    with pytest.raises(LogTruncated):
+        fetcher.take()
+
+
 @pytest.mark.parametrize("diverging", [False, True])
 def test_a_leader_just_deposed_does_not_decide_that_a_position_is_lost(diverging: bool) -> None:
     leaders = Leaders({"t": 1}, nodes=2)

@@ -354,11 +354,11 @@ class Leaders:
         if known.epoch != message.session_epoch:
             return InvalidFetchSessionEpoch.code, 0, Session(), False
         known.epoch = known.epoch % (2**31 - 1) + 1
+        known.wanted |= asked
         for topic in message.forgotten_topics_data:
             for partition in topic.partitions:
                 known.wanted.pop((self._cluster.name(topic), partition), None)
                 known.told.pop((self._cluster.name(topic), partition), None)
-        known.wanted |= asked
         return 0, message.session_id, known, True
 
     def _read(

@@ -13,6 +13,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.consume.committing import Claim
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import _CLOSED as CLOSED
@@ -149,7 +150,7 @@ class Consuming:
     """What has been handled of each partition, and under which assignment."""
     uncommitted: dict[Place, int] = field(default_factory=dict)
     """What a call said that it cannot be committed."""
-    handled: tuple[Place, CommittedOffset, Assignment, int] | None = None
+    handled: tuple[Place, CommittedOffset, Claim] | None = None
     """The last batch: what commits it."""
     asked: dict[Assignment, int] = field(default_factory=dict)
     """What is to be committed, and was not waited for."""
@@ -231,7 +232,7 @@ class Consuming:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, machine: ConsumerCore, fetched: Fetched, assignment: Assignment | None) -> Script:
+    def _handle(self, machine: ConsumerCore, fetched: Fetched, claim: Claim | None) -> Script:
         process, chance = self.process, self.chance
         place = (fetched.topic, fetched.partition)
         records = [
@@ -242,9 +243,9 @@ class Consuming:
         ]
         if process.history.wanted:
             process.history.add("·", self.name, f"gets {place[0]}-{place[1]} {[each for each, _ in records]}")
-        if place not in self.expected or machine.membership is None or assignment is None:
+        if place not in self.expected or machine.membership is None or claim is None:
             raise Violation("a member gets a partition that it was not told of", f"{self.name}: {place}")
-        membership, seeks = machine.membership, assignment.seeks
+        membership, assignment = machine.membership, claim.assignment
         if not any(isinstance(step, Revoke) and place in step.places for step in membership.steps):
             # What is to be given up, and was not yet, is nobody else's.
             self.ledger.may_read(self.name, membership.member_id, membership.generation, place)
@@ -260,18 +261,16 @@ class Consuming:
             process.history.add("·", self.name, f"lost {place[0]}-{place[1]} meanwhile: {assignment.over}")
         self.ledger.handled(place, records)
         at = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
-        self.handled = place, at, assignment, seeks
+        self.handled = place, at, claim
         self.done[place], self.in_hand = (assignment, at.offset), False
         if self.manner.commits == "soon":
             self.asked[assignment] = at.offset
-            process.do(lambda: machine.committer.commit_batch_soon(place, at, assignment, seeks))
+            process.do(lambda: machine.committer.commit_batch_soon(place, at, claim))
         elif self.manner.commits in ("sync", "all"):
-            yield from self._commit_and_wait(machine, place, at, assignment, seeks)
+            yield from self._commit_and_wait(machine, place, at, claim)
 
-    def _commit_and_wait(
-        self, machine: ConsumerCore, place: Place, at: CommittedOffset, assignment: Assignment, seeks: int
-    ) -> Script:
-        process = self.process
+    def _commit_and_wait(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
+        process, assignment = self.process, claim.assignment
         if self.manner.commits == "all":
             if self.own.random() < 0.2 and not assignment.over:
                 process.do(lambda: machine.committer.commit_soon(None))
@@ -280,15 +279,13 @@ class Consuming:
             yield from self._commit(machine.committer.commit(None), offsets, self._patience())
         elif self.own.random() < self.manner.tasks:
             self._feature("a task waits for a commit, and its user goes on")
-            process.run(self._commit_beside(machine, place, at, assignment, seeks))
+            process.run(self._commit_beside(machine, place, at, claim))
         else:
-            steps = machine.committer.commit_batch(place, at, assignment, seeks)
+            steps = machine.committer.commit_batch(place, at, claim)
             yield from self._commit(steps, {place: at.offset}, self._patience())
 
-    def _commit_beside(
-        self, machine: ConsumerCore, place: Place, at: CommittedOffset, assignment: Assignment, seeks: int
-    ) -> Script:
-        steps = machine.committer.commit_batch(place, at, assignment, seeks)
+    def _commit_beside(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
+        steps = machine.committer.commit_batch(place, at, claim)
         yield from self._commit(steps, {place: at.offset}, Outcome())
 
     def _commit(self, steps: Steps[None], offsets: Mapping[Place, int], cancel: Outcome[None]) -> Script:
@@ -395,10 +392,10 @@ class Consuming:
         """Have the last batch that is done committed; also from a delivery callback."""
         machine, handled = self.machine, self.handled
         if machine is not None and handled is not None and not machine.closed:
-            place, at, assignment, seeks = handled
-            if self.manner.commits == "all" and at.offset <= assignment.asked:
+            place, at, claim = handled
+            if self.manner.commits == "all" and at.offset <= claim.assignment.asked:
                 return  # to name an offset again is to have it sent again
-            self.process.do(lambda: machine.committer.commit_batch_soon(place, at, assignment, seeks))
+            self.process.do(lambda: machine.committer.commit_batch_soon(place, at, claim))
 
     def _told(self, what: str, places: Sequence[Place]) -> None:
         self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
