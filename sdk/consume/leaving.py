@@ -31,7 +31,7 @@ LEAVE_TIMEOUT = 30.0
 """Seconds to commit and to leave the group when the block is left normally, listener included: Java's."""
 CLOSE_TIMEOUT = 1.5
 """Seconds to commit and to leave the group when the block is left by an error or a cancellation."""
-_CLOSED = "the consumer was closed"
+CLOSED = "the consumer was closed"
 
 
 class Leaving:
@@ -118,7 +118,7 @@ class Leaving:
 
     def _say_good_bye(self, deadline: float) -> Steps[None]:
         if self._membership is not None:
-            yield from self._until(self._membership.leave(_CLOSED, self._core.now, deadline), deadline)
+            yield from self._until(self._membership.close(CLOSED, self._core.now, deadline), deadline)
 
     def _until(self, outcome: Outcome[T], deadline: float) -> Steps[None]:
         """Wait for an outcome, but not longer."""
@@ -163,7 +163,7 @@ class Leaving:
     def _say_good_bye_at_once(self) -> Steps[None]:
         if self._membership is not None:
             deadline = self._core.now + CLOSE_TIMEOUT / 2
-            left = self._membership.leave(_CLOSED, self._core.now, deadline)
+            left = self._membership.close(CLOSED, self._core.now, deadline)
             if not left.done:
                 yield Shielded(self._first(left, deadline))
 

@@ -544,6 +544,53 @@ def test_a_block_ends_though_nobody_says_who_coordinates_the_group(caplog: pytes
     assert sum("a member left, but its group was not notified" in each.message for each in caplog.records) == 2
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_task_that_waits_for_a_batch_is_refused_once_another_leaves_the_block_and_nobody_joins_again(
+    answered: bool,
+) -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    leaving = reader.call(reader.machine.leave(None, "another task"))
+    assert isinstance(reader.loop.go_on().error, Closed)
+    leaving.answer()  # `revoked`
+    with pytest.raises(Closed, match="block of the consumer was left"):
+        next(reader.machine.next_batch("task"))
+    with pytest.raises(LocalProtocolError, match="in its methods"):
+        next(reader.machine.next_batch("another task"))
+    if answered:
+        reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    reader.world.later(31.0)
+    assert leaving.go_on().over and leaving.error is None
+    assert not reader.world.pending(JoinGroupRequest)
+
+
+def test_max_poll_interval_is_not_counted_while_the_block_is_being_left() -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    leaving = reader.call(reader.machine.leave(None, "another task"))
+    assert reader.loop.go_on().over and reader.machine.polls.counted(reader.world.now) is None
+    assert leaving.awaits is not None, "`revoked` takes its time"
+    reader.world.later(6.0)
+    assert reader.member.owned == (T0,) and not reader.world.pending(LeaveGroupRequest)
+
+
+def test_a_member_whose_client_is_left_does_not_join_again() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    leaving = reader.call(reader.world.core.leave_groups())
+    assert reader.tell() == ("lost", (T0,))
+    reader.world.run()
+    assert reader.world.pending(LeaveGroupRequest) and not reader.world.pending(JoinGroupRequest)
+    reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    assert leaving.go_on().over and not reader.loop.go_on().over
+
+
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
     reader = Reader()
     reader.assign(1, T0)

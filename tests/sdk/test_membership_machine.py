@@ -411,7 +411,7 @@ def test_leaving_says_good_bye_while_a_join_still_waits_at_the_coordinator() -> 
 def test_a_static_member_says_no_good_bye() -> None:
     group = InGroup(instance_id="i-1")
     group.settle(1, T0)
-    left = group.member.leave("the consumer was closed", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
     group.world.run()
     assert left.done and group.world.pending(LeaveGroupRequest) == []
 
@@ -419,9 +419,9 @@ def test_a_static_member_says_no_good_bye() -> None:
 def test_leaving_ends_though_nobody_answers() -> None:
     group = InGroup()
     group.settle(1, T0)
-    left = group.member.leave("the consumer was closed", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
     group.world.later(6.0)
-    assert left.done and group.member.state is State.OUT
+    assert left.done and group.member.state is State.CLOSED
 
 
 def test_the_state_can_be_told_to_people() -> None:
@@ -492,7 +492,7 @@ def put_into(state: State) -> InGroup:
     if state is State.FAILED:
         group.refuse(GroupAuthorizationFailed)
     if state is State.CLOSED:
-        group.member.close(group.world.now)
+        group.member.close("for the test", group.world.now)
     assert group.member.state is state
     return group
 
@@ -517,7 +517,7 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
         Input.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
         Input.FAIL: lambda: member.fail(GroupMaxSizeReached("for the test"), now),
         Input.LEAVE: lambda: member.leave("for the test", now),
-        Input.CLOSE: lambda: member.close(now),
+        Input.CLOSE: lambda: member.close("for the test", now),
     }
     if what is Input.ASSIGNED_LESS:
         member.owned = (T1,)
@@ -596,7 +596,7 @@ def test_what_an_assignor_says_of_a_membership_that_moved_on_meanwhile_is_droppe
 def test_a_good_bye_goes_to_another_coordinator_when_the_first_one_is_none_any_more() -> None:
     group = InGroup()
     group.settle(1, T0)
-    left = group.member.leave("the consumer was closed", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
     group.world.run()
     group.world.home = (2, "two", 9002)
     answer = LeaveGroupResponse(error_code=NotCoordinator.code, members=())

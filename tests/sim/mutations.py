@@ -25,6 +25,7 @@ from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.answers import FetchAnswers
+from ottla.sdk.consume.asking import Asking
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
@@ -507,6 +508,19 @@ def _all_positions_each_time(_: Any) -> Any:
     return broken
 
 
+def _leaves_and_may_come_back(_: Any) -> Any:
+    def broken(self: ClassicMember, why: str, now: float, until: float | None = None) -> Any:
+        self._enter(Input.LEAVE, now)
+        return self._say_good_bye(why, now, until)
+
+    return broken
+
+
+_mutation(
+    "a consumer joins its group again while its block is being left",
+    (Asking, "refuse_left", _nothing),
+    (ClassicMember, "close", _leaves_and_may_come_back),
+)
 _mutation(
     "a cancelled wait ends the counting of max_poll_interval", (ConsumerCore, "next_batch", _not_counted_once_cancelled)
 )

@@ -15,6 +15,7 @@ QUICK = 12
 SLOW = 2000
 FEATURES = {
     "a batch comes cut",
+    "a block is left while another task waits for a batch",
     "a call of a producer is cancelled",
     "a callback commits for a member",
     "a callback pauses and resumes a reader",
