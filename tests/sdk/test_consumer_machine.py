@@ -591,6 +591,60 @@ def test_a_member_whose_client_is_left_does_not_join_again() -> None:
     assert leaving.go_on().over and not reader.loop.go_on().over
 
 
+@pytest.mark.parametrize("error", [None, UnknownMemberId])
+def test_partitions_that_are_lost_before_the_block_is_left_are_told_of_as_lost(
+    error: type[BrokerError] | None,
+) -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.loop.throw(Cancelled())  # the user handles something
+    if error is None:
+        reader.world.later(5.1)
+    else:
+        reader.beat(error)
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None
+    assert (leaving.awaits.function.__name__, leaving.awaits.args) == ("lost", ((T0, T1),))
+    leaving.throw(ZeroDivisionError())  # which is raised once the group is left
+    reader.world.later(31.0)
+    assert isinstance(leaving.go_on().error, ZeroDivisionError) and not reader.machine.notices.known
+
+
+def test_of_a_block_that_is_left_after_a_loss_only_what_came_since_is_revoked() -> None:
+    reader = Reader("cooperative-sticky")
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(UnknownMemberId)
+    assert reader.news == ("lost", (T0, T1))
+    reader.assign(2, T1, T2)
+    reader.tell()
+    reader.stands(9)
+    assert reader.tell() == ("assigned", (T1, T2))
+    reader.loop.throw(Cancelled())
+    reader.beat(RebalanceInProgress)
+    reader.assign(3, T1)  # T2 is to be given up, and is this member's until then
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None
+    assert (leaving.awaits.function.__name__, leaving.awaits.args) == ("revoked", ((T1, T2),))
+
+
+def test_a_block_that_is_left_tells_of_a_loss_and_not_of_what_came_again_and_was_never_told() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+    reader.beat(UnknownMemberId)
+    reader.assign(2, T0)
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None and leaving.awaits.function.__name__ == "lost"
+    leaving.answer()
+    assert leaving.awaits is None, "that it came again was never told"
+
+
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
     reader = Reader()
     reader.assign(1, T0)

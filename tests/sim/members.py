@@ -19,7 +19,7 @@ from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
-from ottla.sdk.group.membership import MemberOptions, Revoke
+from ottla.sdk.group.membership import Lose, MemberOptions, Revoke
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Steps, settled
 from tests.sim.data import Place
@@ -373,6 +373,11 @@ class Consuming:
 
     async def revoked(self, places: Sequence[Place]) -> None:
         self._told("revoked", places)
+        membership = self.machine.membership if self.machine is not None else None
+        if membership is not None:
+            lost = {place for step in membership.steps if isinstance(step, Lose) for place in step.places}
+            if lost.intersection(places) or not set(places).issubset(membership.owned):
+                raise Violation("a member is told of a revocation where it has lost", f"{self.name}: {places}")
         self._forget(places)
         self._call_in("revoked", places)
         await self._dawdle()

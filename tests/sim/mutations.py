@@ -516,6 +516,7 @@ def _leaves_and_may_come_back(_: Any) -> Any:
     return broken
 
 
+_mutation("what is lost is revoked where a block is left", (Notices, "gone", lambda _: property(lambda self: ())))
 _mutation(
     "a consumer joins its group again while its block is being left",
     (Asking, "refuse_left", _nothing),
