@@ -302,6 +302,8 @@ class ConsumerCore:
     def _subscribe(self, now: float) -> None:
         """It is known which topics there are."""
         topics = self._subscription.topics
+        if self._options.matches is not None:
+            self.fetcher.let_go(topics)
         if self.membership is not None:
             self.membership.subscribe(topics, now)
             if not self.polls.absent:
@@ -309,7 +311,7 @@ class ConsumerCore:
             return
         new = [place for place in self._subscription.partitions if place not in self.fetcher.places]
         self.fetcher.assign({place: self._subscription.start_anew(place) for place in new}, now)
-        self.fetcher.follow(topics, may_go=self._options.matches is not None)
+        self.fetcher.follow(topics)
 
     def _on_step(self, step: Step | None, now: float) -> None:
         """The membership has news."""

@@ -24,7 +24,7 @@ from ottla.sdk.options import Options
 
 M = TypeVar("M")
 
-VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
+VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 12), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
 VERSIONS |= {11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 3)}
 """API key -> lowest and highest version."""
 
@@ -48,6 +48,7 @@ class Coordinator:
     Attributes:
         racks: of each node that lives.
         replicas: the nodes that have each partition.
+        ids: of topics that have one of their own.
     """
 
     def __init__(self, topics: dict[str, int], options: Options | None = None) -> None:
@@ -61,6 +62,7 @@ class Coordinator:
         self.reachable = True
         self.racks: dict[int, str | None] = {1: None}
         self.replicas: tuple[int, ...] = ()
+        self.ids: dict[str, uuid.UUID] = {}
         self._open: dict[Key, None] = {}
         self.core.connect(self.now)
         self.run()
@@ -153,7 +155,7 @@ class Coordinator:
                 MetadataResponseTopic(
                     error_code=0 if name in self.topics else 3,
                     name=name,
-                    topic_id=uuid.UUID(int=7),
+                    topic_id=self.ids.get(name, uuid.UUID(int=7)),
                     partitions=tuple(
                         MetadataResponsePartition(
                             error_code=0,

@@ -1,6 +1,7 @@
 """What a consumer in a group is told, and when: steps that overtake each other leave no partition behind."""
 
 import random
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.codec.apis.list_offsets import EARLIEST, ListOffsetsRequest
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -422,6 +424,41 @@ def test_a_member_that_asks_for_no_batch_stays_away_though_the_topics_of_its_pat
     reader.ask()
     assert reader.tell() == ("lost", (T0,))
     assert reader.world.pending(JoinGroupRequest)
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_not_missed_by_a_member_of_a_group(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = Reader("cooperative-sticky", pattern=True)
+    world = reader.world
+    reader.assign(1, T0)
+    del world.topics["t"]
+    world.core.metadata.refresh(world.now)
+    world.later(1.0)
+    reader.stands(7)
+    assert reader.tell() == ("assigned", (T0,))
+    while "the topic was deleted: it is not read any more" not in caplog.text:
+        world.later(1.0)
+        for beat in world.pending(HeartbeatRequest):
+            world.answer(beat, HeartbeatResponse(error_code=0))
+        assert not reader.loop.go_on().over and world.now < 100.0
+    assert T0 in reader.machine.fetcher.places, "until the group takes it, which has been asked to"
+    reader.assign(2)
+    assert reader.tell() == ("revoked", (T0,)) and not reader.machine.fetcher.assignment
+
+
+def test_a_topic_of_a_pattern_that_is_recreated_is_read_from_its_beginning_by_a_member_of_a_group() -> None:
+    reader = Reader(pattern=True)
+    world = reader.world
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    world.ids["t"] = uuid.UUID(int=8)
+    world.core.metadata.refresh(world.now)
+    world.later(1.0)
+    assert not reader.loop.go_on().over
+    (topic,) = world.asked(ListOffsetsRequest).topics
+    assert [(each.partition_index, each.timestamp) for each in topic.partitions] == [(0, EARLIEST)]
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
