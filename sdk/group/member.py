@@ -323,6 +323,7 @@ class ClassicMember:
         if self._enter(On.JOINED, now):
             self._seen = now
             self._notify(None, now)
+            self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
 
     def sync_sent(self, now: float) -> None:
         self._enter(On.SYNC_SENT, now)
@@ -352,7 +353,6 @@ class ClassicMember:
         if added:
             self._add(Receive(added), now)
         self._notify(None, now)
-        self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
         if self._joining is not None and self._joining.claim.topics != self.topics:
             self.rejoin("the subscription changed", now)
 

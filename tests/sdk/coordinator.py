@@ -46,6 +46,7 @@ class Coordinator:
         topics: how many partitions each has.
 
     Attributes:
+        slow: Metadata requests wait, until `catch_up`.
         racks: of each node that lives.
         replicas: the nodes that have each partition.
         ids: of topics that have one of their own.
@@ -60,6 +61,7 @@ class Coordinator:
         self.home = (1, "one", 9001)
         """The coordinator: node id, host and port."""
         self.reachable = True
+        self.slow = False
         self.racks: dict[int, str | None] = {1: None}
         self.replicas: tuple[int, ...] = ()
         self.ids: dict[str, uuid.UUID] = {}
@@ -93,6 +95,12 @@ class Coordinator:
             self.run()
         self.now = end
         self.run()
+
+    def catch_up(self) -> None:
+        """Metadata are not slow any more."""
+        self.slow = False
+        for request in self.pending(MetadataRequest):
+            self.answer(request, self._metadata(request))
 
     def break_connections(self) -> None:
         """Every connection ends; what waits is never answered."""
@@ -130,7 +138,7 @@ class Coordinator:
                 case ApiVersionsRequest():
                     keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items())
                     self._reply(asked, ApiVersionsResponse(error_code=0, api_keys=keys))
-                case MetadataRequest():
+                case MetadataRequest() if not self.slow:
                     self._reply(asked, self._metadata(request.message))
                 case FindCoordinatorRequest():
                     self.lookups += 1

@@ -144,6 +144,28 @@ def test_the_leader_divides_the_partitions_among_all_members() -> None:
     assert given == {ME: (T0, T1), "other-1": (T2,)}
 
 
+@pytest.mark.parametrize("error", [None, RebalanceInProgress])
+def test_a_leader_sends_heartbeats_while_it_divides_the_partitions(error: type[BrokerError] | None) -> None:
+    group = InGroup()
+    group.world.slow = True
+    group.joined(1, leader=True)
+    for _ in range(2):
+        assert group.world.pending(SyncGroupRequest) == []
+        group.beat(error)  # older brokers say that the group rebalances, as the leader knows
+    group.world.catch_up()
+    assert group.sync.generation_id == 1 and group.world.pending(HeartbeatRequest) == []
+    group.synced(T0)
+    group.beat()
+
+
+def test_a_leader_that_is_expelled_while_it_divides_the_partitions_joins_again() -> None:
+    group = InGroup()
+    group.world.slow = True
+    group.joined(1, leader=True)
+    group.beat(UnknownMemberId)
+    assert group.join.member_id == "" and group.world.pending(SyncGroupRequest) == []
+
+
 def test_a_member_that_is_asked_to_come_with_an_id_comes_again_with_it() -> None:
     group = InGroup()
     assert group.join.member_id == ""
@@ -480,8 +502,9 @@ def put_into(state: State) -> InGroup:
     if state in (State.ASSIGNING, State.SYNCING, State.STABLE, State.REVOKING):
         group.joined(1, leader=state is State.ASSIGNING)
     if state is State.ASSIGNING:
-        group = InGroup(topics={})
-        group.joined(1, leader=True)  # and waits to learn of a topic that nobody knows
+        group = InGroup()
+        group.world.slow = True
+        group.joined(1, leader=True)  # and waits to learn of the topic
     if state in (State.STABLE, State.REVOKING):
         group.synced(T0)
         group.member.done(group.member.steps[0], group.world.now)
