@@ -417,8 +417,36 @@ def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_n
 def test_topics_that_do_not_exist_keep_nobody_waiting() -> None:
     group = InGroup(topics={})
     group.joined(1, leader=True)
-    group.world.later(10.0)
     assert [parse_assigned(each.assignment) for each in group.sync.assignments] == [(), ()]
+
+
+def test_a_topic_that_appears_just_after_the_leader_missed_it_is_found_soon() -> None:
+    group = InGroup(topics={})
+    group.joined(1, leader=True)
+    group.synced()
+    group.world.topics["t"] = 2
+    group.world.later(1.0)
+    assert group.join.member_id == ME
+    group.joined(2, leader=True)
+    assert [parse_assigned(each.assignment) for each in group.sync.assignments] == [(T0,), (T1,)]
+
+
+def test_a_topic_that_was_there_a_moment_ago_is_waited_for() -> None:
+    group = InGroup()
+    group.joined(1, leader=True)
+    group.synced(T0, T1)
+    group.member.done(group.member.steps[0], group.world.now)
+    del group.world.topics["t"]  # by a broker that has just started
+    group.world.core.metadata.refresh(group.world.now)
+    group.beat(RebalanceInProgress)
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    group.joined(2, leader=True)
+    assert group.world.pending(SyncGroupRequest) == []
+    group.world.topics["t"] = 3
+    group.world.later(1.0)
+    given = [parse_assigned(each.assignment) for each in group.sync.assignments]
+    assert given == [(T0, T1), (T2,)]
 
 
 def test_leaving_says_good_bye_while_a_join_still_waits_at_the_coordinator() -> None:
