@@ -32,6 +32,7 @@ from ottla.errors import (
     OffsetMetadataTooLarge,
     OttlaError,
     RebalanceInProgress,
+    TimeoutExpired,
     UnknownMemberId,
 )
 from ottla.sdk.consume.core import ConsumerCore
@@ -348,6 +349,37 @@ def test_what_was_lost_and_has_been_committed_since_is_not_told_of() -> None:
         reader.beat(UnknownMemberId)
         error = reader.call(reader.machine.committer.commit(None)).error
         assert (error.offsets if isinstance(error, CommitFailed) else None) == ({T0: 10} if committed == 5 else None)
+
+
+@pytest.mark.parametrize("error", [Cancelled, TimeoutExpired, CommitFailed])
+def test_what_was_lost_is_told_by_the_next_commit_where_the_wait_for_this_one_ends_otherwise(
+    error: type[BaseException],
+) -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.hand_out(T0, 9)
+    reader.beat(UnknownMemberId)
+    reader.tell()
+    reader.assign(2, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T1: 8})
+    first = reader.call(reader.machine.committer.commit(None))
+    if error is Cancelled:
+        first.throw(Cancelled())
+    elif error is TimeoutExpired:
+        reader.world.later(61.0)
+    else:
+        reader.committed(OffsetMetadataTooLarge.code)
+    assert isinstance(first.go_on().error, error)
+    assert not isinstance(first.error, CommitFailed) or first.error.offsets == {T1: 8}
+    if reader.world.pending(OffsetCommitRequest):
+        reader.committed()
+    second = reader.call(reader.machine.committer.commit(None))
+    assert isinstance(second.error, CommitFailed) and second.error.offsets == {T0: 9}
+    assert reader.call(reader.machine.committer.commit(None)).error is None
 
 
 def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() -> None:

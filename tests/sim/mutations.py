@@ -490,7 +490,7 @@ def _raises_before_the_commits(normally: Any) -> Any:
 
 
 def _all_positions_each_time(_: Any) -> Any:
-    def broken(self: Committing, now: float) -> Any:
+    def broken(self: Committing, now: float) -> None:
         commits = self.commits
         found = {place: commits.assignment(place) for place in self._fetcher.assignment}
         at = {place: self._fetcher.position(place) for place in found}
@@ -503,7 +503,6 @@ def _all_positions_each_time(_: Any) -> Any:
             },
             now,
         )
-        return self._lost()
 
     return broken
 
@@ -632,7 +631,7 @@ def _only_what_was_full(taken: Any) -> Any:
 
 
 def _what_was_asked_for_is_committed(_: Any) -> Any:
-    def broken(self: Committing, now: float) -> Any:
+    def broken(self: Committing, now: float) -> None:
         commits, behind = self.commits, {}
         for place in list(self._moved):
             assignment = commits.assignment(place)
@@ -645,7 +644,6 @@ def _what_was_asked_for_is_committed(_: Any) -> Any:
                 behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
         if behind:
             commits.commit(behind, now)
-        return self._lost()
 
     return broken
 
