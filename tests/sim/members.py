@@ -22,7 +22,7 @@ from ottla.sdk.group.commits import Assignment
 from ottla.sdk.group.membership import Lose, MemberOptions, Revoke
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Steps, settled
-from tests.sim.data import Place
+from tests.sim.data import PASSING, Place
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import Whim, known
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
@@ -109,7 +109,7 @@ class Manner:
         )
         auto = 0.3 if self.commits == "auto" else None
         if self.pattern:
-            matches = TopicFilter(f"[{''.join(topics)}]")
+            matches = TopicFilter(f"[{''.join(topics)}{PASSING}]")
             return ConsumerOptions(start=Time(EARLIEST), matches=matches, group=group, member=member, auto_commit=auto)
         return ConsumerOptions(start=Time(EARLIEST), topics=topics, group=group, member=member, auto_commit=auto)
 

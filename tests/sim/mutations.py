@@ -29,6 +29,7 @@ from ottla.sdk.consume.asking import Asking
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import NO_NODE, Time
@@ -515,6 +516,7 @@ def _leaves_and_may_come_back(_: Any) -> Any:
     return broken
 
 
+_mutation("a group misses the topics of its pattern that are deleted", (Fetcher, "let_go", _nothing))
 _mutation("what is lost is revoked where a block is left", (Notices, "gone", lambda _: property(lambda self: ())))
 _mutation(
     "a consumer joins its group again while its block is being left",

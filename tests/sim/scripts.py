@@ -502,7 +502,7 @@ class Reading:
                 yield chance.uniform(0.0, 0.1)
             if chance.random() < 0.04:
                 back = {each: max(0, at - chance.randrange(30)) for each, at in self.expected.items()}
-                place = chance.choice(fetcher.assignment)
+                place = chance.choice([each for each in fetcher.assignment if each in back])
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
                 self.expected[place] = back[place]
                 yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")

@@ -38,6 +38,7 @@ FEATURES = {
     "a send is cancelled after it was accepted",
     "a send is cancelled before it is accepted",
     "a topic is recreated, with topic ids",
+    "a topic of a group's pattern is deleted",
     "a topic is recreated, without topic ids",
     "a value is changed once it is accepted",
     "acks=0",
