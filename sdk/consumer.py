@@ -187,11 +187,12 @@ class Consumer:
     Without a group all positions are known when the block is entered: ``start="end"`` means the end at that moment. In
     a group the partitions come, and go, while the loop runs.
 
-    Left normally, the block notifies the listener that everything is revoked, waits until what was asked to be
-    committed is, and leaves the group; within 30 s, and then raises what is not committed. A `revoked` that raises is
-    raised after that. Left by an error or a cancellation the block does so for a moment only, and notifies the listener
-    that everything is lost; the error then carries a note of what is not committed, and is raised even where `lost`
-    raises, too. The batch in hand is not committed by itself. A block that is never left ends with its client.
+    Left normally, the block notifies the listener that everything is revoked (lost, where it is lost already), waits
+    until what was asked to be committed is, and leaves the group; within 30 s, and then raises what is not committed.
+    What the listener raised is raised after that. Left by an error or a cancellation the block does so for a moment
+    only, and notifies the listener that everything is lost; the error then carries a note of what is not committed, and
+    is raised even where `lost` raises, too. The batch in hand is not committed by itself. A task that waits for a batch
+    while another one leaves the block gets `Closed` at once. A block that is never left ends with its client.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ class ClientCore:
         self.parts: dict[Explains, None] = {}
         """What `explain` asks, in this order: a part adds itself, and takes itself out when it closes."""
         self.members: dict[Callable[[str, float, float], Outcome[None]], None] = {}
-        """How the members of groups leave theirs."""
+        """How the members of groups leave theirs for good."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
         self._numbered = 0
         self.metrics.gauge("metadata-age", lambda now: now - self.metadata.updated_at)

@@ -60,7 +60,7 @@ class TopicWait:
     create: bool
     outcome: Outcome[Topic]
     until: float | None = None
-    """When an unknown topic is no longer taken for one that is being created; set by the first answer about it."""
+    """When an unknown topic is no longer taken for one that is being created; ``None``: the first answer sets it."""
 
 
 class Metadata:
@@ -112,11 +112,13 @@ class Metadata:
         self._ask_at(now)
         return outcome
 
-    def topic(self, name: str, now: float, *, create: bool = False, fresh: bool = False) -> Outcome[Topic]:
+    def topic(
+        self, name: str, now: float, *, create: bool = False, fresh: bool = False, grace: bool = True
+    ) -> Outcome[Topic]:
         """The topic, once it is known; asks for it if need be, or in any case if it is to be ``fresh``.
 
         Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
-        first only after a grace in which the broker may be creating it; or with `BrokerUnreachable`.
+        first only after a ``grace`` in which the broker may be creating it; or with `BrokerUnreachable`.
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
@@ -128,7 +130,7 @@ class Metadata:
             outcome.fail(self._client.closed)
         else:
             self._client.fail_on_close(outcome)
-            self._waits.append(TopicWait(name, create, outcome))
+            self._waits.append(TopicWait(name, create, outcome, None if grace else now))
             expire = self._client.later(
                 now + self._options.api_timeout, lambda now: outcome.fail(self.why_no_topic(name))
             )

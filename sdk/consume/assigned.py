@@ -54,8 +54,10 @@ class Positions:
         """Those whose offset is being looked up."""
         self.failed: dict[TopicPartition, OttlaError] = {}
         """Those that cannot be read on, until a seek."""
-        self.followed: dict[str, bool] = {}
-        """Topics of which later partitions are read too, and whether they may go."""
+        self.followed: set[str] = set()
+        """Topics of which later partitions are read too."""
+        self.may_go: set[str] = set()
+        """Topics that may be deleted, and recreated."""
         self.closed = False
         self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
         """Per topic, how to let go of its metadata, and for which partitions they are held."""
@@ -199,7 +201,7 @@ class Positions:
         where = {"topic": position.place[0], "partition": position.place[1]}
         if position.buffer:
             self.fail(position, DataLoss())  # looked into again in a moment
-        elif self.followed.get(position.place[0]):
+        elif position.place[0] in self.may_go:
             log.warning("the topic was deleted and recreated: it is read from its beginning", extra=where)
             self._go_on(position, Time(EARLIEST))
         elif self._reset is not None:
@@ -230,14 +232,17 @@ class Positions:
         if self.assigned.get(position.place) is position:
             self._changes.review(position)
 
-    def _give_up(self, position: Position, error: OttlaError, gone: bool) -> None:
+    def _give_up(self, position: Position, error: OttlaError, gone: bool) -> bool:
+        """Whether it is given up. What a group gave stays assigned until the group takes it, or the topic is back."""
         topic, partition = position.place
-        if gone and self.followed.get(topic) and not position.buffer:
-            where = {"topic": topic, "partition": partition}
-            log.warning("the topic was deleted: it is not read any more", extra=where)
-            self.unassign([position.place])
-        else:
+        if not (gone and topic in self.may_go) or position.buffer:
             self.fail(position, error)
+            return True
+        where = {"topic": topic, "partition": partition}
+        log.warning("the topic was deleted: it is not read any more", extra=where)
+        if topic in self.followed:
+            self.unassign([position.place])
+        return topic in self.followed
 
     # -- its leader ---------------------------------------------------------------------------------------------------
 

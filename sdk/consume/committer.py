@@ -50,7 +50,8 @@ class Committer:
             LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
                 than one that was committed already.
         """
-        if lost := self._commit(offsets):
+        self._commit(offsets)
+        if offsets is None and (lost := self._committing.take_lost()):
             log_dropped(lost.offsets, lost.reason)
 
     def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> Steps[None]:
@@ -59,16 +60,17 @@ class Committer:
         Raises:
             CommitFailed: what cannot be committed, once all else is.
         """
-        lost = self._commit(offsets)
+        self._commit(offsets)
         yield from self.settled()
-        if lost is not None:
+        if offsets is None and (lost := self._committing.take_lost()):  # now that the caller is there to be told
             raise lost
 
-    def _commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> CommitFailed | None:
+    def _commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
         self._refuse_closed()
         commits = self._committing.commits
         if offsets is None:
-            return self._committing.commit_all(self._core.now)
+            self._committing.commit_all(self._core.now)
+            return
         assignments: dict[Assignment, CommittedOffset] = {}
         for place, each in given(offsets):
             assignment = commits.assignment(place)
@@ -76,7 +78,6 @@ class Committer:
                 raise self._navigation.not_assigned(place, "commit")
             assignments[assignment] = each
         self._committing.commit(assignments, self._core.now)
-        return None
 
     def commit_batch_soon(self, place: TopicPartition, at: CommittedOffset, claim: Claim | None) -> None:
         """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""

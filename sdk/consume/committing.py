@@ -167,11 +167,8 @@ class Committing:
                 raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")
         self.commits.commit(offsets, now)
 
-    def commit_all(self, now: float) -> CommitFailed | None:
+    def commit_all(self, now: float) -> None:
         """Have all that was handed out committed, the batch in hand included, as far as the coordinator has it not.
-
-        Returns, once, what of it cannot be committed any more. What a partition that came back has reached again is
-        well; and a seek says that no more of it is wanted.
 
         Raises:
             LocalProtocolError: the consumer has no group.
@@ -188,9 +185,12 @@ class Committing:
                 behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
         if behind:
             commits.commit(behind, now)
-        return self._lost()
 
-    def _lost(self) -> CommitFailed | None:
+    def take_lost(self) -> CommitFailed | None:
+        """Once, what was handed out and cannot be committed any more.
+
+        What a partition that came back has reached again is well; and a seek says that no more of it is wanted.
+        """
         left, self._left = self._left, {}
         lost = {place: each for place, each in left.items() if each.handed > self._reached(place)}
         if not lost:

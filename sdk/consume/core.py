@@ -31,7 +31,7 @@ from ottla.sdk.consume.asking import Asking, Tasks
 from ottla.sdk.consume.committer import Committer
 from ottla.sdk.consume.committing import Claim, Committing
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
-from ottla.sdk.consume.leaving import Leaving
+from ottla.sdk.consume.leaving import CLOSED, Leaving
 from ottla.sdk.consume.navigation import Navigation
 from ottla.sdk.consume.notices import Listener, Notice, Notices
 from ottla.sdk.consume.options import ConsumerOptions
@@ -140,7 +140,7 @@ class ConsumerCore:
             raise
         self.polls.away(core.now)
         if self.membership is not None:
-            core.members[self.membership.leave] = None
+            core.members[self.membership.close] = None
 
     def _assign(self, starts: Mapping[TopicPartition, Start | None], now: float) -> Outcome[None]:
         for place in starts:
@@ -163,10 +163,10 @@ class ConsumerCore:
         self._subscription.stop()
         self.committing.stop()
         self._asking.leave(task)
+        self._notify()
         try:
             yield from self._leaving.leave(error)
         finally:
-            self._asking.end()
             self.close()
 
     @property
@@ -183,8 +183,8 @@ class ConsumerCore:
         self._subscription.stop()
         self.committing.stop()
         if self.membership is not None:
-            self._core.members.pop(self.membership.leave, None)
-            self.membership.close(self._core.now)
+            self._core.members.pop(self.membership.close, None)
+            self.membership.close(CLOSED, self._core.now)
         self.fetcher.close()
         self._core.parts.pop(self, None)
         self._notify()
@@ -200,6 +200,7 @@ class ConsumerCore:
 
         Raises:
             OttlaError: the membership has ended, a partition cannot be read on, or commits have failed.
+            Closed: the consumer is, or its client, or its block is being left, by another task.
             LocalProtocolError: another task asks, or has a batch in hand.
         """
         self._refuse_closed()
@@ -211,6 +212,7 @@ class ConsumerCore:
                 self._turn = self._core.now
             while True:
                 self._refuse_closed()
+                self._asking.refuse_left()
                 self.polls.stop()
                 if self.membership is not None:
                     self.membership.join(self._core.now)
@@ -228,7 +230,7 @@ class ConsumerCore:
             raise
         finally:
             self._asking.end()
-            if not (abandoned or self.closed):
+            if not (abandoned or self.closed or self._asking.left):
                 self.polls.away(self._core.now)
 
     def _take(self) -> Fetched | None:
@@ -300,6 +302,8 @@ class ConsumerCore:
     def _subscribe(self, now: float) -> None:
         """It is known which topics there are."""
         topics = self._subscription.topics
+        if self._options.matches is not None:
+            self.fetcher.let_go(topics)
         if self.membership is not None:
             self.membership.subscribe(topics, now)
             if not self.polls.absent:
@@ -307,7 +311,7 @@ class ConsumerCore:
             return
         new = [place for place in self._subscription.partitions if place not in self.fetcher.places]
         self.fetcher.assign({place: self._subscription.start_anew(place) for place in new}, now)
-        self.fetcher.follow(topics, may_go=self._options.matches is not None)
+        self.fetcher.follow(topics)
 
     def _on_step(self, step: Step | None, now: float) -> None:
         """The membership has news."""

@@ -111,15 +111,18 @@ class Fetcher:
         """Stop reading these partitions: what is buffered of them is dropped, late answers are ignored."""
         self._positions.unassign(places)
 
-    def follow(self, topics: Iterable[str], *, may_go: bool = False) -> None:
-        """Read partitions that these topics get later too, each from its beginning.
+    def follow(self, topics: Iterable[str]) -> None:
+        """Read partitions that these topics get later too, each from its beginning."""
+        self._positions.followed.update(topics)
 
-        Args:
-            may_go: whatever there is of these topics is read. One that is deleted is not missed, and one that is
-                recreated is read from its beginning; both with a warning in the log, in place of an error. Where topics
-                have no ids, that is noticed if it was gone for half of `api_timeout`, or lacks what was read.
+    def let_go(self, topics: Iterable[str]) -> None:
+        """Whatever there is of these topics is read.
+
+        One that is deleted is not missed, and one that is recreated is read from its beginning; both with a warning in
+        the log, in place of an error. Where topics have no ids, that is noticed if it was gone for half of
+        `api_timeout`, or lacks what was read.
         """
-        self._positions.followed.update(dict.fromkeys(topics, may_go))
+        self._positions.may_go.update(topics)
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Neither fetch these partitions nor hand them out until `resume`; what is buffered of them is kept."""

@@ -1,16 +1,17 @@
 """How a consumer's block is left: what was asked for is committed, the listener is notified, and the group is left.
 
-    normally                  revoked, the commits, LeaveGroup                         within LEAVE_TIMEOUT
+    normally                  lost or revoked, the commits, LeaveGroup                 within LEAVE_TIMEOUT
     by an error,              the commits (half), LeaveGroup (half), lost (half)       of CLOSE_TIMEOUT, shielded
     or a cancellation
 
 Rules:
+- `revoked` is what the member still owns. What it has lost already may be somebody else's: that is `lost`.
 - The error by which the block is left stays what it is: what could not be done becomes a note of it.
 - A `revoked` that raises, or a block that is cancelled while it is left, drops no commit that was asked for.
 - LeaveGroup needs the group's coordinator, which is looked up within the same bounds. Where that fails, the group
   has to wait for the end of the session, but nobody loses a record: it is a line in the log, and no error.
 
-Source: ConsumerCoordinator.close.
+Source: ConsumerCoordinator.java, close and onLeavePrepare.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ LEAVE_TIMEOUT = 30.0
 """Seconds to commit and to leave the group when the block is left normally, listener included: Java's."""
 CLOSE_TIMEOUT = 1.5
 """Seconds to commit and to leave the group when the block is left by an error or a cancellation."""
-_CLOSED = "the consumer was closed"
+CLOSED = "the consumer was closed"
 
 
 class Leaving:
@@ -80,18 +81,13 @@ class Leaving:
     # -- normally ----------------------------------------------------------------------------------------------------
 
     def _normally(self) -> Steps[None]:
-        """As if everything were revoked."""
+        """As if everything that is still owned were revoked."""
         limit = min(LEAVE_TIMEOUT, self._core.options.api_timeout)
         deadline = self._core.now + limit
-        raised: Exception | None = None
-        stuck = ""
-        try:
-            stuck = yield from self._notices.revoked(self._notices.known, limit)
-        except Exception as error:  # the listener's own, which waits until what was asked for is committed
-            raised = error
+        raised, stuck = yield from self._notify(deadline)
         failed = yield from self._commit(deadline)
         waits = list(self._explain(self._core.now))
-        yield from self._say_good_bye(max(deadline, self._core.now + CLOSE_TIMEOUT / 2))
+        yield from self._say_good_bye(self._at_least(deadline))
         if raised is not None:
             if failed is not None:
                 raised.add_note(f"ottla: {failed}")
@@ -103,6 +99,23 @@ class Leaving:
             raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {why}")
         if failed is not None:
             raise failed
+
+    def _notify(self, deadline: float) -> Steps[tuple[Exception | None, str]]:
+        """Notify the listener; what it raised first, and which of its methods did not return in time."""
+        raised: Exception | None = None
+        stuck = ""
+        while known := self._notices.known:
+            gone = self._notices.gone
+            notify = self._notices.lost if gone else self._notices.revoked
+            try:
+                stuck = (yield from notify(gone or known, self._at_least(deadline) - self._core.now)) or stuck
+            except Exception as error:  # the listener's own, which waits until what was asked for is committed
+                raised = raised or error
+        return raised, stuck
+
+    def _at_least(self, deadline: float) -> float:
+        """The deadline, but not before a moment has passed."""
+        return max(deadline, self._core.now + CLOSE_TIMEOUT / 2)
 
     def _commit(self, deadline: float) -> Steps[OttlaError | None]:
         """Wait for what is to be committed; what became of it, if that is not all."""
@@ -118,7 +131,7 @@ class Leaving:
 
     def _say_good_bye(self, deadline: float) -> Steps[None]:
         if self._membership is not None:
-            yield from self._until(self._membership.leave(_CLOSED, self._core.now, deadline), deadline)
+            yield from self._until(self._membership.close(CLOSED, self._core.now, deadline), deadline)
 
     def _until(self, outcome: Outcome[T], deadline: float) -> Steps[None]:
         """Wait for an outcome, but not longer."""
@@ -163,7 +176,7 @@ class Leaving:
     def _say_good_bye_at_once(self) -> Steps[None]:
         if self._membership is not None:
             deadline = self._core.now + CLOSE_TIMEOUT / 2
-            left = self._membership.leave(_CLOSED, self._core.now, deadline)
+            left = self._membership.close(CLOSED, self._core.now, deadline)
             if not left.done:
                 yield Shielded(self._first(left, deadline))
 

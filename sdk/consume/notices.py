@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.membership import Membership, Receive, Step
+from ottla.sdk.group.membership import Lose, Membership, Receive, Step
 from ottla.sdk.steps import Await, Steps
 
 
@@ -59,6 +59,13 @@ class Notices:
     def known(self) -> tuple[TopicPartition, ...]:
         """The partitions whose coming was notified, and whose going was not."""
         return tuple(self._known)
+
+    @property
+    def gone(self) -> tuple[TopicPartition, ...]:
+        """Those of them that the member has lost already."""
+        steps = self._membership.steps if self._membership is not None else ()
+        lost = {place for step in steps if isinstance(step, Lose) for place in step.places}
+        return tuple(each for each in self._known if each in lost)
 
     @property
     def readable(self) -> Container[TopicPartition]:

@@ -26,7 +26,7 @@ class Retries:
         leave: takes a partition out of the requests.
         again: called with each partition that is to be asked about again, when its pause is over.
         give_up: called with a partition that another attempt would not help, the error, and whether that is because its
-            topic is gone.
+            topic is gone; whether it is given up. If not, that is asked again after as long.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Retries:
         core: ClientCore,
         leave: Callable[[Position], None],
         again: Callable[[Position], None],
-        give_up: Callable[[Position, OttlaError, bool], None],
+        give_up: Callable[[Position, OttlaError, bool], bool],
     ) -> None:
         self._core, self._leave, self._again, self._give_up = core, leave, again, give_up
 
@@ -52,11 +52,13 @@ class Retries:
             elif math.isnan(position.unknown_since):
                 position.unknown_since = now
             gone = now - position.unknown_since > self._core.options.api_timeout / 2
-            if error.retriable and not gone and not self._core.closed:
-                position.trouble = error
-                again.append(position)
-            else:
-                self._give_up(position, error, gone)
+            passing = error.retriable and not gone and not self._core.closed
+            if not passing and self._give_up(position, error, gone):
+                continue
+            position.trouble = error
+            if gone:
+                position.unknown_since = now
+            again.append(position)
         if again:
             self._report(again, error, now)
             self._pause(again, error, now)

@@ -1,9 +1,10 @@
 """Heartbeats show the coordinator that a member is alive, also while its user takes time to give partitions up.
 
 One at a time, on the member's own connection, whenever nothing waits there: where JoinGroup or SyncGroup waits, the
-coordinator knows the member lives.
+coordinator knows the member lives. They begin with the answer to JoinGroup: before the leader has sent its SyncGroup,
+nothing waits.
 
-Source: AbstractCoordinator.java, HeartbeatThread; Heartbeat.java.
+Source: AbstractCoordinator.java, HeartbeatThread and JoinGroupResponseHandler; Heartbeat.java.
 """
 
 from typing import Protocol

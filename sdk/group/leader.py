@@ -4,6 +4,8 @@ Rules:
 - The assignor may be the user's own, so it is handed out (`ClientCore.run`), and its result comes back as a later step.
 - The leader watches the topics of the whole group, and begins a rebalance when their partitions change, or, where
   members have racks, get replicas in other racks.
+- A topic that does not exist holds up no rebalance. It is looked for a while longer; should it appear, that is such a
+  change. Only one that had partitions before is waited for: a broker that has just started knows of none.
 
 Source: ConsumerCoordinator.java, onLeaderElected.
 """
@@ -66,7 +68,8 @@ class Leader:
 
         def ask(now: float) -> None:
             for name in topics:
-                self._core.metadata.topic(name, now).when_done(arrived)
+                grace = bool(self._counts.get(name))
+                self._core.metadata.topic(name, now, grace=grace).when_done(arrived)
 
         self._core.soon(ask if topics else known)
         return outcome
@@ -99,6 +102,8 @@ class Leader:
         missing = sorted(name for name, count in self._counts.items() if not count)
         if missing:
             log.warning("topics of the group do not exist", extra={"group": self._group, "topics": missing})
+            for name in missing:
+                self._core.metadata.topic(name, self._core.now)  # which `_metadata_changed` learns from
         if skip:
             outcome.succeed(())
             return

@@ -4,7 +4,7 @@
      ▲                  ▲                                                                         │
      │                  ├── REBALANCE ── STABLE ◄── ASSIGNED ─────────────────────────────────────┤
      │                  └── GIVEN_UP ── REVOKING ◄── ASSIGNED_LESS ───────────────────────────────┘
-     └── LEAVE, from everywhere; FAILED and CLOSED are left by nothing but CLOSE
+     └── LEAVE, from everywhere; CLOSED, from everywhere, is left by nothing, and FAILED by nothing but CLOSE
 
 Rules:
 - Every change of the state goes through `TRANSITIONS`, in `_enter`; an input that has no entry there came too late, and
@@ -227,19 +227,22 @@ class ClassicMember:
             if self._enter(On.GIVEN_UP, now):
                 self._begin(now)
 
-    def leave(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
-        goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
+    def leave(self, why: str, now: float) -> None:
         if self._enter(On.LEAVE, now):
             self._left = why
-            self._forget(why, now)
-            self._core.retire(self._seat.channel)
-        return goodbye.outcome
+            self._say_good_bye(why, now)
 
-    def close(self, now: float) -> None:
-        if self.state in IN_GROUP:
-            self.leave("the consumer was closed", now)
+    def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
         if self._enter(On.CLOSE, now):
             self._leader.close()
+        return self._say_good_bye(why, now, until)
+
+    def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+        """Leave the group, if there is a member in it."""
+        goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
+        self._forget(why, now)
+        self._core.retire(self._seat.channel)
+        return goodbye.outcome
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
         # The coordinator may be in the next generation while its answer to JoinGroup, which says so, is under way: then
@@ -320,6 +323,7 @@ class ClassicMember:
         if self._enter(On.JOINED, now):
             self._seen = now
             self._notify(None, now)
+            self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
 
     def sync_sent(self, now: float) -> None:
         self._enter(On.SYNC_SENT, now)
@@ -349,7 +353,6 @@ class ClassicMember:
         if added:
             self._add(Receive(added), now)
         self._notify(None, now)
-        self._heartbeats.schedule(now + self._seat.options.heartbeat_interval)
         if self._joining is not None and self._joining.claim.topics != self.topics:
             self.rejoin("the subscription changed", now)
 

@@ -101,12 +101,12 @@ class Membership(Protocol):
         """A commit was refused with what concerns the member; whether that is dealt with here."""
         ...
 
-    def leave(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
-        """Leave the group; everything owned is lost. Settled when the coordinator knows, or ``until`` is over."""
+    def leave(self, why: str, now: float) -> None:
+        """Leave the group, until `join`; everything owned is lost."""
         ...
 
-    def close(self, now: float) -> None:
-        """Of no more use: leaves, if it has not yet, and never comes back."""
+    def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
+        """As `leave`, and never come back. Settled when the coordinator knows, or ``until`` is over."""
         ...
 
     def explain(self, now: float) -> Iterator[str]:

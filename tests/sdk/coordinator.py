@@ -24,7 +24,7 @@ from ottla.sdk.options import Options
 
 M = TypeVar("M")
 
-VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
+VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 12), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
 VERSIONS |= {11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 3)}
 """API key -> lowest and highest version."""
 
@@ -46,8 +46,10 @@ class Coordinator:
         topics: how many partitions each has.
 
     Attributes:
+        slow: Metadata requests wait, until `catch_up`.
         racks: of each node that lives.
         replicas: the nodes that have each partition.
+        ids: of topics that have one of their own.
     """
 
     def __init__(self, topics: dict[str, int], options: Options | None = None) -> None:
@@ -59,8 +61,10 @@ class Coordinator:
         self.home = (1, "one", 9001)
         """The coordinator: node id, host and port."""
         self.reachable = True
+        self.slow = False
         self.racks: dict[int, str | None] = {1: None}
         self.replicas: tuple[int, ...] = ()
+        self.ids: dict[str, uuid.UUID] = {}
         self._open: dict[Key, None] = {}
         self.core.connect(self.now)
         self.run()
@@ -91,6 +95,12 @@ class Coordinator:
             self.run()
         self.now = end
         self.run()
+
+    def catch_up(self) -> None:
+        """Metadata are not slow any more."""
+        self.slow = False
+        for request in self.pending(MetadataRequest):
+            self.answer(request, self._metadata(request))
 
     def break_connections(self) -> None:
         """Every connection ends; what waits is never answered."""
@@ -128,7 +138,7 @@ class Coordinator:
                 case ApiVersionsRequest():
                     keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items())
                     self._reply(asked, ApiVersionsResponse(error_code=0, api_keys=keys))
-                case MetadataRequest():
+                case MetadataRequest() if not self.slow:
                     self._reply(asked, self._metadata(request.message))
                 case FindCoordinatorRequest():
                     self.lookups += 1
@@ -153,7 +163,7 @@ class Coordinator:
                 MetadataResponseTopic(
                     error_code=0 if name in self.topics else 3,
                     name=name,
-                    topic_id=uuid.UUID(int=7),
+                    topic_id=self.ids.get(name, uuid.UUID(int=7)),
                     partitions=tuple(
                         MetadataResponsePartition(
                             error_code=0,

@@ -1,6 +1,7 @@
 """What a consumer in a group is told, and when: steps that overtake each other leave no partition behind."""
 
 import random
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from ottla.codec.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.codec.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.codec.apis.list_offsets import EARLIEST, ListOffsetsRequest
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -30,6 +32,7 @@ from ottla.errors import (
     OffsetMetadataTooLarge,
     OttlaError,
     RebalanceInProgress,
+    TimeoutExpired,
     UnknownMemberId,
 )
 from ottla.sdk.admin import CommittedOffset
@@ -349,6 +352,37 @@ def test_what_was_lost_and_has_been_committed_since_is_not_told_of() -> None:
         assert (error.offsets if isinstance(error, CommitFailed) else None) == ({T0: 10} if committed == 5 else None)
 
 
+@pytest.mark.parametrize("error", [Cancelled, TimeoutExpired, CommitFailed])
+def test_what_was_lost_is_told_by_the_next_commit_where_the_wait_for_this_one_ends_otherwise(
+    error: type[BaseException],
+) -> None:
+    reader = Reader()
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.hand_out(T0, 9)
+    reader.beat(UnknownMemberId)
+    reader.tell()
+    reader.assign(2, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T1: 8})
+    first = reader.call(reader.machine.committer.commit(None))
+    if error is Cancelled:
+        first.throw(Cancelled())
+    elif error is TimeoutExpired:
+        reader.world.later(61.0)
+    else:
+        reader.committed(OffsetMetadataTooLarge.code)
+    assert isinstance(first.go_on().error, error)
+    assert not isinstance(first.error, CommitFailed) or first.error.offsets == {T1: 8}
+    if reader.world.pending(OffsetCommitRequest):
+        reader.committed()
+    second = reader.call(reader.machine.committer.commit(None))
+    assert isinstance(second.error, CommitFailed) and second.error.offsets == {T0: 9}
+    assert reader.call(reader.machine.committer.commit(None)).error is None
+
+
 def test_a_member_that_is_lost_before_it_was_told_of_anything_is_told_nothing() -> None:
     reader = Reader()
     reader.assign(1, T0)
@@ -423,6 +457,41 @@ def test_a_member_that_asks_for_no_batch_stays_away_though_the_topics_of_its_pat
     reader.ask()
     assert reader.tell() == ("lost", (T0,))
     assert reader.world.pending(JoinGroupRequest)
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_not_missed_by_a_member_of_a_group(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader = Reader("cooperative-sticky", pattern=True)
+    world = reader.world
+    reader.assign(1, T0)
+    del world.topics["t"]
+    world.core.metadata.refresh(world.now)
+    world.later(1.0)
+    reader.stands(7)
+    assert reader.tell() == ("assigned", (T0,))
+    while "the topic was deleted: it is not read any more" not in caplog.text:
+        world.later(1.0)
+        for beat in world.pending(HeartbeatRequest):
+            world.answer(beat, HeartbeatResponse(error_code=0))
+        assert not reader.loop.go_on().over and world.now < 100.0
+    assert T0 in reader.machine.fetcher.places, "until the group takes it, which has been asked to"
+    reader.assign(2)
+    assert reader.tell() == ("revoked", (T0,)) and not reader.machine.fetcher.assignment
+
+
+def test_a_topic_of_a_pattern_that_is_recreated_is_read_from_its_beginning_by_a_member_of_a_group() -> None:
+    reader = Reader(pattern=True)
+    world = reader.world
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    world.ids["t"] = uuid.UUID(int=8)
+    world.core.metadata.refresh(world.now)
+    world.later(1.0)
+    assert not reader.loop.go_on().over
+    (topic,) = world.asked(ListOffsetsRequest).topics
+    assert [(each.partition_index, each.timestamp) for each in topic.partitions] == [(0, EARLIEST)]
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
@@ -543,6 +612,107 @@ def test_a_block_ends_though_nobody_says_who_coordinates_the_group(caplog: pytes
         reader.world.later(0.2)
         assert leaving.go_on().over and leaving.error is None
     assert sum("a member left, but its group was not notified" in each.message for each in caplog.records) == 2
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_task_that_waits_for_a_batch_is_refused_once_another_leaves_the_block_and_nobody_joins_again(
+    answered: bool,
+) -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    leaving = reader.call(reader.machine.leave(None, "another task"))
+    assert isinstance(reader.loop.go_on().error, Closed)
+    leaving.answer()  # `revoked`
+    with pytest.raises(Closed, match="block of the consumer was left"):
+        next(reader.machine.next_batch("task"))
+    with pytest.raises(LocalProtocolError, match="in its methods"):
+        next(reader.machine.next_batch("another task"))
+    if answered:
+        reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    reader.world.later(31.0)
+    assert leaving.go_on().over and leaving.error is None
+    assert not reader.world.pending(JoinGroupRequest)
+
+
+def test_max_poll_interval_is_not_counted_while_the_block_is_being_left() -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    leaving = reader.call(reader.machine.leave(None, "another task"))
+    assert reader.loop.go_on().over and reader.machine.polls.counted(reader.world.now) is None
+    assert leaving.awaits is not None, "`revoked` takes its time"
+    reader.world.later(6.0)
+    assert reader.member.owned == (T0,) and not reader.world.pending(LeaveGroupRequest)
+
+
+def test_a_member_whose_client_is_left_does_not_join_again() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    leaving = reader.call(reader.world.core.leave_groups())
+    assert reader.tell() == ("lost", (T0,))
+    reader.world.run()
+    assert reader.world.pending(LeaveGroupRequest) and not reader.world.pending(JoinGroupRequest)
+    reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
+    assert leaving.go_on().over and not reader.loop.go_on().over
+
+
+@pytest.mark.parametrize("error", [None, UnknownMemberId])
+def test_partitions_that_are_lost_before_the_block_is_left_are_told_of_as_lost(
+    error: type[BrokerError] | None,
+) -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.loop.throw(Cancelled())  # the user handles something
+    if error is None:
+        reader.world.later(5.1)
+    else:
+        reader.beat(error)
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None
+    assert (leaving.awaits.function.__name__, leaving.awaits.args) == ("lost", ((T0, T1),))
+    leaving.throw(ZeroDivisionError())  # which is raised once the group is left
+    reader.world.later(31.0)
+    assert isinstance(leaving.go_on().error, ZeroDivisionError) and not reader.machine.notices.known
+
+
+def test_of_a_block_that_is_left_after_a_loss_only_what_came_since_is_revoked() -> None:
+    reader = Reader("cooperative-sticky")
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.beat(UnknownMemberId)
+    assert reader.news == ("lost", (T0, T1))
+    reader.assign(2, T1, T2)
+    reader.tell()
+    reader.stands(9)
+    assert reader.tell() == ("assigned", (T1, T2))
+    reader.loop.throw(Cancelled())
+    reader.beat(RebalanceInProgress)
+    reader.assign(3, T1)  # T2 is to be given up, and is this member's until then
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None
+    assert (leaving.awaits.function.__name__, leaving.awaits.args) == ("revoked", ((T1, T2),))
+
+
+def test_a_block_that_is_left_tells_of_a_loss_and_not_of_what_came_again_and_was_never_told() -> None:
+    reader = Reader()
+    reader.assign(1, T0)
+    reader.stands(7)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+    reader.beat(UnknownMemberId)
+    reader.assign(2, T0)
+    leaving = reader.call(reader.machine.leave(None, "task"))
+    assert leaving.awaits is not None and leaving.awaits.function.__name__ == "lost"
+    leaving.answer()
+    assert leaving.awaits is None, "that it came again was never told"
 
 
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:

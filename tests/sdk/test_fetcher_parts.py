@@ -153,12 +153,17 @@ def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_
     core = ClientCore([("nobody", 9)], Options(api_timeout=10.0), random.Random(1))
     again: list[float] = []
     given_up: list[tuple[str, bool]] = []
+
+    def give_up(_: Position, error: OttlaError, gone: bool) -> bool:
+        given_up.append((type(error).__name__, gone))
+        return True
+
     now = 0.0
     retries = Retries(
         core,
         lambda each: None,
         lambda each: again.append(now),
-        lambda _, error, gone: given_up.append((type(error).__name__, gone)),
+        give_up,
     )
     each = position()
     pauses = []
@@ -177,7 +182,12 @@ def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_
 def test_a_broker_that_has_just_started_and_knows_no_topic_ends_no_reader_after_a_long_outage() -> None:
     core = ClientCore([("nobody", 9)], Options(api_timeout=10.0), random.Random(1))
     given_up: list[float] = []
-    retries = Retries(core, lambda _: None, lambda _: None, lambda _, error, gone: given_up.append(each.retry_at))
+
+    def give_up(each: Position, error: OttlaError, gone: bool) -> bool:
+        given_up.append(each.retry_at)
+        return True
+
+    retries = Retries(core, lambda _: None, lambda _: None, give_up)
     each = position()
     for now, error in (
         (0.0, UnknownTopicOrPartition("t-0")),

@@ -144,6 +144,28 @@ def test_the_leader_divides_the_partitions_among_all_members() -> None:
     assert given == {ME: (T0, T1), "other-1": (T2,)}
 
 
+@pytest.mark.parametrize("error", [None, RebalanceInProgress])
+def test_a_leader_sends_heartbeats_while_it_divides_the_partitions(error: type[BrokerError] | None) -> None:
+    group = InGroup()
+    group.world.slow = True
+    group.joined(1, leader=True)
+    for _ in range(2):
+        assert group.world.pending(SyncGroupRequest) == []
+        group.beat(error)  # older brokers say that the group rebalances, as the leader knows
+    group.world.catch_up()
+    assert group.sync.generation_id == 1 and group.world.pending(HeartbeatRequest) == []
+    group.synced(T0)
+    group.beat()
+
+
+def test_a_leader_that_is_expelled_while_it_divides_the_partitions_joins_again() -> None:
+    group = InGroup()
+    group.world.slow = True
+    group.joined(1, leader=True)
+    group.beat(UnknownMemberId)
+    assert group.join.member_id == "" and group.world.pending(SyncGroupRequest) == []
+
+
 def test_a_member_that_is_asked_to_come_with_an_id_comes_again_with_it() -> None:
     group = InGroup()
     assert group.join.member_id == ""
@@ -395,8 +417,36 @@ def test_the_leader_begins_a_rebalance_when_replicas_come_into_other_racks_and_n
 def test_topics_that_do_not_exist_keep_nobody_waiting() -> None:
     group = InGroup(topics={})
     group.joined(1, leader=True)
-    group.world.later(10.0)
     assert [parse_assigned(each.assignment) for each in group.sync.assignments] == [(), ()]
+
+
+def test_a_topic_that_appears_just_after_the_leader_missed_it_is_found_soon() -> None:
+    group = InGroup(topics={})
+    group.joined(1, leader=True)
+    group.synced()
+    group.world.topics["t"] = 2
+    group.world.later(1.0)
+    assert group.join.member_id == ME
+    group.joined(2, leader=True)
+    assert [parse_assigned(each.assignment) for each in group.sync.assignments] == [(T0,), (T1,)]
+
+
+def test_a_topic_that_was_there_a_moment_ago_is_waited_for() -> None:
+    group = InGroup()
+    group.joined(1, leader=True)
+    group.synced(T0, T1)
+    group.member.done(group.member.steps[0], group.world.now)
+    del group.world.topics["t"]  # by a broker that has just started
+    group.world.core.metadata.refresh(group.world.now)
+    group.beat(RebalanceInProgress)
+    group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    group.joined(2, leader=True)
+    assert group.world.pending(SyncGroupRequest) == []
+    group.world.topics["t"] = 3
+    group.world.later(1.0)
+    given = [parse_assigned(each.assignment) for each in group.sync.assignments]
+    assert given == [(T0, T1), (T2,)]
 
 
 def test_leaving_says_good_bye_while_a_join_still_waits_at_the_coordinator() -> None:
@@ -411,7 +461,7 @@ def test_leaving_says_good_bye_while_a_join_still_waits_at_the_coordinator() -> 
 def test_a_static_member_says_no_good_bye() -> None:
     group = InGroup(instance_id="i-1")
     group.settle(1, T0)
-    left = group.member.leave("the consumer was closed", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
     group.world.run()
     assert left.done and group.world.pending(LeaveGroupRequest) == []
 
@@ -419,9 +469,9 @@ def test_a_static_member_says_no_good_bye() -> None:
 def test_leaving_ends_though_nobody_answers() -> None:
     group = InGroup()
     group.settle(1, T0)
-    left = group.member.leave("the consumer was closed", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
     group.world.later(6.0)
-    assert left.done and group.member.state is State.OUT
+    assert left.done and group.member.state is State.CLOSED
 
 
 def test_the_state_can_be_told_to_people() -> None:
@@ -480,8 +530,9 @@ def put_into(state: State) -> InGroup:
     if state in (State.ASSIGNING, State.SYNCING, State.STABLE, State.REVOKING):
         group.joined(1, leader=state is State.ASSIGNING)
     if state is State.ASSIGNING:
-        group = InGroup(topics={})
-        group.joined(1, leader=True)  # and waits to learn of a topic that nobody knows
+        group = InGroup()
+        group.world.slow = True
+        group.joined(1, leader=True)  # and waits to learn of the topic
     if state in (State.STABLE, State.REVOKING):
         group.synced(T0)
         group.member.done(group.member.steps[0], group.world.now)
@@ -492,7 +543,7 @@ def put_into(state: State) -> InGroup:
     if state is State.FAILED:
         group.refuse(GroupAuthorizationFailed)
     if state is State.CLOSED:
-        group.member.close(group.world.now)
+        group.member.close("for the test", group.world.now)
     assert group.member.state is state
     return group
 
@@ -517,7 +568,7 @@ def test_each_input_leads_from_each_state_where_the_table_says_and_else_changes_
         Input.EXPELLED: lambda: member.troubled(UnknownMemberId("for the test"), now),
         Input.FAIL: lambda: member.fail(GroupMaxSizeReached("for the test"), now),
         Input.LEAVE: lambda: member.leave("for the test", now),
-        Input.CLOSE: lambda: member.close(now),
+        Input.CLOSE: lambda: member.close("for the test", now),
     }
     if what is Input.ASSIGNED_LESS:
         member.owned = (T1,)
@@ -596,7 +647,7 @@ def test_what_an_assignor_says_of_a_membership_that_moved_on_meanwhile_is_droppe
 def test_a_good_bye_goes_to_another_coordinator_when_the_first_one_is_none_any_more() -> None:
     group = InGroup()
     group.settle(1, T0)
-    left = group.member.leave("the consumer was closed", group.world.now)
+    left = group.member.close("the consumer was closed", group.world.now)
     group.world.run()
     group.world.home = (2, "two", 9002)
     answer = LeaveGroupResponse(error_code=NotCoordinator.code, members=())

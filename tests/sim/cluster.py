@@ -287,10 +287,11 @@ class ModelCluster:
         self.data.gone(topic)
         self.announce()
 
-    def create(self, topic: str) -> None:
-        """Another topic of a name that was deleted."""
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """A topic, or another one of a name that was deleted, with as many partitions as before."""
         if topic in self.ids:
             return
+        self._counts.setdefault(topic, partitions)
         self._next_id += 1
         self.ids[topic] = UUID(int=self._next_id)
         able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
@@ -301,8 +302,7 @@ class ModelCluster:
 
     def _made(self, topic: CreatableTopic) -> CreatableTopicResult:
         code = TopicAlreadyExists.code if topic.name in self.ids else 0
-        self._counts.setdefault(topic.name, topic.num_partitions)
-        self.create(topic.name)
+        self.create(topic.name, topic.num_partitions)
         return CreatableTopicResult(name=topic.name, error_code=code, error_message=None)
 
     def _removed(self, name: str) -> DeletableTopicResult:

@@ -39,7 +39,7 @@ from ottla.codec.apis.offset_for_leader_epoch import (
 )
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.codec.records import parse_batch
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 RECREATED = "r-1"
+PASSING = "g"
+"""A topic without records that the pattern of a group matches: it comes, and goes, and nobody misses it."""
 """The topic that is deleted and made again; nobody reads it."""
 
 FOLLOWERS = 11
@@ -200,7 +202,8 @@ class Leaders:
     def _visible(self, node: int, place: Place) -> int:
         """The high watermark as ``node`` knows it."""
         known = self._cluster.nodes[node]
-        if self._cluster.leaders[place].node != node:
+        leads = self._cluster.leaders.get(place)  # nobody leads it where the topic was deleted
+        if leads is None or leads.node != node:
             return known.frozen.get(place, 0)
         lagging, until = self._cluster.lagging.get(place, (0, 0.0))
         return lagging if self._clock.now < until else self._cluster.logs[place].high_watermark
@@ -418,8 +421,9 @@ class Leaders:
     def _heard_of(self, node: int, place: Place) -> int:
         """The high watermark as the node, a follower, has heard of it: a little old, or older where it is cut off."""
         known = self.replicated_to.get((node, place), 0)
-        if self._cluster.nodes[node].healthy and self._chance.random() < 0.7:
-            known = self.replicated_to[node, place] = self._cluster.logs[place].high_watermark
+        log = self._cluster.logs.get(place)  # there is none where the topic was deleted, and the node does not know it
+        if log is not None and self._cluster.nodes[node].healthy and self._chance.random() < 0.7:
+            known = self.replicated_to[node, place] = log.high_watermark
         return known
 
     def _failed(self, node: int, version: int, place: Place, code: int) -> PartitionData:
@@ -441,7 +445,9 @@ class Leaders:
         return FetchResponse(
             session_id=session_id,
             responses=tuple(
-                FetchableTopicResponse(topic=name, topic_id=self._cluster.ids[name], partitions=tuple(each))
+                FetchableTopicResponse(
+                    topic=name, topic_id=self._cluster.ids.get(name, NO_UUID), partitions=tuple(each)
+                )
                 for name, each in topics.items()
             ),
             node_endpoints=tuple(wire.NodeEndpoint(**each) for each in hints.values()),

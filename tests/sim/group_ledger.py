@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.codec.apis.join_group import JoinGroupRequest
+from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -27,6 +29,7 @@ FOREIGN = "a member commits what is another's"
 NOT_MINE = "a member reads what it does not have"
 BEGINNING = "a member begins elsewhere than the group stands"
 STAYS = "a member leaves in order, and its group does not know"
+AGAIN_IN = "a consumer whose block is being left joins its group again"
 FEW = 10
 """Offsets that a client may repeat: it does so, later, behind a commit of which nobody knows what became of it."""
 AGAIN = "what is committed is committed again"
@@ -51,6 +54,8 @@ class GroupLedger:
     """(process, member, partition) -> what was acknowledged last."""
     _again: Counter[str] = field(default_factory=Counter)
     """Per process, offsets that were acknowledged and sent once more."""
+    _leaving: dict[str, bool] = field(default_factory=dict)
+    """Processes whose consumer's block is being left, and whether LeaveGroup has been sent since."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
@@ -126,6 +131,10 @@ class GroupLedger:
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
 
+    def leaves(self, process: str) -> None:
+        """The block of a consumer is being left from now on."""
+        self._leaving[process] = False
+
     def left(self, who: str, member: str, instance: str | None) -> None:
         """A member has left in order, with time to spare: nobody waits for the end of its session."""
         group = self.ledger.cluster.groups.groups.get(self.group)
@@ -134,6 +143,10 @@ class GroupLedger:
 
     def sent(self, link: Link, message: Any) -> None:
         """What is acknowledged need not be committed again, unless an answer is missing."""
+        if link.client.name in self._leaving and link.client.name not in self.shared:
+            self._leaving[link.client.name] |= isinstance(message, LeaveGroupRequest)
+            if self._leaving[link.client.name] and isinstance(message, JoinGroupRequest):
+                raise Violation(AGAIN_IN, link.client.name)
         if not self.everything or not isinstance(message, OffsetCommitRequest):
             return
         client = link.client.name

@@ -40,6 +40,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     CoordinatorLoadInProgress,
     FencedInstanceId,
@@ -559,7 +560,7 @@ class Coordinators:
                         topics=tuple(
                             OffsetFetchResponseTopics(
                                 name=name,
-                                topic_id=self._cluster.ids[name],
+                                topic_id=self._cluster.ids.get(name, NO_UUID),
                                 partitions=tuple(OffsetFetchResponsePartitions(**each) for each in found),
                             )
                             for name, found in self._found(asked.group_id, asked.topics).items()

@@ -16,19 +16,18 @@ from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.committing import Claim
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
-from ottla.sdk.consume.leaving import _CLOSED as CLOSED
-from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, LEAVE_TIMEOUT
+from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.core import LEAVE_TIMEOUT as MOMENT
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor, Member
 from ottla.sdk.group.commits import Assignment
-from ottla.sdk.group.membership import MemberOptions, Revoke
+from ottla.sdk.group.membership import Lose, MemberOptions, Revoke
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Steps, settled
-from tests.sim.data import Place
+from tests.sim.data import PASSING, Place
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.scripts import Whim, known
-from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, pause
+from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Manner:
         )
         auto = 0.3 if self.commits == "auto" else None
         if self.pattern:
-            matches = TopicFilter(f"[{''.join(topics)}]")
+            matches = TopicFilter(f"[{''.join(topics)}{PASSING}]")
             return ConsumerOptions(start=Time(EARLIEST), matches=matches, group=group, member=member, auto_commit=auto)
         return ConsumerOptions(start=Time(EARLIEST), topics=topics, group=group, member=member, auto_commit=auto)
 
@@ -140,10 +139,16 @@ class Consuming:
     away: int = 0
     """How often it has asked for no batch for too long."""
     leaving: bool = False
+    waiting: bool = False
+    """It waits for a batch."""
+    left: Outcome[None] = field(default_factory=Outcome)
+    """Settled when the block is left."""
     machine: ConsumerCore | None = None
     whims: Random = field(init=False)
     own: Random = field(init=False)
     """Of the tasks beside."""
+    apart: bool = field(init=False)
+    """One task asks for batches, and another leaves the block."""
     in_hand: bool = False
     """A batch is being handled."""
     done: dict[Place, tuple[Assignment, int]] = field(default_factory=dict)
@@ -162,6 +167,7 @@ class Consuming:
     def __post_init__(self) -> None:
         self.whims = Random(f"{self.seed} {self.name} whims")
         self.own = Random(f"{self.seed} {self.name} own")
+        self.apart = Random(f"{self.seed} {self.name} apart").random() < 0.25
 
     def _feature(self, what: str) -> None:
         self.ledger.ledger.cluster.data.features[what] += 1
@@ -185,12 +191,15 @@ class Consuming:
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
         if self.manner.commits == "all":
             process.run(self._now_and_then(machine))
+        if self.apart:
+            process.run(self._leave_beside(machine))
         error: BaseException | None = None
-        while not self.stop.done and error is None:
+        while error is None and not (self.leaving if self.apart else self.stop.done):
             cancel = self._patience()
             try:
+                self.waiting = True
                 taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
-                self.in_hand = True
+                self.waiting, self.in_hand = False, True
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")
@@ -206,12 +215,27 @@ class Consuming:
                 process.history.add("·", self.name, "hears that somebody has taken its place")
                 error = fenced
             except OttlaError as failed:
-                raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
+                if not (isinstance(failed, Closed) and self.leaving):
+                    raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
+            finally:
+                self.waiting = False
         alone = process.name == self.name and process.name not in self.ledger.shared
-        if error is None and alone and self.own.random() < 0.2:
+        if self.leaving:
+            yield Wait(self.left, "the end of the block, which another task leaves")
+        elif error is None and alone and self.own.random() < 0.2:
             yield from self._end_with_client(machine)
         else:
             yield from self._leave(machine, error)
+
+    def _leave_beside(self, machine: ConsumerCore) -> Script:
+        """Leave the block, once that is due, while its loop waits for a batch."""
+        yield Wait(self.stop, "the end")
+        while not self.waiting:
+            yield 0.01
+            if self.leaving:
+                return
+        self._feature("a block is left while another task waits for a batch")
+        yield from self._leave(machine, None, f"{self.name} beside")
 
     def _stay_away(self, machine: ConsumerCore) -> Script:
         """Ask for no batch for so long that the group may not wait for it."""
@@ -228,7 +252,7 @@ class Consuming:
         enough = self.enough = Outcome()
         if self.chance.random() < self.manner.impatient:
             self.process.clock.later(self.chance.choice((0.0, 0.01, 0.1, 1.0)), lambda: enough.succeed(None))
-        return any_of((self.stop, enough))
+        return enough if self.apart else any_of((self.stop, enough))
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
@@ -361,6 +385,11 @@ class Consuming:
 
     async def revoked(self, places: Sequence[Place]) -> None:
         self._told("revoked", places)
+        membership = self.machine.membership if self.machine is not None else None
+        if membership is not None:
+            lost = {place for step in membership.steps if isinstance(step, Lose) for place in step.places}
+            if lost.intersection(places) or not set(places).issubset(membership.owned):
+                raise Violation("a member is told of a revocation where it has lost", f"{self.name}: {places}")
         self._forget(places)
         self._call_in("revoked", places)
         await self._dawdle()
@@ -414,8 +443,9 @@ class Consuming:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _leave(self, machine: ConsumerCore, error: BaseException | None) -> Script:
+    def _leave(self, machine: ConsumerCore, error: BaseException | None, task: str = "") -> Script:
         process = self.process
+        self.ledger.leaves(process.name)
         process.history.add("·", self.name, f"leaves by {error!r}" if error else "leaves")
         limit = LEAVE_TIMEOUT + CLOSE_TIMEOUT if error is None else 2 * CLOSE_TIMEOUT
         self.leaving = True
@@ -425,7 +455,7 @@ class Consuming:
             process.clock.later(self.chance.choice((0.0, 0.01, 0.1)), lambda: cancel.succeed(None))
         try:
             yield from process.perform(
-                machine.leave(error, self.name), "leaving the group", within=limit, cancel=cancel
+                machine.leave(error, task or self.name), "leaving the group", within=limit, cancel=cancel
             )
         except (CommitFailed, TimeoutExpired) as failed:
             process.history.add("·", self.name, f"leaves with what is not committed: {failed}")
@@ -437,6 +467,7 @@ class Consuming:
                 self._check_committed()
         if error is None and not cancelled and process.clock.now < began + CLOSE_TIMEOUT / 2:
             self.ledger.left(self.name, member, self.instance)
+        self.left.succeed(None)
 
     def _end_with_client(self, machine: ConsumerCore) -> Script:
         """The client is left, and the consumer never was: its member says good-bye all the same."""

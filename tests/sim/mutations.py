@@ -26,6 +26,7 @@ from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.consume.answers import FetchAnswers
+from ottla.sdk.consume.asking import Asking
 from ottla.sdk.consume.assigned import Positions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
@@ -545,7 +546,7 @@ def _raises_before_the_commits(normally: Any) -> Any:
 
 
 def _all_positions_each_time(_: Any) -> Any:
-    def broken(self: Committing, now: float) -> Any:
+    def broken(self: Committing, now: float) -> None:
         commits = self.commits
         found = {place: commits.assignment(place) for place in self._fetcher.assignment}
         at = {place: self._fetcher.position(place) for place in found}
@@ -558,11 +559,25 @@ def _all_positions_each_time(_: Any) -> Any:
             },
             now,
         )
-        return self._lost()
 
     return broken
 
 
+def _leaves_and_may_come_back(_: Any) -> Any:
+    def broken(self: ClassicMember, why: str, now: float, until: float | None = None) -> Any:
+        self._enter(Input.LEAVE, now)
+        return self._say_good_bye(why, now, until)
+
+    return broken
+
+
+_mutation("a group misses the topics of its pattern that are deleted", (Fetcher, "let_go", _nothing))
+_mutation("what is lost is revoked where a block is left", (Notices, "gone", lambda _: property(lambda self: ())))
+_mutation(
+    "a consumer joins its group again while its block is being left",
+    (Asking, "refuse_left", _nothing),
+    (ClassicMember, "close", _leaves_and_may_come_back),
+)
 _mutation(
     "a cancelled wait ends the counting of max_poll_interval", (ConsumerCore, "next_batch", _not_counted_once_cancelled)
 )
@@ -719,7 +734,7 @@ def _only_what_was_full(taken: Any) -> Any:
 
 
 def _what_was_asked_for_is_committed(_: Any) -> Any:
-    def broken(self: Committing, now: float) -> Any:
+    def broken(self: Committing, now: float) -> None:
         commits, behind = self.commits, {}
         for place in list(self._moved):
             assignment = commits.assignment(place)
@@ -732,7 +747,6 @@ def _what_was_asked_for_is_committed(_: Any) -> Any:
                 behind[assignment] = CommittedOffset(position, self._fetcher.position_epoch(place))
         if behind:
             commits.commit(behind, now)
-        return self._lost()
 
     return broken
 

@@ -24,7 +24,7 @@ from tests.sim.admins import Administrating
 from tests.sim.bounds import Haste, Requests, Watched, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
-from tests.sim.data import RECREATED, Place
+from tests.sim.data import PASSING, RECREATED, Place
 from tests.sim.faults import FAULTS, LONG, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
@@ -380,6 +380,11 @@ class Simulation:
         around.enter_context(logged_to(Handler(self) if handled else None))
         try:
             self._people()
+            own = Random(f"{self.seed} passing")
+            if self.manner.pattern and not self.group.everything:
+                self.cluster.create(PASSING, 2)
+                for _ in range(2):
+                    self.clock.at(own.uniform(0.5, self.seconds), partial(self._let_pass, own))
             for fault in self.faults:
                 self.clock.at(fault.at, partial(self._strike, fault))
             self.clock.later(LOOK, self._look)
@@ -401,6 +406,15 @@ class Simulation:
         return Result(
             self.seed, violation, self.history.lines, self.clock.now, len(self.ledger.sent), requests, features
         )
+
+    def _let_pass(self, own: Random) -> None:
+        """A topic that the group reads is deleted, and made again at once, after a while, or never."""
+        cluster, pause = self.cluster, own.choice((0.0, 0.05, 0.5, None))
+        self.say("!", PASSING, f"is deleted, and made again after {pause}" if pause is not None else "is deleted")
+        self.cluster.data.features["a topic of a group's pattern is deleted"] += 1
+        cluster.delete(PASSING)
+        if pause is not None:
+            self.clock.later(pause, partial(cluster.create, PASSING))
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")

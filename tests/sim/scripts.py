@@ -584,7 +584,7 @@ class Reading:
                 yield from process.perform(machine.navigation.seek({self.astray: Offset(10**6)}), "seek")
             if chance.random() < 0.04:
                 back = {each: max(0, at - chance.randrange(30)) for each, at in self.expected.items()}
-                place = chance.choice([each for each in fetcher.assignment if each != self.astray])
+                place = chance.choice([each for each in fetcher.assignment if each in back and each != self.astray])
                 process.history.add("·", process.name, f"seeks {place[0]}-{place[1]} to {back[place]}")
                 self.expected[place] = back[place]
                 yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")

@@ -15,6 +15,7 @@ QUICK = 12
 SLOW = 2000
 FEATURES = {
     "a batch comes cut",
+    "a block is left while another task waits for a batch",
     "a call of a producer is cancelled",
     "a callback commits for a member",
     "a callback pauses and resumes a reader",
@@ -45,6 +46,7 @@ FEATURES = {
     "a topic is listed that is gone",
     "a topic is recreated while an acknowledgement is under way",
     "a topic is recreated, with topic ids",
+    "a topic of a group's pattern is deleted",
     "a topic is recreated, without topic ids",
     "a value is changed once it is accepted",
     "acks=0",
