@@ -122,7 +122,7 @@ class Metadata:
         known = self.cluster.topics.get(name)
         if not known and (why := unnameable(name)):
             outcome.fail(InvalidTopic(why))
-        elif known and not fresh and name not in self._topics.released:
+        elif known and not fresh and not self._topics.is_old(name):
             outcome.succeed(known)
         elif self._client.closed:
             outcome.fail(self._client.closed)
@@ -173,7 +173,7 @@ class Metadata:
 
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""
-        if name in self._topics.released:
+        if self._topics.is_old(name):
             self._client.soon(self.refresh)
         return self._topics.hold(name)
 
