@@ -1,7 +1,7 @@
-"""Calls about groups, against brokers that answer by hand: who is asked, what is repeated, what the errors say."""
+"""Calls about groups and topics, against brokers that answer by hand: who is asked, what is repeated, what is said."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from ottla.codec.apis.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from ottla.codec.apis.create_topics import CreateTopicsRequest
+from ottla.codec.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.describe_groups import (
@@ -31,6 +31,7 @@ from ottla.codec.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -52,6 +53,7 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     GroupIdNotFound,
     InvalidPartitions,
+    LeaderNotAvailable,
     NonEmptyGroup,
     NotCoordinator,
     PartialFailure,
@@ -63,6 +65,7 @@ from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
 from ottla.sdk.consume.fetcher import Offset
+from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from tests.sim.world import SERVED, ModelBroker, Partition, World
@@ -479,3 +482,47 @@ def test_a_broker_has_less_time_than_it_is_waited_for() -> None:
     asked = broker.asked(CreateTopicsRequest) + broker.asked(DeleteTopicsRequest)
     timeout = world.core.options.request_timeout
     assert asked and {message.timeout_ms for _, message in asked} == {int(0.8 * timeout * 1000)}
+
+
+Start = Callable[[ClientCore, float], Outcome[Any]]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(lambda core, now: calls.create_topic(core, "x", 1, 1, {}, now), id="create_topic"),
+        pytest.param(lambda core, now: calls.create_partitions(core, "x", 3, now), id="create_partitions"),
+        pytest.param(lambda core, now: calls.list_offsets(core, {("x", 0): -1, ("y", 0): -1}, now), id="list_offsets"),
+        pytest.param(lambda core, now: calls.leader(core, ("x", 0), now), id="leader"),
+    ],
+)
+def test_nothing_more_is_asked_about_a_topic_whose_caller_is_gone(start: Start) -> None:
+    broker, world = cluster()
+    broker.versions |= {CREATE: (0, 4)}
+
+    def script(node: int, message: Any) -> Any:
+        if isinstance(message, CreateTopicsRequest):
+            made = CreatableTopicResult(name="x", error_code=0, error_message=None)
+            return CreateTopicsResponse(topics=(made,))
+        if isinstance(message, CreatePartitionsRequest):
+            return CreatePartitionsResponse(results=(CreatePartitionsTopicResult(name="x", error_code=0),))
+        return nowhere(message) if isinstance(message, MetadataRequest) and message.topics else None
+
+    def nowhere(message: MetadataRequest) -> MetadataResponse:
+        """Nobody leads these topics yet."""
+        topics = [
+            MetadataResponseTopic(error_code=LeaderNotAvailable.code, name=each.name, partitions=())
+            for each in message.topics or ()
+        ]
+        return replace(broker._metadata(MetadataRequest(topics=())), topics=tuple(topics))
+
+    broker.script = script
+    outcome = start(world.core, world.now)
+    world.run(lambda: world.now > 2.0)
+    with world.core.gate:
+        outcome.cancel()
+    asked = broker.asked(MetadataRequest)
+    assert len(asked) > 10
+    world.core.later(20.0, lambda now: None)
+    world.run(lambda: world.now >= 20.0)
+    assert len(broker.asked(MetadataRequest)) <= len(asked) + 1, "the one that was planned already"
