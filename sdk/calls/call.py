@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from ottla.errors import BrokerError, ConnectionLost, OttlaError, TimeoutExpired
+from ottla.errors import BrokerError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
@@ -22,6 +22,9 @@ from ottla.sdk.steps import Steps, settled
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+UNSURE = (ConnectionLost, TimeoutExpired, RequestTimedOut)
+"""Errors after which a request may have been carried out, or still be: the last is the broker's own, which goes on."""
 
 _LINES = 3
 """Of `ClientCore.explain`, in an error."""
@@ -150,11 +153,11 @@ class Task(Generic[T]):
                 answer, _ = yield from settled(self.request(node(), request, build))
             except OttlaError as lost:
                 error = lost
-                self.repeated |= isinstance(error, ConnectionLost | TimeoutExpired)
             else:
                 error = judge(answer)
                 if error is None:
                     return answer
+            self.repeated |= isinstance(error, UNSURE)
             yield from self.pause(error)
 
     def ask_any(self, request: Any, judge: Callable[[Any], OttlaError | None] = lambda answer: None) -> Steps[Any]:

@@ -1,8 +1,8 @@
 """Topics: made, grown, listed, described, deleted.
 
 Rules:
-- A repeat of a request that changes something may meet its own work after a broken connection: "already exists",
-  "unknown topic" and "has so many partitions" then mean success.
+- A repeat of a request that changes something may meet its own work, after a broken connection or where the broker
+  only stopped waiting for it: "already exists", "unknown topic" and "has so many partitions" then mean success.
 - A topic that nobody has made known to this client is described or refused at once; one that it knows may be unknown
   to the broker that is asked for a moment, and is asked for again.
 """

@@ -14,7 +14,7 @@ from ottla.codec.apis.create_partitions import (
 )
 from ottla.codec.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.codec.apis.delete_topics import DeleteTopicsRequest
+from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -57,8 +57,11 @@ from ottla.errors import (
     NonEmptyGroup,
     NotCoordinator,
     PartialFailure,
+    RequestTimedOut,
     TimeoutExpired,
+    TopicAlreadyExists,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from ottla.sdk import calls
@@ -365,6 +368,47 @@ def test_a_group_that_was_deleted_without_an_answer_counts_as_deleted() -> None:
     assert len(broker.asked(DeleteGroupsRequest)) == 2 and not broker.groups
     with pytest.raises(GroupIdNotFound):
         world.call(lambda now: calls.delete_groups(world.core, ["a"], now))
+
+
+@pytest.mark.parametrize(
+    "asked", [CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest, DeleteGroupsRequest]
+)
+@pytest.mark.parametrize("silent", [False, True], ids=["timed out", "silent"])
+def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, silent: bool) -> None:
+    """Where it stops waiting it answers REQUEST_TIMED_OUT, and goes on with the work."""
+    broker, world = cluster(a=Group())
+    broker.versions |= {CREATE: (0, 4), DELETE: (0, 4)}
+
+    def answer(message: Any, code: int) -> Any:
+        match message:
+            case CreateTopicsRequest():
+                code = code or TopicAlreadyExists.code
+                return CreateTopicsResponse(topics=(CreatableTopicResult(name="t", error_code=code),))
+            case CreatePartitionsRequest():
+                code = code or InvalidPartitions.code
+                return CreatePartitionsResponse(results=(CreatePartitionsTopicResult(name="t", error_code=code),))
+            case DeleteTopicsRequest():
+                code = code or UnknownTopicOrPartition.code
+                return DeleteTopicsResponse(responses=(DeletableTopicResult(name="t", error_code=code),))
+            case DeleteGroupsRequest():
+                code = code or GroupIdNotFound.code
+                return DeleteGroupsResponse(results=(DeletableGroupResult(group_id="a", error_code=code),))
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, asked):
+            return None
+        first = len(broker.asked(asked)) == 1
+        return SILENCE if first and silent else answer(message, RequestTimedOut.code if first else 0)
+
+    broker.script = script
+    start: dict[type, Callable[[float], Outcome[Any]]] = {
+        CreateTopicsRequest: lambda now: calls.create_topic(world.core, "t", 2, 1, {}, now),
+        CreatePartitionsRequest: lambda now: calls.create_partitions(world.core, "t", 2, now),
+        DeleteTopicsRequest: lambda now: calls.delete_topic(world.core, "t", now),
+        DeleteGroupsRequest: lambda now: calls.delete_groups(world.core, ["a"], now),
+    }
+    world.call(start[asked])
+    assert len(broker.asked(asked)) == 2
 
 
 @pytest.mark.parametrize(("key", "since"), [(42, "1.1"), (37, "1.0"), (47, "2.4")])

@@ -8,7 +8,7 @@ from typing import Any
 from ottla.codec.apis.create_topics import CreateTopicsRequest
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.metadata import MetadataRequest
-from ottla.errors import OttlaError
+from ottla.errors import OttlaError, TopicAlreadyExists
 from ottla.sdk import calls
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
@@ -61,6 +61,8 @@ class Administrating:
         except Cancelled:
             self.features[f"{what} is cancelled"] += 1
             self.cancelled.add(name)
+        except TopicAlreadyExists as error:
+            raise Violation("a topic is reported as there before, and nobody else makes it", name) from error
         except OttlaError as error:
             self.process.history.add("·", self.process.name, f"{what}: {error}")
 

@@ -15,10 +15,12 @@ from ottla.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OttlaError,
+    TimeoutExpired,
     UnknownTopicOrPartition,
 )
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.calls import call
 from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
@@ -562,6 +564,7 @@ _mutation("log lines are written within the machines", (Gate, "__enter__", _line
 _mutation("interceptors run within the machines", (ProducerCore, "_refused", _intercepted_at_once))
 _mutation("assignors run within the machines", (leader, "run_assignor", _assigned_at_once))
 _mutation("topics are waited for on behalf of calls that ended", (Task, "_end", _still_waits))
+_mutation("what the broker times out counts as not done", (call, "UNSURE", lambda _: (ConnectionLost, TimeoutExpired)))
 _mutation("what a cancelled call asks for is sent all the same", (Task, "_end", _nothing))
 _mutation("with acks=0 memory is given back before anything is written", (Sender, "_send", _released_at_once))
 _mutation("with acks=0 a flush does not wait until all is written", (Sender, "_send", _settled_at_once))
