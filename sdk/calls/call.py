@@ -9,11 +9,13 @@ Rules:
   more is asked for, and what was not sent yet never is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import BrokerError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
+from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
@@ -138,7 +140,7 @@ class Task(Generic[T]):
         self,
         node: Callable[[], Node],
         request: Any,
-        judge: Callable[[Any], OttlaError | None] = lambda answer: None,
+        judge: Callable[[Any], OttlaError | None],
         build: Callable[[int], Any] | None = None,
     ) -> Steps[Any]:
         """Send ``request`` until ``judge`` of its answer finds no error; raises one that no repetition mends.
@@ -160,9 +162,16 @@ class Task(Generic[T]):
             self.repeated |= isinstance(error, UNSURE)
             yield from self.pause(error)
 
-    def ask_any(self, request: Any, judge: Callable[[Any], OttlaError | None] = lambda answer: None) -> Steps[Any]:
-        """`ask` any broker, whichever comes first to answer."""
-        return self.ask(self.core.any_node, request, judge)
+    def ask_cluster(self, topics: Sequence[str] | None) -> Steps[MetadataResponse]:
+        """The metadata of ``topics`` (``None``: of all) at this moment, refused where the client itself would."""
+
+        def judge(answer: MetadataResponse) -> OttlaError | None:
+            if (refusal := self.core.cluster.refusal(answer)) is None:
+                return None
+            self.core.metadata.suspect(self.now, 0.0)  # which meets the same, and does what has to be done about it
+            return ConnectionLost(str(refusal))
+
+        return self.ask(self.core.any_node, requests.metadata(topics), judge)
 
 
 def mapped(outcome: Outcome[T], change: Callable[[T], U]) -> Outcome[U]:

@@ -237,7 +237,7 @@ def _known(kind: str, known: Sequence[str], given: Iterable[str]) -> set[str]:
 
 def _nodes(task: Task[Any]) -> Steps[dict[int, Node]]:
     """The brokers that there are at this moment."""
-    answer = yield from task.ask_any(requests.metadata(()))
+    answer = yield from task.ask_cluster(())
     return {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
 
 

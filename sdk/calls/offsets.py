@@ -104,7 +104,7 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
     counts: dict[str, int | OttlaError] = {}
     until = task.now + PATIENCE
     while names:
-        answer = yield from task.ask_any(requests.metadata(names))
+        answer = yield from task.ask_cluster(names)
         counts = {name: UnknownTopicOrPartition(f"topic {name!r} was left out of the answer") for name in names}
         for each in answer.topics:
             error = broker_error(each.error_code, f"topic {each.name!r}") if each.error_code else None

@@ -30,7 +30,6 @@ from ottla.codec.apis.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
     InvalidPartitions,
     LeaderNotAvailable,
@@ -45,7 +44,6 @@ from ottla.sdk.admin import TopicDescription
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.offsets import partition_counts
 from ottla.sdk.cluster.cluster import Topic
-from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
@@ -173,7 +171,7 @@ def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
     """The names of all topics that are not internal, sorted."""
 
     def work(task: Task[list[str]]) -> Steps[list[str]]:
-        answer: MetadataResponse = yield from task.ask_any(requests.metadata(None))
+        answer = yield from task.ask_cluster(None)
         return sorted(each.name for each in answer.topics if each.name and not each.is_internal)
 
     return Task(core, "listing topics", now, work).outcome
@@ -194,7 +192,7 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
                 raise count
         topic = yield from settled(core.metadata.topic(name, task.now, fresh=True))
         try:
-            answer: DescribeConfigsResponse = yield from task.ask_any(request, judge)
+            answer: DescribeConfigsResponse = yield from task.ask(core.any_node, request, judge)
         except UnsupportedVersion:  # before Kafka 0.11
             return TopicDescription.of(topic, {})
         own = {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}

@@ -31,7 +31,7 @@ from ottla.codec.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -57,6 +57,7 @@ from ottla.errors import (
     NonEmptyGroup,
     NotCoordinator,
     PartialFailure,
+    RebootstrapRequired,
     RequestTimedOut,
     TimeoutExpired,
     TopicAlreadyExists,
@@ -67,6 +68,7 @@ from ottla.errors import (
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
+from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.consume.fetcher import Offset
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
@@ -331,6 +333,41 @@ def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_other
         world.call(lambda now: calls.list_groups(world.core, (), (), now))
     assert [each.group for each in failed.value.found] == ["a"]
     assert world.now < 6
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(MetadataResponse(brokers=(), cluster_id="c", topics=()), id="a broker that has just started"),
+        pytest.param(
+            MetadataResponse(brokers=(), cluster_id="c", topics=(), error_code=RebootstrapRequired.code),
+            id="a broker that sends its clients away",
+        ),
+        pytest.param(
+            MetadataResponse(
+                brokers=(MetadataResponseBroker(node_id=1, host="sim", port=9001),), cluster_id="another", topics=()
+            ),
+            id="a broker of another cluster",
+        ),
+    ],
+)
+def test_what_is_listed_comes_from_no_broker_whose_metadata_the_client_refuses(refused: MetadataResponse) -> None:
+    broker, _ = cluster(a=Group())
+    broker.versions[3] = (0, 13)  # which has the error code
+    world = World(broker)
+    world.call(world.core.connect)
+    world.core.cluster.cluster_id = "c"
+    until = 0.0
+    broker.script = lambda node, message: (
+        refused if isinstance(message, MetadataRequest) and world.now < until else None
+    )
+    until = world.now + 2.0
+    assert world.call(lambda now: calls.list_topics(world.core, now)) == ["t"]
+    until = world.now + 2.0
+    assert [each.group for each in world.call(lambda now: calls.list_groups(world.core, (), (), now))] == ["a"]
+    until = world.now + 2.0
+    found = world.call(lambda now: reachable_offsets(world.core, {("t", 0): EARLIEST}, now))
+    assert isinstance(found["t", 0], ListedOffset)
 
 
 def test_a_group_that_somebody_is_in_is_not_reset_and_its_members_are_named() -> None:
