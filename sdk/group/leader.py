@@ -66,7 +66,9 @@ class Leader:
 
         def ask(now: float) -> None:
             for name in topics:
-                self._core.metadata.topic(name, now).when_done(arrived)
+                found = self._core.metadata.topic(name, now)
+                found.when_done(arrived)
+                outcome.when_done(found.cancel)
 
         self._core.soon(ask if topics else known)
         return outcome
