@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
-from ottla.errors import Closed
+from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -98,6 +98,8 @@ class Producer(Generic[K, V]):
         self._appends: AppendFastPath = cast(AppendFastPath, Unopened())
 
     async def __aenter__(self) -> Self:
+        if not isinstance(self._core, Unopened):
+            raise LocalProtocolError("a producer is opened once: make another one with client.producer(...)")
         core = self._core = self._driver.do(self._make)
         self._appends = core.appends
         self._preparation = self._prepare(core.placing, core.appends.check)

@@ -4,7 +4,6 @@ Each is a function of the core, what is asked for, and ``now``, and returns an `
 offsets stands on the fetcher's places, and is imported by itself: `ottla.sdk.calls.resets`.
 """
 
-from ottla.sdk.calls.call import Call
 from ottla.sdk.calls.groups import (
     committed,
     delete_groups,
@@ -24,7 +23,6 @@ from ottla.sdk.calls.topics import (
 )
 
 __all__ = [
-    "Call",
     "committed",
     "create_partitions",
     "create_topic",

@@ -3,17 +3,19 @@
 Rules:
 - Each request is repeated with backoff while its error is retriable or its connection broke, and the call fails at its
   deadline with the last trouble in the message, or with what the client waits for.
-- A `Task` is a call of several steps, written top to bottom as a generator: where something has to be waited for, it
-  yields the `Outcome`. There are no callbacks to follow.
+- A call is written top to bottom as a generator: where something has to be waited for, it yields the `Outcome`. There
+  are no callbacks to follow.
 - A call ends with its outcome, whatever ends that: once the caller is cancelled, or the deadline has passed, nothing
   more is asked for, and what was not sent yet never is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from ottla.errors import BrokerError, ConnectionLost, OttlaError, TimeoutExpired
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.errors import BrokerError, ConnectionLost, OttlaError, RequestTimedOut, TimeoutExpired
+from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
@@ -23,93 +25,22 @@ from ottla.sdk.steps import Steps, settled
 T = TypeVar("T")
 U = TypeVar("U")
 
+UNSURE = (ConnectionLost, TimeoutExpired, RequestTimedOut)
+"""Errors after which a request may have been carried out, or still be: the last is the broker's own, which goes on."""
+
 _LINES = 3
 """Of `ClientCore.explain`, in an error."""
 
 
-class Call(Generic[T]):
-    """An outcome and its deadline, ``timeout`` seconds from now (by default `api_timeout`)."""
+class Task(Generic[T]):
+    """A call: ``work(task)`` is a generator that waits for each of its steps with ``yield from``.
 
-    def __init__(self, core: ClientCore, what: str, now: float, timeout: float | None = None) -> None:
-        self.core, self.what = core, what
-        self.outcome: Outcome[T] = Outcome()
-        self.timeout = core.options.api_timeout if timeout is None else timeout
-        self.deadline = now + self.timeout
-        self.trouble = ""
-        self.repeated = False
-        """An earlier request of this call may have done its work."""
-        self._failures = 0
-        self._sent: list[Exchange] = []
-        """What may still be under way."""
-        timer = core.later(self.deadline, self._expire)
-        self.outcome.when_done(timer.cancel)
-        self.outcome.when_done(self._end)
-        core.fail_on_close(self.outcome)
-
-    def _end(self) -> None:
-        """Nothing is waited for any more."""
-        for exchange in self._sent:
-            exchange.cancel()
-        self._sent.clear()
-
-    def _expire(self, now: float) -> None:
-        # A call that was only waiting has no trouble of its own: then the client's is what it waited for.
-        waiting = "".join(f"; {line}" for line in islice(self.core.explain(now), _LINES))
-        why = f"; last trouble: {self.trouble}" if self.trouble else waiting
-        self.outcome.fail(TimeoutExpired(f"{self.what}: not done within {self.timeout:g} s{why}"))
-
-    def ask(
-        self,
-        node: Callable[[], Node],
-        request: Any,
-        judge: Callable[[Any, float], OttlaError | None],
-        now: float,
-        build: Callable[[int], Any] | None = None,
-    ) -> None:
-        """Send ``request`` until ``judge`` of its answer finds no error, or one that no repetition mends.
-
-        Args:
-            build: makes the request of the version that the broker speaks; ``request`` is its class then.
-        """
-
-        if self.outcome.done:
-            return
-
-        def ended(answer: Any, now: float) -> None:
-            self._sent.remove(exchange)
-            error = answer if isinstance(answer, OttlaError) else judge(answer, now)
-            if error is not None:
-                self.repeated |= isinstance(answer, ConnectionLost | TimeoutExpired)
-                self.retry(error, lambda now: self.ask(node, request, judge, now, build), now)
-
-        until = min(now + self.core.options.request_timeout, self.deadline)
-        exchange = Exchange(request, ended, until, build=build)
-        self._sent.append(exchange)
-        self.core.submit(node(), exchange, now)
-
-    def retry(self, error: OttlaError, again: Callable[[float], None], now: float) -> None:
-        """Do ``again`` after a pause if the error may pass; otherwise the call fails with it."""
-        if self.outcome.done:
-            return
-        if not error.retriable or self.core.closed:
-            self.outcome.fail(error)
-            return
-        self.core.later(now + self.note(error, now), again)
-
-    def note(self, error: OttlaError, now: float) -> float:
-        """Keep the error for the message at the deadline; the seconds to pause before the next attempt."""
-        self.trouble = str(error)
-        if isinstance(error, BrokerError) and error.stale_metadata:
-            self.core.metadata.refresh(now)
-        self._failures += 1
-        return self.core.backoff(self._failures - 1)
-
-
-class Task(Call[T]):
-    """A call of several steps: ``work(task)`` is a generator that waits for each with ``yield from``.
+    Args:
+        timeout: seconds from now until its deadline; by default `api_timeout`.
 
     Attributes:
         now: the time of the step that runs.
+        repeated: an earlier request of this call may have done its work.
     """
 
     def __init__(
@@ -120,18 +51,38 @@ class Task(Call[T]):
         work: Callable[["Task[T]"], Steps[T]],
         timeout: float | None = None,
     ) -> None:
-        super().__init__(core, what, now, timeout)
-        self.now = now
+        self.core, self.what, self.now = core, what, now
+        self.outcome: Outcome[T] = Outcome()
+        self.timeout = core.options.api_timeout if timeout is None else timeout
+        self.deadline = now + self.timeout
+        self.trouble = ""
+        self.repeated = False
+        self._failures = 0
+        self._sent: list[Exchange] = []
+        """What may still be under way."""
         self._work = work(self)
         self._waiting: Outcome[Any] | None = None
         """What the work waits for."""
+        timer = core.later(self.deadline, self._expire)
+        self.outcome.when_done(timer.cancel)
+        self.outcome.when_done(self._end)
+        core.fail_on_close(self.outcome)
         self._step(now)
 
     def _end(self) -> None:
-        super()._end()
+        """Nothing is waited for any more."""
+        for exchange in self._sent:
+            exchange.cancel()
+        self._sent.clear()
         if self._waiting is not None:
             self._work.close()
             self._waiting.cancel()
+
+    def _expire(self, now: float) -> None:
+        # A call that was only waiting has no trouble of its own: then the client's is what it waited for.
+        waiting = "".join(f"; {line}" for line in islice(self.core.explain(now), _LINES))
+        why = f"; last trouble: {self.trouble}" if self.trouble else waiting
+        self.outcome.fail(TimeoutExpired(f"{self.what}: not done within {self.timeout:g} s{why}"))
 
     def _step(self, now: float) -> None:
         self._waiting = None
@@ -178,17 +129,49 @@ class Task(Call[T]):
         if not error.retriable:
             raise error
         rested: Outcome[None] = Outcome()
-        self.core.later(self.now + self.note(error, self.now), lambda now: rested.succeed(None))
+        self.trouble = str(error)
+        if isinstance(error, BrokerError) and error.stale_metadata:
+            self.core.metadata.refresh(self.now)
+        self._failures += 1
+        self.core.later(self.now + self.core.backoff(self._failures - 1), lambda now: rested.succeed(None))
         yield rested
 
-    def ask_any(self, request: Any) -> Steps[Any]:
-        """What any broker answers, whichever comes first to do so."""
+    def ask(
+        self,
+        node: Callable[[], Node],
+        request: Any,
+        judge: Callable[[Any], OttlaError | None],
+        build: Callable[[int], Any] | None = None,
+    ) -> Steps[Any]:
+        """Send ``request`` until ``judge`` of its answer finds no error; raises one that no repetition mends.
+
+        Args:
+            judge: raises what would pass elsewhere, but does not here.
+            build: as in `Exchange`.
+        """
         while True:
+            error: OttlaError | None
             try:
-                answer, _ = yield from settled(self.request(self.core.any_node(), request))
-                return answer
-            except OttlaError as error:
-                yield from self.pause(error)
+                answer, _ = yield from settled(self.request(node(), request, build))
+            except OttlaError as lost:
+                error = lost
+            else:
+                error = judge(answer)
+                if error is None:
+                    return answer
+            self.repeated |= isinstance(error, UNSURE)
+            yield from self.pause(error)
+
+    def ask_cluster(self, topics: Sequence[str] | None) -> Steps[MetadataResponse]:
+        """The metadata of ``topics`` (``None``: of all) at this moment, refused where the client itself would."""
+
+        def judge(answer: MetadataResponse) -> OttlaError | None:
+            if (refusal := self.core.cluster.refusal(answer)) is None:
+                return None
+            self.core.metadata.suspect(self.now, 0.0)  # which meets the same, and does what has to be done about it
+            return ConnectionLost(str(refusal))
+
+        return self.ask(self.core.any_node, requests.metadata(topics), judge)
 
 
 def mapped(outcome: Outcome[T], change: Callable[[T], U]) -> Outcome[U]:

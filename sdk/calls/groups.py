@@ -47,7 +47,6 @@ from ottla.codec.apis.offset_fetch import (
 from ottla.codec.consumer_protocol import parse_assignment
 from ottla.errors import (
     ConfigurationError,
-    ConnectionLost,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     DecodeError,
@@ -59,7 +58,6 @@ from ottla.errors import (
     PartialFailure,
     RebalanceInProgress,
     RemoteProtocolError,
-    TimeoutExpired,
     UnknownMemberId,
     UnsupportedVersion,
     broker_error,
@@ -75,7 +73,7 @@ from ottla.sdk.admin import (
     ListedOffset,
     PartitionLag,
 )
-from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.call import UNSURE, Task
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
@@ -118,7 +116,7 @@ def _ask_coordinators(
     Args:
         send: a request about some groups to their coordinator.
         read: what is said of each of them.
-        unsure: gets the groups of requests that may have been carried out, though no answer came.
+        unsure: gets the groups of which requests may have been carried out, though no answer said so.
     """
     order = list(dict.fromkeys(groups))
     left, settled = order, dict[str, T | OttlaError]()
@@ -158,12 +156,10 @@ def _ask_once(
     sent = [(node, names, send(node, names)) for node, names in by_node.items()]
     for node, names, outcome in sent:
         yield outcome
-        if outcome.error is None:
-            answers |= read(Reply(node, names, *outcome.result()))
-            continue
-        answers |= dict.fromkeys(names, outcome.error)
-        if unsure is not None and isinstance(outcome.error, ConnectionLost | TimeoutExpired):
-            unsure.update(names)
+        said = dict.fromkeys(names, outcome.error) if outcome.error else read(Reply(node, names, *outcome.result()))
+        answers |= said
+        if unsure is not None:
+            unsure.update(name for name, each in said.items() if isinstance(each, UNSURE))
     return answers
 
 
@@ -241,7 +237,7 @@ def _known(kind: str, known: Sequence[str], given: Iterable[str]) -> set[str]:
 
 def _nodes(task: Task[Any]) -> Steps[dict[int, Node]]:
     """The brokers that there are at this moment."""
-    answer = yield from task.ask_any(requests.metadata(()))
+    answer = yield from task.ask_cluster(())
     return {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
 
 

@@ -36,7 +36,7 @@ from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import LIST_OFFSETS_MAX_TIMESTAMP
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.steps import Steps
 
 PATIENCE = 3.0
@@ -104,7 +104,7 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
     counts: dict[str, int | OttlaError] = {}
     until = task.now + PATIENCE
     while names:
-        answer = yield from task.ask_any(requests.metadata(names))
+        answer = yield from task.ask_cluster(names)
         counts = {name: UnknownTopicOrPartition(f"topic {name!r} was left out of the answer") for name in names}
         for each in answer.topics:
             error = broker_error(each.error_code, f"topic {each.name!r}") if each.error_code else None
@@ -121,7 +121,7 @@ def _known(task: Task[Any], places: Mapping[TopicPartition, int]) -> Steps[dict[
     for name in _topics(places):
         task.outcome.when_done(task.core.metadata.hold(name))
     topics = {name: task.core.metadata.topic(name, task.now) for name in _topics(places)}
-    yield from topics.values()
+    yield all_of(list(topics.values()))
     return topics
 
 

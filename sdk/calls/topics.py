@@ -1,26 +1,38 @@
 """Topics: made, grown, listed, described, deleted.
 
 Rules:
-- A repeat of a request that changes something may meet its own work after a broken connection: "already exists",
-  "unknown topic" and "has so many partitions" then mean success.
+- A repeat of a request that changes something may meet its own work, after a broken connection or where the broker
+  only stopped waiting for it: "already exists", "unknown topic" and "has so many partitions" then mean success.
 - A topic that nobody has made known to this client is described or refused at once; one that it knows may be unknown
   to the broker that is asked for a moment, and is asked for again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ottla.codec.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from ottla.codec.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from ottla.codec.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.codec.apis.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from ottla.errors import (
     InvalidPartitions,
+    LeaderNotAvailable,
     OttlaError,
     RemoteProtocolError,
     TopicAlreadyExists,
@@ -29,15 +41,16 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.admin import TopicDescription
-from ottla.sdk.calls.call import Call, Task
+from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.offsets import partition_counts
 from ottla.sdk.cluster.cluster import Topic
-from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
+
+_Result = CreatableTopicResult | CreatePartitionsTopicResult | DeletableTopicResult | DescribeConfigsResult
 
 _TOPIC = 2
 """The resource type of topics in DescribeConfigs."""
@@ -52,17 +65,6 @@ def create_topic(
     now: float,
 ) -> Outcome[TopicDescription]:
     """Make a topic; done once every partition has a leader that the client knows."""
-    call: Call[TopicDescription] = Call(core, f"creating topic {name!r}", now)
-
-    def judge(answer: CreateTopicsResponse, now: float) -> OttlaError | None:
-        result = answer.topics[0] if answer.topics else None
-        if result is None:
-            return RemoteProtocolError("CreateTopics was answered without the topic")
-        if result.error_code and not (call.repeated and result.error_code == TopicAlreadyExists.code):
-            return broker_error(result.error_code, result.error_message or f"topic {name!r}")
-        _await_leaders(call, name, configs, lambda topic: True, now)
-        return None
-
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -77,113 +79,111 @@ def create_topic(
             raise UnsupportedVersion(f"creating topic {name!r}: {alone}")
         return CreateTopicsRequest(topics=(topic,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
 
-    call.ask(core.controller, CreateTopicsRequest, judge, now, build)
-    return call.outcome
+    def judge(answer: CreateTopicsResponse) -> OttlaError | None:
+        return _error("CreateTopics", name, answer.topics)
+
+    def work(task: Task[TopicDescription]) -> Steps[TopicDescription]:
+        try:
+            yield from task.ask(core.controller, CreateTopicsRequest, judge, build)
+        except TopicAlreadyExists:
+            if not task.repeated:
+                raise
+        return TopicDescription.of((yield from _led(task, name, 1)), configs)
+
+    return Task(core, f"creating topic {name!r}", now, work).outcome
 
 
-def _await_leaders(
-    call: Call[TopicDescription],
-    name: str,
-    configs: Mapping[str, str | None],
-    whole: Callable[[Topic], bool],
-    now: float,
-) -> None:
-    """Succeed once the topic is ``whole`` and each partition has a leader that the client knows."""
-    core = call.core
-    if call.outcome.done:
-        return
-    found = core.metadata.topic(name, now, fresh=True)
+def _error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None:
+    """What is said of the topic, where that is an error."""
+    if not results:
+        return RemoteProtocolError(f"{api} was answered without the topic")
+    code, message = results[0].error_code, results[0].error_message
+    return broker_error(code, message or f"topic {name!r}") if code else None
 
-    def arrived() -> None:
-        if found.error is not None:
-            call.outcome.fail(found.error)
-            return
-        topic = found.result()
-        if whole(topic) and all(each.leader in core.cluster.nodes for each in topic.partitions.values()):
-            call.outcome.succeed(TopicDescription.of(topic, configs))
-        else:
-            again = now + core.backoff(0)
-            core.later(again, lambda now: _await_leaders(call, name, configs, whole, now))
 
-    found.when_done(arrived)
+def _change_error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None:
+    """As `_error`, where the controller is asked: it knows which topics there are.
+
+    Raises:
+        UnknownTopicOrPartition: there is none of this name.
+    """
+    error = _error(api, name, results)
+    if isinstance(error, UnknownTopicOrPartition):
+        raise error
+    return error
+
+
+def _led(task: Task[Any], name: str, count: int) -> Steps[Topic]:
+    """The topic, once it has ``count`` partitions at least, and each a leader that the client knows."""
+    core = task.core
+    while True:
+        topic = yield from settled(core.metadata.topic(name, task.now, fresh=True))
+        leaders = {each.leader for each in topic.partitions.values()}
+        if len(topic.partitions) >= count and leaders <= core.cluster.nodes.keys():
+            return topic
+        yield from task.pause(LeaderNotAvailable(f"topic {name!r}"))
 
 
 def create_partitions(core: ClientCore, name: str, total: int, now: float) -> Outcome[TopicDescription]:
     """Give a topic more partitions; done once every one has a leader that the client knows."""
-    call: Call[TopicDescription] = Call(core, f"growing topic {name!r}", now)
-
-    def judge(answer: CreatePartitionsResponse, now: float) -> OttlaError | None:
-        result = answer.results[0] if answer.results else None
-        if result is None:
-            return RemoteProtocolError("CreatePartitions was answered without the topic")
-        error = (
-            broker_error(result.error_code, result.error_message or f"topic {name!r}") if result.error_code else None
-        )
-        if isinstance(error, UnknownTopicOrPartition):
-            call.outcome.fail(error)
-        elif isinstance(error, InvalidPartitions) and call.repeated:
-            # Perhaps because the first request has done it.
-            _await_leaders(call, name, {}, lambda topic: _grown(call, topic, total, error), now)
-        elif error is not None:
-            return error
-        else:
-            _await_leaders(call, name, {}, lambda topic: len(topic.partitions) >= total, now)
-        return None
-
     topic = CreatePartitionsTopic(name=name, count=total, assignments=None)
     timeout_ms = broker_timeout_ms(core.options.request_timeout)
     request = CreatePartitionsRequest(topics=(topic,), timeout_ms=timeout_ms, validate_only=False)
-    call.ask(core.controller, request, judge, now)
-    return call.outcome
 
+    def judge(answer: CreatePartitionsResponse) -> OttlaError | None:
+        return _change_error("CreatePartitions", name, answer.results)
 
-def _grown(call: Call[TopicDescription], topic: Topic, total: int, error: OttlaError) -> bool:
-    """Whether the topic has ``total`` partitions; if it has more, the call fails with ``error``."""
-    if len(topic.partitions) > total:
-        call.outcome.fail(error)
-    return len(topic.partitions) == total
+    def work(task: Task[TopicDescription]) -> Steps[TopicDescription]:
+        refused: InvalidPartitions | None = None
+        try:
+            yield from task.ask(core.controller, request, judge)
+        except InvalidPartitions as error:
+            if not task.repeated:
+                raise
+            refused = error
+        topic = yield from _led(task, name, total)
+        if refused is not None and len(topic.partitions) > total:
+            raise refused
+        return TopicDescription.of(topic, {})
+
+    return Task(core, f"growing topic {name!r}", now, work).outcome
 
 
 def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
     """Remove a topic and its records."""
-    call: Call[None] = Call(core, f"deleting topic {name!r}", now)
-
-    def judge(answer: DeleteTopicsResponse, now: float) -> OttlaError | None:
-        result = answer.responses[0] if answer.responses else None
-        if result is None:
-            return RemoteProtocolError("DeleteTopics was answered without the topic")
-        error = (
-            broker_error(result.error_code, result.error_message or f"topic {name!r}") if result.error_code else None
-        )
-        if isinstance(error, UnknownTopicOrPartition):
-            if not call.repeated:
-                call.outcome.fail(error)
-                return None
-        elif error is not None:
-            return error
-        core.metadata.forget(name)
-        call.outcome.succeed(None)
-        return None
-
     request = DeleteTopicsRequest(topic_names=(name,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
-    call.ask(core.controller, request, judge, now)
-    return call.outcome
+
+    def judge(answer: DeleteTopicsResponse) -> OttlaError | None:
+        return _change_error("DeleteTopics", name, answer.responses)
+
+    def work(task: Task[None]) -> Steps[None]:
+        try:
+            yield from task.ask(core.controller, request, judge)
+        except UnknownTopicOrPartition:
+            if not task.repeated:
+                raise
+        core.metadata.forget(name)
+
+    return Task(core, f"deleting topic {name!r}", now, work).outcome
 
 
 def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
     """The names of all topics that are not internal, sorted."""
-    call: Call[list[str]] = Call(core, "listing topics", now)
 
-    def judge(answer: MetadataResponse, now: float) -> OttlaError | None:
-        call.outcome.succeed(sorted(each.name for each in answer.topics if each.name and not each.is_internal))
-        return None
+    def work(task: Task[list[str]]) -> Steps[list[str]]:
+        answer = yield from task.ask_cluster(None)
+        return sorted(each.name for each in answer.topics if each.name and not each.is_internal)
 
-    call.ask(core.any_node, requests.metadata(None), judge, now)
-    return call.outcome
+    return Task(core, "listing topics", now, work).outcome
 
 
 def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDescription]:
     """A topic as it is now, with the part of its configuration that was set for it."""
+    resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
+    request = DescribeConfigsRequest(resources=(resource,))
+
+    def judge(answer: DescribeConfigsResponse) -> OttlaError | None:
+        return _error("DescribeConfigs", name, answer.results)
 
     def work(task: Task[TopicDescription]) -> Steps[TopicDescription]:
         if name not in core.cluster.topics:
@@ -191,19 +191,11 @@ def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDesc
             if isinstance(count, OttlaError):
                 raise count
         topic = yield from settled(core.metadata.topic(name, task.now, fresh=True))
-        resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
-        while True:
-            try:
-                answer: DescribeConfigsResponse = yield from task.ask_any(DescribeConfigsRequest(resources=(resource,)))
-            except UnsupportedVersion:  # before Kafka 0.11
-                return TopicDescription.of(topic, {})
-            error: OttlaError = RemoteProtocolError("DescribeConfigs was answered without the topic")
-            if answer.results:
-                described = answer.results[0]
-                if not described.error_code:
-                    own = {each.name: each.value for each in described.configs if each.config_source == 1}
-                    return TopicDescription.of(topic, own)
-                error = broker_error(described.error_code, described.error_message or f"topic {name!r}")
-            yield from task.pause(error)
+        try:
+            answer: DescribeConfigsResponse = yield from task.ask(core.any_node, request, judge)
+        except UnsupportedVersion:  # before Kafka 0.11
+            return TopicDescription.of(topic, {})
+        own = {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}
+        return TopicDescription.of(topic, own)
 
     return Task(core, f"describing topic {name!r}", now, work).outcome

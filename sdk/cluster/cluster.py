@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.codec.wire import NO_UUID
-from ottla.errors import LeaderNotAvailable
+from ottla.errors import ConnectionLost, InconsistentClusterId, LeaderNotAvailable, OttlaError, broker_error
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:
@@ -126,6 +126,17 @@ class Cluster:
         self.nodes |= {each.id: each for each in nodes}
         known.partitions[partition] = replace(place, leader=leader, leader_epoch=leader_epoch)
         return leader in self.nodes
+
+    def refusal(self, answer: MetadataResponse) -> OttlaError | None:
+        """Why nothing can be learned from ``answer``, whatever it was about; `None` if it is as it should be."""
+        if answer.error_code:
+            return broker_error(answer.error_code)
+        if not answer.brokers:  # it has just started, and does not even know itself
+            return ConnectionLost("it knows no broker yet")
+        if None not in (self.cluster_id, answer.cluster_id) and self.cluster_id != answer.cluster_id:
+            what = f"it belongs to cluster {answer.cluster_id!r}, and this client to {self.cluster_id!r}"
+            return InconsistentClusterId(what)
+        return None
 
     def update(self, answer: MetadataResponse) -> None:
         self.cluster_id = answer.cluster_id

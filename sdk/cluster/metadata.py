@@ -124,7 +124,7 @@ class Metadata:
         known = self.cluster.topics.get(name)
         if not known and (why := unnameable(name)):
             outcome.fail(InvalidTopic(why))
-        elif known and not fresh and name not in self._topics.released:
+        elif known and not fresh and not self._topics.is_old(name):
             outcome.succeed(known)
         elif self._client.closed:
             outcome.fail(self._client.closed)
@@ -175,7 +175,7 @@ class Metadata:
 
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""
-        if name in self._topics.released:
+        if self._topics.is_old(name):
             self._client.soon(self.refresh)
         return self._topics.hold(name)
 
@@ -248,16 +248,16 @@ class Metadata:
     def _answered(self, node: Node, answer: MetadataResponse | OttlaError, names: list[str], now: float) -> None:
         if isinstance(answer, OttlaError):
             self._failed(node, answer, now)
-        elif answer.error_code == RebootstrapRequired.code:
-            self._rebootstrap(node, now)
-        elif answer.error_code or not answer.brokers:
-            # A broker that has just started may know no broker yet, not even itself.
-            why = broker_error(answer.error_code) if answer.error_code else ConnectionLost("it knows no broker yet")
-            self._failed(node, why, now)
-        elif None not in (self.cluster.cluster_id, answer.cluster_id) and self.cluster.cluster_id != answer.cluster_id:
-            self._refuse_foreign(node, answer, now)
-        else:
-            self._learn(answer, names, now)
+            return
+        match self.cluster.refusal(answer):
+            case None:
+                self._learn(answer, names, now)
+            case RebootstrapRequired():
+                self._rebootstrap(node, now)
+            case InconsistentClusterId(detail=why):
+                self._refuse_foreign(node, answer.cluster_id, why, now)
+            case why:
+                self._failed(node, why, now)
 
     def _failed(self, node: Node, error: OttlaError, now: float) -> None:
         where = _address(node)
@@ -288,15 +288,13 @@ class Metadata:
         self._client.give_up_all(why.replace("a broker", "the broker"), now)
         self._failed(node, RebootstrapRequired(_address(node)), now)
 
-    def _refuse_foreign(self, node: Node, answer: MetadataResponse, now: float) -> None:
+    def _refuse_foreign(self, node: Node, other: str | None, what: str, now: float) -> None:
         """The address leads to another cluster: nothing of what it says is about the one of this client."""
-        known, other = self.cluster.cluster_id, answer.cluster_id
-        what = f"it belongs to cluster {other!r}, and this client to {known!r}"
         if _address(node) not in self._troubles:
             log.error(
                 "an address leads to another cluster, which has neither the records nor the offsets of the one known: "
                 "its metadata are refused; check the bootstrap addresses, or restart the client if this is meant",
-                extra={"address": _address(node), "cluster_known": known, "cluster_there": other},
+                extra={"address": _address(node), "cluster_known": self.cluster.cluster_id, "cluster_there": other},
             )
         self._client.give_up(node, what, now)
         self._failed(node, InconsistentClusterId(f"{_address(node)}: {what}"), now)

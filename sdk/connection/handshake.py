@@ -15,13 +15,13 @@ Source: KIP-511 (a version of ApiVersions that the broker does not know is answe
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from ottla import __version__
 from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError, UnsupportedVersion
 
 SOFTWARE_NAME = "ottla"
-SOFTWARE_VERSION = "0.1.0"
 NEWEST_API_VERSIONS = 3
 """The version in which a broker that nothing is known of is asked first."""
 
@@ -72,7 +72,7 @@ class ApiVersions:
         self._asked = NEWEST_API_VERSIONS
 
     def begin(self) -> Step:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
         return Step(request, self._asked)
 
     def answered(self, frame: Buffer) -> Step | None:

@@ -13,7 +13,7 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import UnknownTopicOrPartition
 from ottla.sdk import calls
-from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Start, Time
 from ottla.sdk.core import ClientCore
@@ -44,6 +44,8 @@ class Subscription:
         self._due: Timer | None = None
         self._looking: Outcome[Any] | None = None
         """The last look."""
+        self._waits: list[Outcome[Topic]] = []
+        """For topics that looks have found."""
         self._unmatched: int | None = None
         """How many topics there are, where none of them matches."""
 
@@ -59,6 +61,9 @@ class Subscription:
         if self._due is not None:
             self._due.cancel()
             self._due = None
+        for wait in (self._looking, *self._waits):
+            if wait is not None:
+                wait.cancel()
 
     def start(self, place: TopicPartition) -> Start:
         """Where to begin in a partition of which nothing is committed."""
@@ -136,8 +141,10 @@ class Subscription:
 
         if not left:
             known(now)
-        for name in self.topics:
-            self._core.metadata.topic(name, now).when_done(arrived)
+        found = [self._core.metadata.topic(name, now) for name in self.topics]
+        self._waits = [each for each in (*self._waits, *found) if not each.done]
+        for each in found:
+            each.when_done(arrived)
 
 
 def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:

@@ -68,8 +68,9 @@ class Leader:
 
         def ask(now: float) -> None:
             for name in topics:
-                grace = bool(self._counts.get(name))
-                self._core.metadata.topic(name, now, grace=grace).when_done(arrived)
+                found = self._core.metadata.topic(name, now, grace=bool(self._counts.get(name)))
+                found.when_done(arrived)
+                outcome.when_done(found.cancel)
 
         self._core.soon(ask if topics else known)
         return outcome

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import ottla
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
@@ -21,6 +23,16 @@ def test_the_packages_of_pyproject_are_those_of_the_tree() -> None:
             if not (ROOT / folder).joinpath(*below[:1]).is_symlink() or not below:
                 found.add(".".join((package, *below)))
     assert found == set(SETUPTOOLS["packages"])
+
+
+def test_the_version_stands_in_one_place() -> None:
+    named = [
+        each.relative_to(ROOT).as_posix()
+        for folder in SETUPTOOLS["package-dir"].values()
+        for each in (ROOT / folder).rglob("*.py")
+        if f'"{ottla.__version__}"' in each.read_text()
+    ]
+    assert "version" not in PROJECT["project"] and set(named) == {"src/ottla/__init__.py"}
 
 
 def test_every_part_is_linked_into_src_for_checkers_and_editors() -> None:

@@ -281,5 +281,14 @@ call("reset_offsets", lambda client: client.reset_offsets("g", "beginning", exec
 call("reset_offsets", lambda client: client.reset_offsets("g", timedelta(days=1)), before=commit)
 
 
+@scenario(Client, "offsets")
+async def offsets_of_topics_that_are_not_there(run: Run) -> None:
+    """For seconds they might be about to be made: then nobody asks for them on behalf of a caller that is gone."""
+    async with run.connect(api_timeout=2.0) as client:
+        fate = await run.cancelling(lambda: client.offsets({("one", 0): "end", ("other", 0): "end"}))
+        assert fate.cancelled or isinstance(fate.error, UnknownTopicOrPartition)
+        await run.rest(client)
+
+
 async def _values(client: Client) -> list[bytes | None]:
     return [each.value for each in await client.fetch("t", 0, 0)]

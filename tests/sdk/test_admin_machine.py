@@ -1,7 +1,7 @@
-"""Calls about groups, against brokers that answer by hand: who is asked, what is repeated, what the errors say."""
+"""Calls about groups and topics, against brokers that answer by hand: who is asked, what is repeated, what is said."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,9 +12,9 @@ from ottla.codec.apis.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from ottla.codec.apis.create_topics import CreateTopicsRequest
+from ottla.codec.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.codec.apis.delete_topics import DeleteTopicsRequest
+from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -31,6 +31,7 @@ from ottla.codec.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -52,17 +53,24 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     GroupIdNotFound,
     InvalidPartitions,
+    LeaderNotAvailable,
     NonEmptyGroup,
     NotCoordinator,
     PartialFailure,
+    RebootstrapRequired,
+    RequestTimedOut,
     TimeoutExpired,
+    TopicAlreadyExists,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
+from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.consume.fetcher import Offset
+from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from tests.sim.world import SERVED, ModelBroker, Partition, World
@@ -327,6 +335,41 @@ def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_other
     assert world.now < 6
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(MetadataResponse(brokers=(), cluster_id="c", topics=()), id="a broker that has just started"),
+        pytest.param(
+            MetadataResponse(brokers=(), cluster_id="c", topics=(), error_code=RebootstrapRequired.code),
+            id="a broker that sends its clients away",
+        ),
+        pytest.param(
+            MetadataResponse(
+                brokers=(MetadataResponseBroker(node_id=1, host="sim", port=9001),), cluster_id="another", topics=()
+            ),
+            id="a broker of another cluster",
+        ),
+    ],
+)
+def test_what_is_listed_comes_from_no_broker_whose_metadata_the_client_refuses(refused: MetadataResponse) -> None:
+    broker, _ = cluster(a=Group())
+    broker.versions[3] = (0, 13)  # which has the error code
+    world = World(broker)
+    world.call(world.core.connect)
+    world.core.cluster.cluster_id = "c"
+    until = 0.0
+    broker.script = lambda node, message: (
+        refused if isinstance(message, MetadataRequest) and world.now < until else None
+    )
+    until = world.now + 2.0
+    assert world.call(lambda now: calls.list_topics(world.core, now)) == ["t"]
+    until = world.now + 2.0
+    assert [each.group for each in world.call(lambda now: calls.list_groups(world.core, (), (), now))] == ["a"]
+    until = world.now + 2.0
+    found = world.call(lambda now: reachable_offsets(world.core, {("t", 0): EARLIEST}, now))
+    assert isinstance(found["t", 0], ListedOffset)
+
+
 def test_a_group_that_somebody_is_in_is_not_reset_and_its_members_are_named() -> None:
     broker, world = cluster(a=Group({("t", 0): 5}, (MEMBER,)))
     with pytest.raises(NonEmptyGroup, match=r"'a' is Stable; its members: c-1 \(client c, 10\.0\.0\.7\)"):
@@ -362,6 +405,47 @@ def test_a_group_that_was_deleted_without_an_answer_counts_as_deleted() -> None:
     assert len(broker.asked(DeleteGroupsRequest)) == 2 and not broker.groups
     with pytest.raises(GroupIdNotFound):
         world.call(lambda now: calls.delete_groups(world.core, ["a"], now))
+
+
+@pytest.mark.parametrize(
+    "asked", [CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest, DeleteGroupsRequest]
+)
+@pytest.mark.parametrize("silent", [False, True], ids=["timed out", "silent"])
+def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, silent: bool) -> None:
+    """Where it stops waiting it answers REQUEST_TIMED_OUT, and goes on with the work."""
+    broker, world = cluster(a=Group())
+    broker.versions |= {CREATE: (0, 4), DELETE: (0, 4)}
+
+    def answer(message: Any, code: int) -> Any:
+        match message:
+            case CreateTopicsRequest():
+                code = code or TopicAlreadyExists.code
+                return CreateTopicsResponse(topics=(CreatableTopicResult(name="t", error_code=code),))
+            case CreatePartitionsRequest():
+                code = code or InvalidPartitions.code
+                return CreatePartitionsResponse(results=(CreatePartitionsTopicResult(name="t", error_code=code),))
+            case DeleteTopicsRequest():
+                code = code or UnknownTopicOrPartition.code
+                return DeleteTopicsResponse(responses=(DeletableTopicResult(name="t", error_code=code),))
+            case DeleteGroupsRequest():
+                code = code or GroupIdNotFound.code
+                return DeleteGroupsResponse(results=(DeletableGroupResult(group_id="a", error_code=code),))
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, asked):
+            return None
+        first = len(broker.asked(asked)) == 1
+        return SILENCE if first and silent else answer(message, RequestTimedOut.code if first else 0)
+
+    broker.script = script
+    start: dict[type, Callable[[float], Outcome[Any]]] = {
+        CreateTopicsRequest: lambda now: calls.create_topic(world.core, "t", 2, 1, {}, now),
+        CreatePartitionsRequest: lambda now: calls.create_partitions(world.core, "t", 2, now),
+        DeleteTopicsRequest: lambda now: calls.delete_topic(world.core, "t", now),
+        DeleteGroupsRequest: lambda now: calls.delete_groups(world.core, ["a"], now),
+    }
+    world.call(start[asked])
+    assert len(broker.asked(asked)) == 2
 
 
 @pytest.mark.parametrize(("key", "since"), [(42, "1.1"), (37, "1.0"), (47, "2.4")])
@@ -479,3 +563,47 @@ def test_a_broker_has_less_time_than_it_is_waited_for() -> None:
     asked = broker.asked(CreateTopicsRequest) + broker.asked(DeleteTopicsRequest)
     timeout = world.core.options.request_timeout
     assert asked and {message.timeout_ms for _, message in asked} == {int(0.8 * timeout * 1000)}
+
+
+Start = Callable[[ClientCore, float], Outcome[Any]]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(lambda core, now: calls.create_topic(core, "x", 1, 1, {}, now), id="create_topic"),
+        pytest.param(lambda core, now: calls.create_partitions(core, "x", 3, now), id="create_partitions"),
+        pytest.param(lambda core, now: calls.list_offsets(core, {("x", 0): -1, ("y", 0): -1}, now), id="list_offsets"),
+        pytest.param(lambda core, now: calls.leader(core, ("x", 0), now), id="leader"),
+    ],
+)
+def test_nothing_more_is_asked_about_a_topic_whose_caller_is_gone(start: Start) -> None:
+    broker, world = cluster()
+    broker.versions |= {CREATE: (0, 4)}
+
+    def script(node: int, message: Any) -> Any:
+        if isinstance(message, CreateTopicsRequest):
+            made = CreatableTopicResult(name="x", error_code=0, error_message=None)
+            return CreateTopicsResponse(topics=(made,))
+        if isinstance(message, CreatePartitionsRequest):
+            return CreatePartitionsResponse(results=(CreatePartitionsTopicResult(name="x", error_code=0),))
+        return nowhere(message) if isinstance(message, MetadataRequest) and message.topics else None
+
+    def nowhere(message: MetadataRequest) -> MetadataResponse:
+        """Nobody leads these topics yet."""
+        topics = [
+            MetadataResponseTopic(error_code=LeaderNotAvailable.code, name=each.name, partitions=())
+            for each in message.topics or ()
+        ]
+        return replace(broker._metadata(MetadataRequest(topics=())), topics=tuple(topics))
+
+    broker.script = script
+    outcome = start(world.core, world.now)
+    world.run(lambda: world.now > 2.0)
+    with world.core.gate:
+        outcome.cancel()
+    asked = broker.asked(MetadataRequest)
+    assert len(asked) > 10
+    world.core.later(20.0, lambda now: None)
+    world.run(lambda: world.now >= 20.0)
+    assert len(broker.asked(MetadataRequest)) <= len(asked) + 1, "the one that was planned already"

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,14 +91,12 @@ def test_every_address_of_a_name_has_its_turn_whatever_other_names_there_are(
             assert client.topics() == []
 
 
-def test_brokers_found_by_zeroconf_are_looked_for_again(
-    ottla_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_brokers_found_by_zeroconf_are_looked_for_again(ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     announced = [ottla_broker.bootstrap]
     monkeypatch.setattr(mdns, "find", lambda name, timeout: list(announced))
     with BlockingClient("zeroconf://here") as client:
         ottla_broker.stop()
-        elsewhere = Broker(replace(ottla_broker.config, port=0, data=tmp_path / "elsewhere"))
+        elsewhere = Broker(replace(ottla_broker.config, port=0))
         try:
             elsewhere.create_topic("u")
             announced[:] = [elsewhere.bootstrap]

@@ -176,6 +176,19 @@ def test_a_client_is_opened_once_and_refuses_what_comes_after_its_end(loop: Loop
         loop.run(scenario)
 
 
+def test_a_producer_and_a_consumer_are_opened_once(loop: Loop) -> None:
+    with scripted() as (address, _):
+
+        async def scenario() -> None:
+            async with loop.connect(address) as client:
+                for each in (client.producer(), client.consumer(assign={("t", 0): 0})):
+                    async with each:
+                        with pytest.raises(LocalProtocolError, match="opened once"):
+                            await each.__aenter__()
+
+        loop.run(scenario)
+
+
 def test_on_another_loop_the_client_says_what_to_do(loop: Loop) -> None:
     other = ALL["trio" if isinstance(loop, Asyncio) else "asyncio"]
 

@@ -97,3 +97,44 @@ def test_a_foreign_cluster_is_given_up_and_named_in_the_error() -> None:
     assert any("it belongs to cluster 'c2'" in line for line in client.metadata.explain(client.now))
     client.passes(client.options.api_timeout)
     assert isinstance(wanted.error, BrokerUnreachable)
+
+
+def known(client: Client, topic: str) -> None:
+    wanted = client.metadata.topic(topic, client.now)
+    client.passes(0.0)
+    client.answer(cluster(topic))
+    assert wanted.done
+
+
+def test_a_topic_that_nobody_ever_held_is_asked_for_anew_once_metadata_of_others_came() -> None:
+    client = Client()
+    known(client, "t")
+    assert client.metadata.topic("t", client.now).done, "the last answer was about it"
+    client.passes(client.options.metadata_max_age)
+    client.answer(cluster())
+    again = client.metadata.topic("t", client.now)
+    client.passes(0.0)
+    assert not again.done and [each.name for each in client.asked[-1][1].message.topics] == ["t"]
+
+
+def test_a_topic_that_nobody_ever_held_is_forgotten_in_the_end() -> None:
+    client = Client()
+    known(client, "t")
+    refused = client.metadata.topic("missing", client.now)
+    client.passes(0.0)
+    while not refused.done:
+        client.answer(cluster())
+        client.passes(1.0)
+    for _ in range(2):
+        client.passes(client.options.metadata_max_age)
+        while client.asked:
+            client.answer(cluster())
+    assert not client.metadata.cluster.topics and not client.metadata.cluster.errors
+
+
+def test_a_topic_that_is_held_as_soon_as_it_is_known_is_not_asked_for_again() -> None:
+    client = Client()
+    known(client, "t")
+    client.metadata.hold("t")
+    client.passes(client.options.retry_backoff)
+    assert not client.asked

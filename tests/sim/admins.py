@@ -7,8 +7,12 @@ from typing import Any
 
 from ottla.codec.apis.create_topics import CreateTopicsRequest
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
-from ottla.errors import OttlaError
+from ottla.codec.apis.metadata import MetadataRequest
+from ottla.errors import OttlaError, TopicAlreadyExists
 from ottla.sdk import calls
+from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import DATA, Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 from tests.sim.network import Link
@@ -24,10 +28,11 @@ class Administrating:
     features: Counter[str]
     seconds: float
     cancelled: set[str] = field(default_factory=set)
-    """Topics that must not be made any more, or deleted."""
+    """Topics that must not be made any more, or deleted, nor asked about."""
 
     def script(self) -> Script:
         yield from self.process.connect()
+        self._watch(self.process.core)
         for number in range(4):
             yield self.chance.uniform(0.0, self.seconds / 2)
             name = f"x{number}"
@@ -56,8 +61,23 @@ class Administrating:
         except Cancelled:
             self.features[f"{what} is cancelled"] += 1
             self.cancelled.add(name)
+        except TopicAlreadyExists as error:
+            raise Violation("a topic is reported as there before, and nobody else makes it", name) from error
         except OttlaError as error:
             self.process.history.add("·", self.process.name, f"{what}: {error}")
+
+    def _watch(self, core: ClientCore) -> None:
+        """See what is asked for from now on."""
+        submit = core.submit
+
+        def submitted(node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
+            if isinstance(exchange.message, MetadataRequest):
+                asked = self.cancelled & {each.name or "" for each in exchange.message.topics or ()}
+                if asked:
+                    raise Violation("metadata are asked for on behalf of nobody", ", ".join(sorted(asked)))
+            submit(node, exchange, now, channel)
+
+        core.submit = submitted  # type: ignore[method-assign]
 
     def sent(self, link: Link, message: Any) -> None:
         """The process sends a request; what is written in pieces was handed over before."""

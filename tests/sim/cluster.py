@@ -45,6 +45,7 @@ from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
+    RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -303,12 +304,17 @@ class ModelCluster:
     def _made(self, topic: CreatableTopic) -> CreatableTopicResult:
         code = TopicAlreadyExists.code if topic.name in self.ids else 0
         self.create(topic.name, topic.num_partitions)
-        return CreatableTopicResult(name=topic.name, error_code=code, error_message=None)
+        return CreatableTopicResult(name=topic.name, error_code=self._unsaid(topic.name, code), error_message=None)
 
     def _removed(self, name: str) -> DeletableTopicResult:
         code = 0 if name in self.ids else UnknownTopicOrPartition.code
         self.delete(name)
-        return DeletableTopicResult(name=name, error_code=code)
+        return DeletableTopicResult(name=name, error_code=self._unsaid(name, code))
+
+    def _unsaid(self, name: str, code: int) -> int:
+        """Some brokers wait no longer for the work, which is done all the same."""
+        timed_out = not code and Random(f"{name} at {self.clock.now}").random() < 0.3
+        return RequestTimedOut.code if timed_out else code
 
     # -- leaders -----------------------------------------------------------------------------------------------------
 

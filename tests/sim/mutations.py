@@ -15,11 +15,13 @@ from ottla.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OttlaError,
+    TimeoutExpired,
     UnknownTopicOrPartition,
 )
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.calls.call import Call
+from ottla.sdk.calls import call
+from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
@@ -664,11 +666,21 @@ def _assigned_at_once(_: Any) -> Any:
     return broken
 
 
+def _still_waits(end: Any) -> Any:
+    def broken(self: Task[Any]) -> None:
+        self._waiting = None
+        end(self)
+
+    return broken
+
+
 _mutation("what is called from within is not refused", (Gate, "__enter__", _enters_all_the_same))
 _mutation("log lines are written within the machines", (Gate, "__enter__", _lines_at_once))
 _mutation("interceptors run within the machines", (ProducerCore, "_refused", _intercepted_at_once))
 _mutation("assignors run within the machines", (leader, "run_assignor", _assigned_at_once))
-_mutation("what a cancelled call asks for is sent all the same", (Call, "_end", _nothing))
+_mutation("topics are waited for on behalf of calls that ended", (Task, "_end", _still_waits))
+_mutation("what the broker times out counts as not done", (call, "UNSURE", lambda _: (ConnectionLost, TimeoutExpired)))
+_mutation("what a cancelled call asks for is sent all the same", (Task, "_end", _nothing))
 _mutation("with acks=0 memory is given back before anything is written", (Sender, "_send", _released_at_once))
 _mutation("with acks=0 a flush does not wait until all is written", (Sender, "_send", _settled_at_once))
 _mutation(

@@ -1,0 +1,63 @@
+"""Parts of a consumer that wait until topics are known: once they are stopped, nothing more is asked for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.errors import LeaderNotAvailable
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
+from ottla.sdk.consume.positions import Time
+from ottla.sdk.consume.subscription import Subscription
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.assignors import Member, RangeAssignor
+from ottla.sdk.group.leader import Leader
+from tests.sim.world import ModelBroker, World
+
+Stop = Callable[[], object]
+
+
+class Leaderless(ModelBroker):
+    """It lists its topics, and nobody leads them yet."""
+
+    def _metadata(self, message: MetadataRequest) -> MetadataResponse:
+        answer = super()._metadata(message)
+        if message.topics is None:
+            return answer
+        topics = [replace(each, error_code=LeaderNotAvailable.code, partitions=()) for each in answer.topics]
+        return replace(answer, topics=tuple(topics))
+
+
+def subscribed(core: ClientCore, now: float) -> Stop:
+    options = ConsumerOptions(start=Time(EARLIEST), matches=TopicFilter(".*"))
+    subscription = Subscription(core, options, lambda now: None)
+    subscription.begin(now)
+    return subscription.stop
+
+
+def leading(core: ClientCore, now: float) -> Stop:
+    leader = Leader(core, "g", lambda why, now: None)
+    members = [Member("m", topics=frozenset({"t", "u"}))]
+    return leader.assign(RangeAssignor(), members, skip=False, now=now).cancel
+
+
+@pytest.mark.parametrize("begin", [subscribed, leading])
+def test_nothing_more_is_asked_about_topics_of_a_part_that_was_stopped(
+    begin: Callable[[ClientCore, float], Stop],
+) -> None:
+    broker = Leaderless({"t": 1, "u": 1})
+    world = World(broker)
+    world.call(world.core.connect)
+
+    def asked_until(when: float) -> int:
+        world.core.later(when, lambda now: None)
+        world.run(lambda: world.now >= when)
+        return sum(isinstance(message, MetadataRequest) for _, message in broker.requests)
+
+    stop = begin(world.core, world.now)
+    asked = asked_until(2.0)
+    with world.core.gate:
+        stop()
+    assert asked > 10 and asked_until(20.0) <= asked + 1, "the one that was planned already"
