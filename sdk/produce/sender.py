@@ -22,12 +22,12 @@ from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.nodes import NodeQueue
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.produce.requests import Pair, ProduceRequests
+from ottla.sdk.produce.requests import Batches, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 from ottla.sdk.timers import Timer
@@ -200,14 +200,14 @@ class Sender:
         for node_id in turn:
             node = self._node(node_id)
             while node.may_send(now):
-                pairs = self._collect(node_id, node, now)
-                if not pairs:
+                batches = self._collect(node_id, node, now)
+                if not batches:
                     break
-                self._send(self._core.cluster.nodes[node_id], node, pairs, now)
+                self._send(self._core.cluster.nodes[node_id], node, batches, now)
 
-    def _collect(self, node_id: int, node: NodeQueue, now: float) -> list[Pair]:
+    def _collect(self, node_id: int, node: NodeQueue, now: float) -> Batches:
         """What the next request to the node holds: at most one batch per partition."""
-        pairs: list[Pair] = []
+        batches: Batches = {}
         again: list[PartitionQueue] = []
         room = self._core.options.max_request_size
         while node.ready:
@@ -224,16 +224,16 @@ class Sender:
                 continue
             if not self._adopt(queue, now):
                 break
-            full = bool(pairs) and batch.size > room
+            full = bool(batches) and batch.size > room
             if full or batch is not queue.batches[-1]:
                 again.append(queue)
             if full:
                 break
             room -= batch.size
-            pairs.append((queue, batch))
+            batches[batch] = queue
         for queue in again:
             node.ready[queue.place] = queue
-        return pairs
+        return batches
 
     def _adopt(self, queue: PartitionQueue, now: float) -> bool:
         """See to it that the partition's next batch goes under an epoch that is safe; ``False``: there is none now."""
@@ -250,37 +250,34 @@ class Sender:
         queue.adopt(self.identity.current)
         return True
 
-    def _send(self, node: Node, target: NodeQueue, pairs: list[Pair], now: float) -> None:
-        records = 0
-        for queue, batch in pairs:
+    def _send(self, node: Node, target: NodeQueue, batches: Batches, now: float) -> None:
+        records, request = 0, Request(batches)
+        for batch, queue in batches.items():
             if not batch.attempts:
                 self._metrics.queue_time.record(now - batch.opened, now)
             else:
                 self._metrics.count("record-retry", queue.place[0], batch.count, now)
-            queue.send(batch, node.id)
+            queue.send(batch, node.id, request)
             records += batch.count
         self._metrics.records_per_request.record(records, now)
         target.in_flight += 1
-        unsendable: dict[int, EncodeError] = {}
+        unsendable: dict[Batch, EncodeError] = {}
 
         def build(version: int) -> ProduceRequest:
-            return self._requests.build(pairs, version, unsendable, now)
+            return self._requests.build(batches, version, unsendable, now)
 
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
             target.in_flight -= 1
-            was_sent = exchange.correlation_id >= 0
-            self._answered(node, pairs, answer, unsendable, was_sent, now)
+            self._answered(node, request, answer, unsendable, now)
             if target.ready:
                 self._turn[node.id] = None
                 self._drain_soon()
 
         deadline = now + self._core.options.request_timeout
         one_way = self._options.acks == 0
-        exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
+        exchange = request.exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
         if self.identity.idempotent:
             exchange.versions = PRODUCE_IDEMPOTENT
-        for _, batch in pairs:
-            batch.request = exchange
         self._core.submit(node, exchange, now, self.channel)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -288,10 +285,9 @@ class Sender:
     def _answered(
         self,
         node: Node,
-        pairs: list[Pair],
+        request: Request,
         answer: ProduceResponse | OttlaError | None,
-        unsendable: dict[int, EncodeError],
-        was_sent: bool,
+        unsendable: dict[Batch, EncodeError],
         now: float,
     ) -> None:
         found: dict[TopicPartition, PartitionProduceResponse] = {}
@@ -299,17 +295,17 @@ class Sender:
             self._learn(node, answer, now)
             for topic in answer.responses:
                 found |= {(topic.name, each.index): each for each in topic.partition_responses}
-        for index, (queue, batch) in enumerate(pairs):
-            batch.in_flight, batch.request = False, None
+        for batch, queue in request.batches.items():
+            batch.request = None
             if batch not in queue.batches:
                 continue  # failed meanwhile, with everything else
             result = found.get(queue.place)
-            if index in unsendable:
-                self.results.refused(queue, batch, unsendable[index], now, sent=False)
+            if batch in unsendable:
+                self.results.refused(queue, batch, unsendable[batch], now, sent=False)
             elif answer is None:
                 self.results.stored(queue, batch, -1, -1, now)
             elif isinstance(answer, OttlaError):
-                self.results.refused(queue, batch, answer, now, sent=was_sent)
+                self.results.refused(queue, batch, answer, now, sent=request.sent)
             elif result is None:
                 left_out = RemoteProtocolError(f"node {node.id} left {name_of(queue.place)} out of its answer")
                 self.results.refused(queue, batch, left_out, now, sent=True)

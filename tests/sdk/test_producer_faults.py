@@ -53,6 +53,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.connection.exchange import Exchange, ignored
+from ottla.sdk.events import PRODUCE, Connected, Key
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Abandoned, Outcome
@@ -406,9 +407,47 @@ def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
     [line] = producer.explain(world.now)
     assert "1 attempt(s) in 2.0 s" in line and "sent, no answer yet" in line
     [batch] = producer._sender.queues["t", 0].batches
-    batch.request = Exchange(ProduceRequest, ignored, 30.0)  # as while the node is not connected
+    assert batch.request
+    batch.request.exchange = Exchange(ProduceRequest, ignored, 30.0)  # as while the node is not connected
     [line] = producer.explain(world.now)
     assert "not sent yet, the request waits for its connection" in line
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("end", ["the deadline", "the end of the producer"])
+def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(end: str, acks: int) -> None:
+    world = World(ModelBroker({"t": 2}), options=Options(delivery_timeout=3.0, request_timeout=30.0))
+    world.call(lambda now: world.core.metadata.topic("t", now))
+    dialing: list[Key] = []
+    later = world._later
+    world._later = lambda key, what: (  # type: ignore[method-assign] # dialing takes long
+        dialing.append(key) if isinstance(what, Connected) and key[1].startswith(PRODUCE) else later(key, what)
+    )
+    producer = producer_in(world, acks=acks, linger=9.0)
+    failed = ask(producer, world, b"1", 0)
+    sleep(world, 0.4)
+    stored = ask(producer, world, b"2", 1)
+    producer.start_flush(world.now)
+    if end == "the deadline":
+        world.run(failed)
+        assert "certainly not stored: 1 attempt(s) in 3.0 s" in str(failed.error)
+        assert "not sent yet, the request waits for its connection" in str(failed.error)
+        [left] = producer._sender.queues["t", 1].batches
+        assert producer._room.used == left.charged, "which waits in the same request"
+    else:
+        producer.close(Closed("the producer is closed"))
+        world.run(failed)
+        assert isinstance(failed.error, Closed)
+    for key in filter(world._links.__contains__, dialing):  # with acks=0 the producer had a connection of its own
+        later(key, Connected(key))
+    sleep(world, 0.2)
+    if end == "the deadline":
+        again = ask(producer, world, b"3", 0)
+        world.call(producer.start_flush)
+        sleep(world, 0.1)  # with acks=0 it is on its way
+        assert stored.error is None and again.error is None
+        assert values(world) == [b"3"] and values(world, ("t", 1)) == [b"2"]
+    assert b"1" not in values(world) and producer._sender._nodes[1].in_flight == 0
 
 
 @pytest.mark.parametrize("linger", [0, 0.005, 3.0])

@@ -29,7 +29,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.produce.options import ProducerOptions
@@ -493,11 +493,11 @@ def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_top
     first.due = second.due = third.due = True
     queue.batches.append(first)
     assert queue.adopt(Identity(7, 0))
-    queue.send(first, 1)
+    queue.send(first, 1, Request({first: queue}))
     queue.batches.extend((second, third))
     queue.recreate(2)
-    first.in_flight = False
+    first.request = None
     queue.drop(first, stored=True)  # a late answer
     assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
-    queue.send(second, 1)
+    queue.send(second, 1, Request({second: queue}))
     assert queue.sendable(0.0) is None, "if the second were refused, and the third stored, there was no order any more"

@@ -46,7 +46,7 @@ from ottla.sdk.group.member import ClassicMember, Input
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
-from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.batches import Batch, PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.nodes import NodeQueue
@@ -99,9 +99,9 @@ def _first_epoch_for_ever(build: Any) -> Any:
 
 
 def _new_number_for_each_attempt(send: Any) -> Any:
-    def broken(self: PartitionQueue, batch: Any, node: int) -> None:
+    def broken(self: PartitionQueue, batch: Any, *given: Any) -> None:
         batch.sequence = None
-        send(self, batch, node)
+        send(self, batch, *given)
 
     return broken
 
@@ -158,6 +158,7 @@ _mutation(
 _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
+_mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
 
 # -- the fetcher and what it knows of leaders --------------------------------------------------------------------------
