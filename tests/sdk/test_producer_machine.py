@@ -23,6 +23,7 @@ from ottla.errors import (
     OttlaError,
     ProducerFenced,
     RecordTooLarge,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from ottla.sdk.connection.exchange import Exchange
@@ -450,6 +451,52 @@ def test_a_flush_does_not_wait_for_the_linger_of_records_whose_topic_was_unknown
     send(producer, world, b"1")
     world.call(producer.start_flush, limit=5)
     assert values(world) == [b"1"]
+
+
+def test_a_flush_does_not_wait_for_topics_that_are_met_meanwhile() -> None:
+    topics = [f"t{i}" for i in range(500)]
+    world = World(ModelBroker(dict.fromkeys(topics, 1)))
+    producer = producer_in(world, linger=60.0)
+    met = iter(topics)
+
+    def meet(now: float) -> None:
+        send(producer, world, b"1", topic=next(met))
+        world.core.later(now + 0.001, meet)
+
+    meet(world.now)
+    world.call(producer.start_flush, limit=0.1)
+    assert values(world, (topics[0], 0)) == [b"1"] and producer.pending
+
+
+def test_a_flush_ends_in_time_though_more_comes_to_a_topic_that_is_not_found() -> None:
+    broker = ModelBroker({"t": 1})
+    world = World(broker, options=Options(delivery_timeout=3.0))
+    broker.handle = lambda node, frame: None  # type: ignore[method-assign] # a broker that hangs
+    producer = producer_in(world)
+    failed = ask(producer, world, b"0")
+    flush = producer.start_flush(world.now)
+    for i in range(1, 8):
+        later = 0.5 * i
+        world.core.later(later, lambda now: None)
+        world.run(lambda: world.now >= later)  # noqa: B023 # called at once
+        send(producer, world, b"%d" % i)
+    assert flush.done and isinstance(failed.error, DeliveryTimeout) and producer.pending == 6
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_flush_waits_for_the_batches_of_what_had_no_topic_when_it_began(fails: bool) -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: (
+        MessageTooLarge.code if batch.count > 1 else TopicAuthorizationFailed.code * fails
+    )
+    producer = producer_in(world, linger=60.0)
+    asked = [ask(producer, world, b"%d" % i) for i in range(3)]
+    flush = producer.start_flush(world.now)
+    world.run(lambda: any(each.done for each in asked))
+    assert not flush.done, "of a batch that was split the rest is under way"
+    world.run(flush)
+    assert all(each.done and bool(each.error) is fails for each in asked) and world.now < 1.0
+    assert not producer._deliveries._unsettled and not producer._deliveries._placed
 
 
 def test_a_closed_producer_asks_for_its_topics_no_more() -> None:

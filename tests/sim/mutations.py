@@ -138,6 +138,14 @@ def _the_oldest_is_acknowledged(stored: Any) -> Any:
     return broken
 
 
+def _flushes_wait_for_the_newest(placed: Any) -> Any:
+    def broken(self: Deliveries, *given: Any) -> Any:
+        self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
+        return placed(self, *given)
+
+    return broken
+
+
 def _nothing(_: Any) -> Any:
     return lambda *_: None
 
@@ -157,6 +165,7 @@ _mutation(
 )
 _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
+_mutation("a flush waits for what comes once a topic is known", (Deliveries, "placed", _flushes_wait_for_the_newest))
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
