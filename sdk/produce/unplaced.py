@@ -29,10 +29,11 @@ from ottla.sdk.timers import Timer
 
 @dataclass(slots=True, eq=False)
 class UnplacedTopic:
-    """Its records, each with its number."""
+    """Its records, each with its number; and what says where it is, once that is ``found``."""
 
     records: deque[tuple[int, PendingRecord]]
     expiry: Timer
+    found: Outcome[Topic]
 
 
 class UnplacedRecords:
@@ -59,8 +60,7 @@ class UnplacedRecords:
         if (waiting := self.topics.get(topic)) is not None:
             waiting.records.append(numbered)
             return
-        self.topics[topic] = UnplacedTopic(deque([numbered]), self._watch(record))
-        self._find(topic, now)
+        self.topics[topic] = UnplacedTopic(deque([numbered]), self._watch(record), self._find(topic, now))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
@@ -74,18 +74,19 @@ class UnplacedRecords:
         topic = record.topic  # the timer is not to keep the record
         return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
-    def _find(self, name: str, now: float) -> None:
+    def _find(self, name: str, now: float) -> Outcome[Topic]:
         found = self._core.metadata.topic(name, now, create=True)
         found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
+        return found
 
     def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
         """Some broker said where the topic is, or that it does not exist; or none could be asked."""
-        if name not in self.topics:
+        if (unplaced := self.topics.get(name)) is None or unplaced.found is not found:
             return
         if found.error is None:
             self._place(name, now)
         elif found.error.retriable and not isinstance(found.error, UnknownTopicOrPartition):
-            self._find(name, now)
+            unplaced.found = self._find(name, now)
         else:
             self._fail_all(name, found.error)
 
@@ -95,7 +96,7 @@ class UnplacedRecords:
             return
         topic = self._core.cluster.topics.get(name)
         if topic is None:
-            self._find(name, now)
+            unplaced.found = self._find(name, now)
             return
         awaited = False
         while unplaced.records:
@@ -141,9 +142,10 @@ class UnplacedRecords:
             self._fail(number, record, error)
 
     def _end(self, name: str) -> Iterable[tuple[int, PendingRecord]]:
-        """Nothing of the topic waits any more; what is left of it."""
+        """Nothing waits for the topic any more, and it is asked for no more; what is left of it."""
         unplaced = self.topics.pop(name)
         unplaced.expiry.cancel()
+        unplaced.found.cancel()
         return unplaced.records
 
     def _expire(self, name: str, now: float) -> None:

@@ -14,6 +14,7 @@ from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.records import RecordBatch, parse_batch, rebased
 from ottla.errors import (
     BufferFull,
+    Closed,
     DeliveryFailed,
     DeliveryTimeout,
     EncodeError,
@@ -497,6 +498,34 @@ def test_a_flush_waits_for_the_batches_of_what_had_no_topic_when_it_began(fails:
     world.run(flush)
     assert all(each.done and bool(each.error) is fails for each in asked) and world.now < 1.0
     assert not producer._deliveries._unsettled and not producer._deliveries._placed
+
+
+@pytest.mark.parametrize("end", ["the producer is closed", "the record's deadline"])
+def test_a_topic_is_not_asked_for_once_no_record_waits_for_it(end: str) -> None:
+    world = World(broker := ModelBroker({"t": 1}), options=Options(delivery_timeout=3.0))
+    producer = producer_in(world)
+    failed = ask(producer, world, b"1", None, "never")
+    if end == "the producer is closed":
+        world.core.later(2.0, lambda now: producer.close(Closed("closed")))
+    world.run(failed)
+    before = len(broker.requests)
+    world.core.later(30.0, lambda now: None)
+    world.run(lambda: world.now >= 30.0)
+    asked = [message.topics for _, message in broker.requests[before:] if isinstance(message, MetadataRequest)]
+    assert not any(asked) and not world.core.metadata._waits
+
+
+def test_a_record_that_gets_the_room_of_one_that_found_no_topic_has_its_own_time() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=2.0))
+    producer = producer_in(world, buffer_memory=1000)
+    failed = ask(producer, world, bytes(900), None, "never")
+    world.core.later(1.0, lambda now: None)
+    world.run(lambda: world.now >= 1.0)
+    second: Outcome[Receipt] = Outcome()
+    producer.offer(PendingRecord("never", bytes(900), None, None, (), 1000, second.settle), world.now)
+    world.run(second)
+    assert isinstance(failed.error, DeliveryTimeout) and isinstance(second.error, DeliveryTimeout)
+    assert 3.0 <= world.now < 3.1
 
 
 def test_a_closed_producer_asks_for_its_topics_no_more() -> None:
