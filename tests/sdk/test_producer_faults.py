@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
@@ -31,6 +31,7 @@ from ottla.errors import (
     BrokerError,
     BufferFull,
     Closed,
+    CoordinatorLoadInProgress,
     CorruptMessage,
     DeliveryFailed,
     DeliveryTimeout,
@@ -376,6 +377,50 @@ def test_a_topic_that_cannot_be_asked_for_is_asked_for_again_until_the_deadline(
     producer = producer_in(world)
     world.run(asked := ask(producer, world, b"1"))
     assert asked.error is None and 20 < world.now < 40
+
+
+def test_another_broker_is_asked_for_a_producer_id_where_the_first_does_not_answer() -> None:
+    world = World(ModelBroker({"t": 1}, nodes=3))
+    handle, asked = world.broker.handle, list[int]()
+
+    def hung(node: int, frame: bytes) -> bytes | None:
+        if frame[:2] == b"\0\x16":
+            asked.append(node)
+        return None if asked and node == asked[0] and frame[:2] == b"\0\x16" else handle(node, frame)
+
+    world.broker.handle = hung  # type: ignore[method-assign] # the first that is asked hangs
+    producer = producer_in(world)
+    stored = ask(producer, world, b"1")
+    world.run(stored)
+    assert stored.error is None and len(set(asked)) == 2
+    assert 3.0 <= world.now < 3.1 and not producer._sender.identity._asked
+    sleep(world, 10.0)
+    assert len(asked) == 2, "nobody else is asked any more"
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_producer_id_is_asked_for_again_where_brokers_refuse_it_or_hang(hangs: bool) -> None:
+    world = World(ModelBroker({"t": 1}, nodes=2))
+    answer, asked = world.broker._answer, list[int]()
+
+    def refusing(node: int, message: Any) -> Any:
+        if not isinstance(message, InitProducerIdRequest):
+            return answer(node, message)
+        asked.append(node)
+        if hangs and node == asked[0]:
+            return None
+        code = CoordinatorLoadInProgress.code if world.now < 20 else 0
+        return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=0)
+
+    world.broker._answer = refusing  # type: ignore[method-assign] # a cluster that is in trouble
+    producer = producer_in(world)
+    stored = ask(producer, world, b"1")
+    sleep(world, 10.0)
+    assert len(asked) == 4 if hangs else len(asked) > 10
+    [line] = producer.explain(world.now)
+    assert "no broker has given a producer id" in line and ("no answer yet" in line or "COORDINATOR_LOAD" in line)
+    world.run(stored)
+    assert stored.error is None and 20 < world.now < 31
 
 
 def test_nobody_to_give_a_producer_id_is_told_at_the_deadline() -> None:
