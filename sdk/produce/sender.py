@@ -141,8 +141,8 @@ class Sender:
                 where, progress = name_of(queue.place), self.results.progress(queue, oldest, now)
                 yield f"producer: {records} record(s) for {where} wait: {progress}"
         for node_id, node in self._nodes.items():
-            if node.throttled > now:
-                yield f"producer: node {node_id} throttles, for another {node.throttled - now:.1f} s"
+            if (left := node.muted_until - now) > 0:
+                yield f"producer: node {node_id} throttles, for another {left:.1f} s"
 
     def _watch(self, queue: PartitionQueue, batch: Batch) -> None:
         """See to it that the batch ends by its deadline."""
@@ -151,7 +151,7 @@ class Sender:
     def _node(self, node_id: int) -> NodeQueue:
         node = self._nodes.get(node_id)
         if node is None:
-            node = self._nodes[node_id] = NodeQueue(self._core, self.wake)
+            node = self._nodes[node_id] = NodeQueue(self._core, node_id, self.channel, self.wake)
         return node
 
     def _metadata_changed(self, now: float) -> None:
@@ -325,10 +325,9 @@ class Sender:
                     hint = each.current_leader
                     self._core.cluster.moved(topic.name, each.index, hint.leader_id, hint.leader_epoch, nodes)
         if answer.throttle_time_ms > 0:
-            seconds = answer.throttle_time_ms / 1000
-            self._metrics.throttle_time.record(seconds, now)
-            self._node(node.id).throttled = now + seconds
-            self._core.later(now + seconds, lambda now: self._throttle_over(node.id))
+            self._metrics.throttle_time.record(answer.throttle_time_ms / 1000, now)
+            if (until := self._node(node.id).muted_until) > now:
+                self._core.later(until, lambda now: self._throttle_over(node.id))
 
     def _throttle_over(self, node_id: int) -> None:
         if self._node(node_id).ready:

@@ -642,6 +642,37 @@ def test_a_node_that_throttles_is_left_alone_for_as_long() -> None:
     assert world.now - before == pytest.approx(2.0, abs=0.05)
 
 
+def test_a_shorter_throttle_does_not_end_a_longer_one() -> None:
+    world = World(broker := Answering({"t": 2}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    world.run(ask(producer, world, b"0"))
+    throttles = iter([2000, 100])
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=next(throttles, 0))
+    both = [ask(producer, world, b"1"), ask(producer, world, b"2")]
+    world.run(lambda: all(each.done for each in both))
+    assert any("throttles, for another 2.0 s" in line for line in producer.explain(world.now))
+    before = world.now
+    world.run(ask(producer, world, b"3"))
+    assert world.now - before == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_broker_that_has_held_its_answer_back_already_is_not_left_alone() -> None:
+    class BeforeKafka2(Answering):
+        def _answer(self, node: int, message: Any) -> Any:
+            if isinstance(message, ApiVersionsRequest):
+                oldest = {0: (3, 5), 3: (1, 5), 18: (0, 1), 22: (0, 0)}
+                keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in oldest.items())
+                return ApiVersionsResponse(error_code=0, api_keys=keys)
+            return super()._answer(node, message)
+
+    world = World(broker := BeforeKafka2({"t": 1}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=2000)
+    world.run(ask(producer, world, b"1"))
+    world.run(ask(producer, world, b"2"))
+    assert world.now < 0.1 and world.core.metrics.value("produce-throttle-time-max", world.now) == 2000.0
+
+
 class Old(ModelBroker):
     """Kafka 0.10: no producer ids, no record batches."""
 
