@@ -86,6 +86,7 @@ class Sender:
     def close(self) -> None:
         self.stopped = True
         self.identity.failed()
+        self._metrics.close()
         self._core.metadata.observers.remove(self._metadata_changed)
 
     def queue(self, place: TopicPartition) -> PartitionQueue:
@@ -103,6 +104,7 @@ class Sender:
         Not its sequences either: what is sent there later has to be of another epoch, in which they begin at 0. In this
         one it could pass for a repeat of what was sent before.
         """
+        self._metrics.forget(topic)
         gone = [self.queues.pop(place) for place in list(self.queues) if place[0] == topic]
         current = self.identity.current
         if current is not None and any(each.identity == current for each in gone):

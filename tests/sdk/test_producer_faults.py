@@ -871,7 +871,9 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
         == {"t"}
         == {*producer._accumulator.holds}
         == {*producer._accumulator._used}
+        == {*producer._sender._metrics._meters}
     )
+    assert math.isnan(world.core.metrics.value("record-send-total", world.now, topic="u"))
     told_of = [message.topics for _, message in broker.requests if isinstance(message, MetadataRequest)]
     asked = [{each.name for each in topics or ()} for topics in told_of]
     assert {"t", "u"} in asked and asked[-1] == {"t"}
@@ -1065,6 +1067,17 @@ def test_producers_of_one_client_are_told_of_together_until_the_last_is_closed()
     assert told() == [50_000, 50_000, 0]
     second.close(Closed("the producer is closed"))
     assert all(math.isnan(each) for each in told())
+
+
+def test_the_meters_of_a_topic_go_with_the_last_producer_that_sends_there() -> None:
+    world = World(ModelBroker({"t": 1}))
+    first, second = producer_in(world), producer_in(world)
+    for producer in (first, second):
+        world.run(ask(producer, world, b"1"))
+    for producer, sent in ((first, 2), (second, 2)):
+        assert world.core.metrics.value("record-send-total", world.now, topic="t") == sent
+        producer.close(Closed("the producer is closed"))
+    assert math.isnan(world.core.metrics.value("record-send-total", world.now, topic="t"))
 
 
 def test_a_meter_is_looked_up_once_and_not_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
