@@ -153,7 +153,7 @@ class UnplacedRecords:
             return
         records = unplaced.records
         while records and records[0][1].deadline <= now:
-            why = self._core.metadata.why_no_topic(name)
+            why = self._core.metadata.why_no_topic(name, self._delivery_timeout)
             within = f"{self._delivery_timeout:g} s"
             error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
             self._fail(*records.popleft(), error)

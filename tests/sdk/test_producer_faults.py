@@ -366,6 +366,7 @@ def test_each_record_of_an_unknown_topic_has_a_deadline_of_its_own() -> None:
     world.run(second)
     assert world.now == pytest.approx(7.0)
     assert isinstance(second.error, DeliveryTimeout) and "of which nothing is known" in str(second.error)
+    assert "waited 5 s" in str(second.error) and "no broker answered within 5 s" in str(second.error)
 
 
 def test_a_topic_that_cannot_be_asked_for_is_asked_for_again_until_the_deadline() -> None:
