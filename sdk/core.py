@@ -236,6 +236,10 @@ class ClientCore:
         """A request to the node would go out at once, on the ordinary channel."""
         return self.connections.connected(node.id)
 
+    def muted_until(self, node_id: int, channel: str) -> float:
+        """As `Connections.muted_until`."""
+        return self.connections.muted_until(node_id, channel)
+
     def trouble(self, node: Node) -> str:
         """Why the node cannot be reached at the moment; empty where it can, or was not tried."""
         peer = self.connections.peer(node.id)

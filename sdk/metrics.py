@@ -14,8 +14,9 @@ Rules:
 - Update per batch or request, never per record.
 - Kafka's names without their ending (``-rate``, ``-total``, ``-avg``, ``-max``) where a handle feeds several; whole
   names for `counter` and `gauge`. Tags are keywords (``node_id`` is Kafka's ``node-id``); ``client-id`` is everywhere.
-- The same name and tags give the same handle, to all that ask. What may have several owners with the same tags, each of
-  which knows a part of it and may go before the others, is shown with `Metrics.share`.
+- The same name and tags give the same handle, to all that ask; it is shown until all of them have removed it. What may
+  have several owners with the same tags, each of which knows a part of it and may go before the others, is shown with
+  `Metrics.share`.
 - Times are given in seconds and shown in milliseconds, as Kafka shows them. What was never measured is NaN.
 - Rates, averages and maxima are of the last 30 to 60 seconds: of two windows, by the ``now`` that machines are given.
 - Nothing here reads a clock, and reading changes nothing, so any thread may take a `snapshot`.
@@ -184,6 +185,8 @@ class Metrics:
     def __init__(self, client_id: str = "") -> None:
         self._client_id = client_id
         self._handles: dict[tuple[str, Tags], Handle] = {}
+        self._owners: dict[Handle, tuple[tuple[str, Tags], int]] = {}
+        """The key of each, and how many have asked for it."""
 
     def counter(self, name: str, **tags: object) -> Counter:
         """A total: ``rebalance-total``."""
@@ -199,8 +202,8 @@ class Metrics:
         handle.asks[ask] = None
 
         def leave() -> None:
-            handle.asks.pop(ask, None)
-            if not handle.asks:
+            if ask in handle.asks:
+                del handle.asks[ask]
                 self.remove(handle)
 
         return leave
@@ -218,9 +221,13 @@ class Metrics:
         return self._handle(name, tags, Spread(name, 1000.0))
 
     def remove(self, *handles: Handle) -> None:
-        """These are shown no more: the partition was given away, the node is gone."""
-        gone = {id(each) for each in handles}
-        self._handles = {key: each for key, each in self._handles.items() if id(each) not in gone}
+        """One that has asked for these needs them no more: the partition was given away, the node is gone."""
+        for handle in handles:
+            key, owners = self._owners.pop(handle)
+            if owners > 1:
+                self._owners[handle] = (key, owners - 1)
+            else:
+                del self._handles[key]
 
     def snapshot(self, now: float) -> list[Metric]:
         """Every metric as it is at ``now``."""
@@ -238,9 +245,11 @@ class Metrics:
         return math.fsum(found) if found else math.nan
 
     def _handle(self, name: str, tags: dict[str, object], new: H) -> H:
-        handle = self._handles.setdefault((name, _named(tags)), new)
+        key = (name, _named(tags))
+        handle = self._handles.setdefault(key, new)
         if type(handle) is not type(new):
             raise TypeError(f"the metric {name!r} is a {type(handle).__name__}, not a {type(new).__name__}")
+        self._owners[handle] = (key, self._owners.get(handle, (key, 0))[1] + 1)
         return handle
 
 

@@ -147,6 +147,5 @@ class _Question:
 
     def _expire(self) -> None:
         waited = f"not found within {self._core.options.api_timeout:g} s"
-        self.outcome.fail(
-            TimeoutExpired(f"coordinator of group {self._group!r}: {waited}; last trouble: {self.trouble}")
-        )
+        trouble = f"last trouble: {self.trouble}" if self.trouble else "no broker has answered"
+        self.outcome.fail(TimeoutExpired(f"coordinator of group {self._group!r}: {waited}; {trouble}"))

@@ -131,19 +131,18 @@ class Metadata:
         else:
             self._client.fail_on_close(outcome)
             self._waits.append(TopicWait(name, create, outcome, None if grace else now))
-            expire = self._client.later(
-                now + self._options.api_timeout, lambda now: outcome.fail(self.why_no_topic(name))
-            )
+            waits = self._options.api_timeout
+            expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
             outcome.when_done(expire.cancel)
             self._ask_at(now)
         return outcome
 
-    def why_no_topic(self, name: str) -> OttlaError:
-        """The error for a topic that is not known, as far as anybody said why."""
+    def why_no_topic(self, name: str, waited: float) -> OttlaError:
+        """The error for a topic that is not known after so many seconds, as far as anybody said why."""
         code = self.cluster.errors.get(name)
         if code is not None and not self._troubles:
             return broker_error(code, f"topic {name!r}")
-        return self.unreachable(f"topic {name!r}", self._options.api_timeout)
+        return self.unreachable(f"topic {name!r}", waited)
 
     def why_no_leader(self, topic: str, partition: int) -> OttlaError:
         """The error for a partition without a leader."""

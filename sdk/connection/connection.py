@@ -101,7 +101,7 @@ class Connection:
         self._since = math.nan
         """When the state began."""
         self._active_at = -math.inf
-        self._muted_until = -math.inf
+        self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
         self._answered = False
         """A request after the handshake was answered: of interest for messages only."""
@@ -143,7 +143,7 @@ class Connection:
                 self._dial(now)
         elif self.state is State.READY:
             if self._may_send:
-                if self._muted_until <= now:
+                if self.muted_until <= now:
                     self._send_next(now)
             elif not self.load and now >= self._idle_at:
                 log.debug("connection closed, idle", extra=self._extra())
@@ -159,7 +159,7 @@ class Connection:
         if self.state is State.DOWN and self.requests.waiting:
             own = self.peer.retry_at
         elif self.state is State.READY and self._may_send:
-            own = self._muted_until
+            own = self.muted_until
         elif self.state is State.READY and not self.load:
             own = self._idle_at
         else:
@@ -264,7 +264,7 @@ class Connection:
         if state is State.DOWN:
             self.requests.drop_sent()
             self._inbox = Inbox()  # and with it the memory of the last large answers
-            self._muted_until = -math.inf
+            self.muted_until = -math.inf
         else:
             self._active_at = now
         traffic = self.peer.traffic
@@ -367,7 +367,7 @@ class Connection:
         if throttle > 0:
             self.peer.traffic.throttled.record(throttle, now)
             if self.peer.throttles_clients:
-                self._muted_until = max(self._muted_until, now + throttle)
+                self.muted_until = max(self.muted_until, now + throttle)
         exchange.settle(response, now)
 
     def _measure(self, exchange: Exchange, now: float) -> None:
@@ -396,8 +396,8 @@ class Connection:
         match self.state:
             case State.READY if self.requests.writing:
                 return "the socket does not take the requests before it"
-            case State.READY if self._muted_until > now:
-                return f"the broker asks this client to wait {self._muted_until - now:.1f} s more, it is over its quota"
+            case State.READY if self.muted_until > now:
+                return f"the broker asks this client to wait {self.muted_until - now:.1f} s more, it is over its quota"
             case State.READY:
                 return "it is the next to be sent"
             case State.CONNECTING:

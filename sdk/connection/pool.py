@@ -155,6 +155,11 @@ class Connections:
         connection = self._connections.get((node_id, DATA))
         return connection is not None and connection.state is State.READY
 
+    def muted_until(self, node_id: int, channel: str) -> float:
+        """Until when a node that throttles wants nothing to be sent on a connection; in the past if it does not."""
+        connection = self._connections.get((node_id, channel))
+        return connection.muted_until if connection is not None else -math.inf
+
     def least_loaded(self, but: Container[int]) -> Node | None:
         """The node with the least to do on its ordinary channel, of those that are connected and not among ``but``."""
         ready = [

@@ -54,8 +54,8 @@ class Accumulator:
         """Seconds between the first and the last record of a batch."""
         self._sealing: Timer | None = None
 
-    def append(self, record: PendingRecord, topic: Topic, now: float) -> None:
-        """Append a record to the open batch of its partition, whether there is room for it or not.
+    def append(self, record: PendingRecord, topic: Topic, now: float) -> Batch:
+        """Append a record to the open batch of its partition, whether there is room for it or not; that batch.
 
         Raises:
             EncodeError, UnknownTopicOrPartition: it cannot be encoded, or placed.
@@ -76,6 +76,7 @@ class Accumulator:
         self._room.take(record.size)
         if batch.left <= 0:
             self._sender.due(queue, batch)
+        return batch
 
     def all_due(self) -> None:
         """Nothing lingers any more."""

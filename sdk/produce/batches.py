@@ -23,6 +23,7 @@ Rules:
 - Apart from that, a partition adopts a new producer id or epoch only when of nothing that was sent under the old one
   the outcome is unknown.
 - A batch that was too large is split in halves that keep its sequences, its place and its deadline.
+- A batch that ends before the driver has its request is taken out of it: what was reported as failed is never sent.
 
 Source: RecordAccumulator.java, ProducerBatch.java (split), TransactionManager.java (canRetry, handleFailedBatch),
 TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
@@ -56,7 +57,6 @@ class Batch(OpenBatch):
         "deadline",
         "due",
         "expiry",
-        "in_flight",
         "node",
         "number",
         "opened",
@@ -83,8 +83,7 @@ class Batch(OpenBatch):
         self.due = False
         """May be sent."""
         self.expiry: Timer | None = None
-        self.in_flight = False
-        self.request: Exchange | None = None
+        self.request: Request | None = None
         """What it is in flight with."""
         self.again = False
         """In flight, or waiting, for another time with the sequence that it has."""
@@ -98,7 +97,7 @@ class Batch(OpenBatch):
         """Why the last attempt failed, for people."""
         self.sequence: int | None = None
         self.abandoned = False
-        """Its deadline passed while it was in flight: failed already, and dropped once its answer comes."""
+        """Its deadline passed once it was sent: failed already, and dropped once its answer comes."""
 
     @property
     def count(self) -> int:
@@ -108,6 +107,17 @@ class Batch(OpenBatch):
     def size(self) -> int:
         """Bytes of the batch before compression."""
         return self.builder.size
+
+    @property
+    def in_flight(self) -> bool:
+        """It was given to a connection, which may not have sent it yet."""
+        return self.request is not None
+
+    def withdraw(self) -> None:
+        """Take it out of its request, unless the driver has that."""
+        if self.request is not None and not self.request.sent:
+            request, self.request = self.request, None
+            request.remove(self)
 
     @property
     def fate(self) -> bool | None:
@@ -140,6 +150,28 @@ class Batch(OpenBatch):
         part.outcome_unknown = self.outcome_unknown
         part.attempts, part.trouble, part.sequence = self.attempts, self.trouble, self.sequence
         return part
+
+
+class Request:
+    """Batches that are in flight together, each with the queue of its partition."""
+
+    __slots__ = ("batches", "exchange")
+
+    exchange: Exchange
+
+    def __init__(self, batches: "dict[Batch, PartitionQueue]") -> None:
+        self.batches = batches
+
+    @property
+    def sent(self) -> bool:
+        """The driver has it."""
+        return self.exchange.correlation_id >= 0
+
+    def remove(self, batch: Batch) -> None:
+        """It is sent without ``batch``; and not at all, but ended, where it has no other."""
+        del self.batches[batch]
+        if not self.batches and self.exchange.withdraw:
+            self.exchange.withdraw(self.exchange)
 
 
 NOT_OPEN = Batch(0, ("", -1), 0.0, 0.0, -1)
@@ -267,11 +299,11 @@ class PartitionQueue(PartitionBuffer):
             self.linger.cancel()
             self.linger = None
 
-    def send(self, batch: Batch, node: int) -> None:
+    def send(self, batch: Batch, node: int, request: Request) -> None:
         """``batch`` is given to the connection to ``node``; the first time it gets its sequence."""
         if batch is self.open:
             self.close()
-        batch.in_flight, batch.node = True, node
+        batch.request, batch.node = request, node
         batch.attempts += 1
         if not self.idempotent:
             return

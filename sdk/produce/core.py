@@ -342,6 +342,7 @@ class ProducerCore:
         self._sender.identity.failed()
         for queue in list(self._sender.queues.values()):
             for batch in list(queue.batches):
+                batch.withdraw()
                 queue.drop(batch, stored=None)
                 self._deliveries.release(batch)
                 if not batch.abandoned:

@@ -7,7 +7,7 @@ Rules:
   counts as none. A callback that raises does no harm: its error is logged, and the first is raised by the next call.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 
@@ -29,7 +29,9 @@ class Deliveries:
     def __init__(self, core: ClientCore, room: Room, changed: Callable[[], None]) -> None:
         self._core, self._room, self._changed = core, room, changed
         self._unsettled: OrderedDict[int, int] = OrderedDict()
-        """Numbers of batches, and of unplaced topics' records, oldest first; and how many parts each has."""
+        """Numbers of batches, and of unplaced records, oldest first; and how many parts each has."""
+        self._placed: defaultdict[int, list[int]] = defaultdict(list)
+        """By the number of a batch, those of records that a flush has waited for since before they were in it."""
         self._numbers = 0
         self._flushes: list[tuple[int, Outcome[None]]] = []
         """With the number of the youngest that each waits for."""
@@ -56,10 +58,14 @@ class Deliveries:
         self._settle_flushes()
         return outcome
 
-    def extend_flushes(self) -> bool:
-        """Have those that flush wait for the newest too; whether there are any."""
-        self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
-        return bool(self._flushes)
+    def placed(self, number: int, batch: Batch) -> bool:
+        """The record with the number is in ``batch`` now, and settled with it; whether a flush waits for that."""
+        awaited = bool(self._flushes) and number <= self._flushes[-1][0]
+        if awaited:
+            self._placed[batch.number].append(number)
+        else:
+            self.settled(number)  # a flush that begins later waits for the batch
+        return awaited
 
     def split(self, batch: Batch) -> None:
         """There are two batches of its number now."""
@@ -70,12 +76,14 @@ class Deliveries:
         if parts > 1:
             self._unsettled[number] = parts - 1
         else:
-            self._unsettled.pop(number, None)
+            for each in (number, *self._placed.pop(number, ())):
+                self._unsettled.pop(each, None)
         self._settle_flushes()
 
     def settle_all(self) -> None:
         """Nothing will ever be settled any more."""
         self._unsettled.clear()
+        self._placed.clear()
         self._settle_flushes()
 
     def _settle_flushes(self) -> None:

@@ -8,6 +8,8 @@
 
 Rules:
 - Every state is changed by `_change`, through `TRANSITIONS`; an input that a state has no cell for is a bug.
+- Any broker can give a producer id: if there is no answer within a few seconds another is asked as well, and the first
+  answer counts. An id that nobody uses does no harm.
 - The next epoch needs no request (KIP-360): sequences begin at 0 in it, and it fences what was sent in the one before.
 - A broker before Kafka 0.11 knows no producer ids, so a producer that did not insist on idempotence goes on without.
 
@@ -25,9 +27,12 @@ from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
+from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.producer")
 
+HEDGE_DELAY = 3.0
+"""Seconds without an answer after which another node is asked as well."""
 _LAST_EPOCH = 2**15 - 2
 
 
@@ -78,13 +83,9 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (S.WITHOUT, I.NEEDED): S.WITHOUT,
     (S.FAILED, I.NEEDED): S.FAILED,
     (S.ASKING, I.GIVEN): S.READY,
-    (S.FAILED, I.GIVEN): S.FAILED,
     (S.ASKING, I.FAILED): S.PAUSED,
-    (S.FAILED, I.FAILED): S.FAILED,
     (S.PAUSED, I.PAUSE_OVER): S.NONE,
-    (S.FAILED, I.PAUSE_OVER): S.FAILED,
     (S.ASKING, I.UNSUPPORTED): S.WITHOUT,
-    (S.FAILED, I.UNSUPPORTED): S.FAILED,
     (S.READY, I.BUMPED): S.READY,
     (S.READY, I.USED_UP): S.NONE,
     **{(state, I.FATAL): S.FAILED for state in S},
@@ -114,8 +115,12 @@ class ProducerIdentity:
         self.current: Identity | None = None
         """What batches are sent under; while `READY`."""
         self.trouble = ""
-        """Why the last request failed, for people."""
+        """Why the last request failed, or what is waited for, for people."""
         self._failures = 0
+        self._asked: dict[int, Exchange] = {}
+        """Nodes that have not answered yet."""
+        self._due: Timer | None = None
+        """Asks another node, or ends the pause."""
 
     @property
     def idempotent(self) -> bool:
@@ -139,19 +144,44 @@ class ProducerIdentity:
     def failed(self) -> None:
         """The producer is of no more use."""
         self.current = None
+        self._stop()
         self._change(Input.FATAL)
 
     def _change(self, what: Input) -> None:
         self.state = TRANSITIONS[self.state, what]
 
+    def _stop(self) -> None:
+        """Nothing more is waited for."""
+        if self._due is not None:
+            self._due.cancel()
+        asked, self._asked = self._asked, {}
+        for exchange in asked.values():
+            exchange.cancel()
+
     def _ask(self, now: float) -> None:
+        """Ask a node that is not being asked already, and another if none has answered soon."""
+        self._due = self._core.later(now + HEDGE_DELAY, self._ask)
+        if self._asked:
+            self.trouble = f"{len(self._asked)} asked, no answer yet"
+        node = self._core.other_node(self._asked)
+        if node is None:
+            return
+
+        def ended(answer: InitProducerIdResponse | OttlaError, now: float) -> None:
+            del self._asked[node.id]
+            self._answered(answer, now)
+
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        deadline = now + self._core.options.request_timeout
-        self._core.submit(self._core.any_node(), Exchange(request, self._answered, deadline), now)
+        exchange = self._asked[node.id] = Exchange(request, ended, now + self._core.options.request_timeout)
+        self._core.submit(node, exchange, now)
 
     def _answered(self, answer: InitProducerIdResponse | OttlaError, now: float) -> None:
         if isinstance(answer, InitProducerIdResponse) and answer.error_code:
             answer = broker_error(answer.error_code, "InitProducerId")
+        if isinstance(answer, OttlaError) and answer.retriable:
+            self._try_again(answer, now)
+            return
+        self._stop()
         if isinstance(answer, InitProducerIdResponse):
             self._change(Input.GIVEN)
             self.current = Identity(answer.producer_id, answer.producer_epoch)
@@ -168,13 +198,17 @@ class ProducerIdentity:
         elif isinstance(answer, UnsupportedVersion):
             advice = "leave out idempotent=True to go on without"
             self._fail(UnsupportedVersion(f"idempotence was asked for, but {answer.detail}; {advice}"))
-        elif answer.retriable:
-            self._change(Input.FAILED)
-            self.trouble = str(answer)
-            self._core.later(now + self._core.backoff(self._failures), self._pause_over)
-            self._failures += 1
         else:
             self._fail(answer)
+
+    def _try_again(self, error: OttlaError, now: float) -> None:
+        """After a pause, unless others may answer still."""
+        self.trouble = str(error)
+        if not self._asked:
+            self._stop()
+            self._change(Input.FAILED)
+            self._due = self._core.later(now + self._core.backoff(self._failures), self._pause_over)
+            self._failures += 1
 
     def _pause_over(self, now: float) -> None:
         self._change(Input.PAUSE_OVER)

@@ -3,7 +3,7 @@
 Rules:
 - Partitions that a node refused with the same error are retried together, after one pause, in one request.
 - A node is asked for by new metadata at most once in each `retry_backoff`, however many batches it refuses.
-- A node that throttles is left alone for as long as it says (KIP-219).
+- A connection that is muted, because its node throttles (KIP-219), is given nothing: batches fill meanwhile.
 
 Source: sink.go of franz-go; Sender.java.
 """
@@ -29,20 +29,23 @@ class Pause:
 class NodeQueue:
     """One node, and what is to be sent there; ``wake`` is called with each partition when its pause is over."""
 
-    def __init__(self, core: ClientCore, wake: Callable[[PartitionQueue], None]) -> None:
-        self._core, self._wake = core, wake
+    def __init__(self, core: ClientCore, node_id: int, channel: str, wake: Callable[[PartitionQueue], None]) -> None:
+        self._core, self._id, self._channel, self._wake = core, node_id, channel, wake
         self.ready: OrderedDict[TopicPartition, PartitionQueue] = OrderedDict()
         """Partitions that may have a batch to send, in turn."""
         self.in_flight = 0
         """Requests."""
-        self.throttled = 0.0
-        """Until when nothing may be sent there."""
         self._pauses: dict[type[OttlaError], Pause] = {}
         self._refresh_at = 0.0
         """When new metadata may be asked for again."""
 
+    @property
+    def muted_until(self) -> float:
+        """Until when the node wants nothing to be sent."""
+        return self._core.muted_until(self._id, self._channel)
+
     def may_send(self, now: float) -> bool:
-        return bool(self.ready) and self.in_flight < MAX_IN_FLIGHT and self.throttled <= now
+        return bool(self.ready) and self.in_flight < MAX_IN_FLIGHT and self.muted_until <= now
 
     def pause(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
         """Retry ``batch`` when the pause for this error is over; the first batch of those says how long it is."""

@@ -14,7 +14,7 @@ from ottla.sdk.produce.batches import Batch, PartitionQueue
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
-Pair = tuple[PartitionQueue, Batch]
+Batches = dict[Batch, PartitionQueue]
 
 
 class ProduceRequests:
@@ -23,10 +23,10 @@ class ProduceRequests:
     def __init__(self, options: ProducerOptions, timeout: float, metrics: SenderMetrics) -> None:
         self._options, self._timeout, self._metrics = options, timeout, metrics
 
-    def build(self, pairs: list[Pair], version: int, unsendable: dict[int, EncodeError], now: float) -> ProduceRequest:
-        """``unsendable`` gets the indices of the pairs that cannot be said in this version, and why."""
+    def build(self, batches: Batches, version: int, unsendable: dict[Batch, EncodeError], now: float) -> ProduceRequest:
+        """``unsendable`` gets the batches that cannot be said in this version, and why."""
         topics: dict[str, list[PartitionProduceData]] = {}
-        for index, (queue, batch) in enumerate(pairs):
+        for batch, queue in batches.items():
             topic, partition = queue.place
             compression, level = self._options.topic_compression.get(
                 topic, (self._options.compression, self._options.compression_level)
@@ -34,7 +34,7 @@ class ProduceRequests:
             try:
                 data = queue.encode(batch, version, compression, level)
             except EncodeError as error:
-                unsendable[index] = error
+                unsendable[batch] = error
                 continue
             self._metrics.batch_size.record(len(data), now)
             self._metrics.compression_rate.record(len(data) / batch.size, now)

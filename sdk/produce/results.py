@@ -199,10 +199,12 @@ class Results:
         """The delivery deadline of a batch has passed."""
         if batch not in queue.batches or batch.abandoned:
             return
+        progress = self.progress(queue, batch, now)
+        batch.withdraw()
         fate = "may be stored or not" if batch.fate is None else "certainly not stored"
         error = DeliveryTimeout(
             f"{batch.count} record(s) for {name_of(queue.place)} were not acknowledged within "
-            f"{self._delivery_timeout:g} s, {fate}: {self.progress(queue, batch, now)}"
+            f"{self._delivery_timeout:g} s, {fate}: {progress}"
         )
         if batch.in_flight:
             batch.abandoned = True
@@ -223,8 +225,8 @@ class Results:
         else:
             words.append(f"leader is node {node.id} at {node.host}:{node.port}")
         if batch.request is not None:
-            sent = batch.request.correlation_id >= 0
-            words.append("sent, no answer yet" if sent else "not sent yet, the request waits for its connection")
+            waits = "not sent yet, the request waits for its connection"
+            words.append("sent, no answer yet" if batch.request.sent else waits)
         elif self._identity.idempotent and self._identity.current is None:
             why = self._identity.trouble and f" ({self._identity.trouble})"
             words.append(f"no broker has given a producer id{why}")

@@ -22,12 +22,12 @@ from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.nodes import NodeQueue
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.produce.requests import Pair, ProduceRequests
+from ottla.sdk.produce.requests import Batches, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 from ottla.sdk.timers import Timer
@@ -86,6 +86,7 @@ class Sender:
     def close(self) -> None:
         self.stopped = True
         self.identity.failed()
+        self._metrics.close()
         self._core.metadata.observers.remove(self._metadata_changed)
 
     def queue(self, place: TopicPartition) -> PartitionQueue:
@@ -103,6 +104,7 @@ class Sender:
         Not its sequences either: what is sent there later has to be of another epoch, in which they begin at 0. In this
         one it could pass for a repeat of what was sent before.
         """
+        self._metrics.forget(topic)
         gone = [self.queues.pop(place) for place in list(self.queues) if place[0] == topic]
         current = self.identity.current
         if current is not None and any(each.identity == current for each in gone):
@@ -141,8 +143,8 @@ class Sender:
                 where, progress = name_of(queue.place), self.results.progress(queue, oldest, now)
                 yield f"producer: {records} record(s) for {where} wait: {progress}"
         for node_id, node in self._nodes.items():
-            if node.throttled > now:
-                yield f"producer: node {node_id} throttles, for another {node.throttled - now:.1f} s"
+            if (left := node.muted_until - now) > 0:
+                yield f"producer: node {node_id} throttles, for another {left:.1f} s"
 
     def _watch(self, queue: PartitionQueue, batch: Batch) -> None:
         """See to it that the batch ends by its deadline."""
@@ -151,7 +153,7 @@ class Sender:
     def _node(self, node_id: int) -> NodeQueue:
         node = self._nodes.get(node_id)
         if node is None:
-            node = self._nodes[node_id] = NodeQueue(self._core, self.wake)
+            node = self._nodes[node_id] = NodeQueue(self._core, node_id, self.channel, self.wake)
         return node
 
     def _metadata_changed(self, now: float) -> None:
@@ -200,14 +202,14 @@ class Sender:
         for node_id in turn:
             node = self._node(node_id)
             while node.may_send(now):
-                pairs = self._collect(node_id, node, now)
-                if not pairs:
+                batches = self._collect(node_id, node, now)
+                if not batches:
                     break
-                self._send(self._core.cluster.nodes[node_id], node, pairs, now)
+                self._send(self._core.cluster.nodes[node_id], node, batches, now)
 
-    def _collect(self, node_id: int, node: NodeQueue, now: float) -> list[Pair]:
+    def _collect(self, node_id: int, node: NodeQueue, now: float) -> Batches:
         """What the next request to the node holds: at most one batch per partition."""
-        pairs: list[Pair] = []
+        batches: Batches = {}
         again: list[PartitionQueue] = []
         room = self._core.options.max_request_size
         while node.ready:
@@ -224,16 +226,16 @@ class Sender:
                 continue
             if not self._adopt(queue, now):
                 break
-            full = bool(pairs) and batch.size > room
+            full = bool(batches) and batch.size > room
             if full or batch is not queue.batches[-1]:
                 again.append(queue)
             if full:
                 break
             room -= batch.size
-            pairs.append((queue, batch))
+            batches[batch] = queue
         for queue in again:
             node.ready[queue.place] = queue
-        return pairs
+        return batches
 
     def _adopt(self, queue: PartitionQueue, now: float) -> bool:
         """See to it that the partition's next batch goes under an epoch that is safe; ``False``: there is none now."""
@@ -250,37 +252,34 @@ class Sender:
         queue.adopt(self.identity.current)
         return True
 
-    def _send(self, node: Node, target: NodeQueue, pairs: list[Pair], now: float) -> None:
-        records = 0
-        for queue, batch in pairs:
+    def _send(self, node: Node, target: NodeQueue, batches: Batches, now: float) -> None:
+        records, request = 0, Request(batches)
+        for batch, queue in batches.items():
             if not batch.attempts:
                 self._metrics.queue_time.record(now - batch.opened, now)
             else:
                 self._metrics.count("record-retry", queue.place[0], batch.count, now)
-            queue.send(batch, node.id)
+            queue.send(batch, node.id, request)
             records += batch.count
         self._metrics.records_per_request.record(records, now)
         target.in_flight += 1
-        unsendable: dict[int, EncodeError] = {}
+        unsendable: dict[Batch, EncodeError] = {}
 
         def build(version: int) -> ProduceRequest:
-            return self._requests.build(pairs, version, unsendable, now)
+            return self._requests.build(batches, version, unsendable, now)
 
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
             target.in_flight -= 1
-            was_sent = exchange.correlation_id >= 0
-            self._answered(node, pairs, answer, unsendable, was_sent, now)
+            self._answered(node, request, answer, unsendable, now)
             if target.ready:
                 self._turn[node.id] = None
                 self._drain_soon()
 
         deadline = now + self._core.options.request_timeout
         one_way = self._options.acks == 0
-        exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
+        exchange = request.exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
         if self.identity.idempotent:
             exchange.versions = PRODUCE_IDEMPOTENT
-        for _, batch in pairs:
-            batch.request = exchange
         self._core.submit(node, exchange, now, self.channel)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -288,10 +287,9 @@ class Sender:
     def _answered(
         self,
         node: Node,
-        pairs: list[Pair],
+        request: Request,
         answer: ProduceResponse | OttlaError | None,
-        unsendable: dict[int, EncodeError],
-        was_sent: bool,
+        unsendable: dict[Batch, EncodeError],
         now: float,
     ) -> None:
         found: dict[TopicPartition, PartitionProduceResponse] = {}
@@ -299,17 +297,17 @@ class Sender:
             self._learn(node, answer, now)
             for topic in answer.responses:
                 found |= {(topic.name, each.index): each for each in topic.partition_responses}
-        for index, (queue, batch) in enumerate(pairs):
-            batch.in_flight, batch.request = False, None
+        for batch, queue in request.batches.items():
+            batch.request = None
             if batch not in queue.batches:
                 continue  # failed meanwhile, with everything else
             result = found.get(queue.place)
-            if index in unsendable:
-                self.results.refused(queue, batch, unsendable[index], now, sent=False)
+            if batch in unsendable:
+                self.results.refused(queue, batch, unsendable[batch], now, sent=False)
             elif answer is None:
                 self.results.stored(queue, batch, -1, -1, now)
             elif isinstance(answer, OttlaError):
-                self.results.refused(queue, batch, answer, now, sent=was_sent)
+                self.results.refused(queue, batch, answer, now, sent=request.sent)
             elif result is None:
                 left_out = RemoteProtocolError(f"node {node.id} left {name_of(queue.place)} out of its answer")
                 self.results.refused(queue, batch, left_out, now, sent=True)
@@ -329,10 +327,9 @@ class Sender:
                     hint = each.current_leader
                     self._core.cluster.moved(topic.name, each.index, hint.leader_id, hint.leader_epoch, nodes)
         if answer.throttle_time_ms > 0:
-            seconds = answer.throttle_time_ms / 1000
-            self._metrics.throttle_time.record(seconds, now)
-            self._node(node.id).throttled = now + seconds
-            self._core.later(now + seconds, lambda now: self._throttle_over(node.id))
+            self._metrics.throttle_time.record(answer.throttle_time_ms / 1000, now)
+            if (until := self._node(node.id).muted_until) > now:
+                self._core.later(until, lambda now: self._throttle_over(node.id))
 
     def _throttle_over(self, node_id: int) -> None:
         if self._node(node_id).ready:

@@ -8,7 +8,8 @@ class SenderMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._meters: dict[tuple[str, str], Meter] = {}
+        self._meters: dict[str, dict[str, Meter]] = {}
+        """Per topic."""
         self.batch_size = metrics.spread("batch-size")
         self.compression_rate = metrics.spread("compression-rate")
         self.queue_time = metrics.timing("record-queue-time")
@@ -18,7 +19,17 @@ class SenderMetrics:
 
     def count(self, what: str, topic: str, amount: float, now: float) -> None:
         """``what``: record-send, record-error, record-retry, byte."""
-        meter = self._meters.get((what, topic))
+        meters = self._meters.setdefault(topic, {})
+        meter = meters.get(what)
         if meter is None:
-            meter = self._meters[what, topic] = self._metrics.meter(what, topic=topic)
+            meter = meters[what] = self._metrics.meter(what, topic=topic)
         meter.add(amount, now)
+
+    def forget(self, topic: str) -> None:
+        """Nothing is sent to the topic any more."""
+        self._metrics.remove(*self._meters.pop(topic, {}).values())
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        for topic in list(self._meters):
+            self.forget(topic)

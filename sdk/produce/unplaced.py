@@ -4,11 +4,15 @@
                      │                                                    (`Placing.choose`)
                      └── refused, or the record's deadline ──► failed
 
+Rules:
+- Each record has a number among the unsettled, and is settled with the batch that it went into: a flush waits for those
+  that were accepted before it, however many come to the same topic, or to others, meanwhile.
+
 Source: KafkaProducer.java (waitOnMetadata), which lets its caller wait.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ottla.errors import DeliveryTimeout, OttlaError, UnknownTopicOrPartition
@@ -25,11 +29,11 @@ from ottla.sdk.timers import Timer
 
 @dataclass(slots=True, eq=False)
 class UnplacedTopic:
-    """``number`` is among the unsettled until the records are appended."""
+    """Its records, each with its number; and what says where it is, once that is ``found``."""
 
-    number: int
-    records: deque[PendingRecord]
+    records: deque[tuple[int, PendingRecord]]
     expiry: Timer
+    found: Outcome[Topic]
 
 
 class UnplacedRecords:
@@ -52,42 +56,39 @@ class UnplacedRecords:
     def add(self, record: PendingRecord, now: float) -> None:
         record.freeze()
         self._room.take(record.size + UNPLACED_OVERHEAD)
-        topic = record.topic
+        topic, numbered = record.topic, (self._deliveries.number(), record)
         if (waiting := self.topics.get(topic)) is not None:
-            waiting.records.append(record)
+            waiting.records.append(numbered)
             return
-        self.topics[topic] = UnplacedTopic(self._deliveries.number(), deque([record]), self._watch(record))
-        self._find(topic, now)
+        self.topics[topic] = UnplacedTopic(deque([numbered]), self._watch(record), self._find(topic, now))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
             yield f"producer: {len(each.records)} record(s) wait until topic {name!r} is known"
 
     def give_up(self, error: OttlaError) -> None:
-        topics, self.topics = self.topics, {}
-        for each in topics.values():
-            each.expiry.cancel()
-            for record in each.records:
-                self._fail(record, error)
+        for name in list(self.topics):
+            self._fail_all(name, error)
 
     def _watch(self, record: PendingRecord) -> Timer:
         topic = record.topic  # the timer is not to keep the record
         return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
-    def _find(self, name: str, now: float) -> None:
+    def _find(self, name: str, now: float) -> Outcome[Topic]:
         found = self._core.metadata.topic(name, now, create=True)
         found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
+        return found
 
     def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
         """Some broker said where the topic is, or that it does not exist; or none could be asked."""
-        if name not in self.topics:
+        if (unplaced := self.topics.get(name)) is None or unplaced.found is not found:
             return
         if found.error is None:
             self._place(name, now)
         elif found.error.retriable and not isinstance(found.error, UnknownTopicOrPartition):
-            self._find(name, now)
+            unplaced.found = self._find(name, now)
         else:
-            self._end(name, lambda record: self._fail(record, found.error or UnknownTopicOrPartition(name)))
+            self._fail_all(name, found.error)
 
     def _place(self, name: str, now: float) -> None:
         """Append the records, as far as the user's partitioner need not be asked."""
@@ -95,14 +96,18 @@ class UnplacedRecords:
             return
         topic = self._core.cluster.topics.get(name)
         if topic is None:
-            self._find(name, now)
+            unplaced.found = self._find(name, now)
             return
+        awaited = False
         while unplaced.records:
-            if self._placing.asks_user(unplaced.records[0]):
-                self._hand_out(name, list(unplaced.records))
-                return
-            self._append(unplaced.records.popleft(), topic, now)
-        self._end(name, lambda record: None)
+            if self._placing.asks_user(unplaced.records[0][1]):
+                self._hand_out(name, [record for _, record in unplaced.records])
+                break
+            awaited |= self._append(*unplaced.records.popleft(), topic, now)
+        else:
+            self._end(name)
+        if awaited:
+            self._accumulator.all_due()
 
     def _hand_out(self, name: str, records: list[PendingRecord]) -> None:
         """Ask the user's partitioner, outside of the gate."""
@@ -117,38 +122,42 @@ class UnplacedRecords:
 
         self._core.run(choose)
 
-    def _append(self, record: PendingRecord, topic: Topic, now: float) -> None:
-        self._room.give_back(record.size + UNPLACED_OVERHEAD)
+    def _append(self, number: int, record: PendingRecord, topic: Topic, now: float) -> bool:
+        """Whether a flush waits for it."""
         try:
-            self._accumulator.append(record, topic, now)
+            batch = self._accumulator.append(record, topic, now)
         except OttlaError as error:
-            self._deliveries.refused(record, error)
+            self._fail(number, record, error)
+            return False
+        self._room.give_back(record.size + UNPLACED_OVERHEAD)
+        return self._deliveries.placed(number, batch)
 
-    def _fail(self, record: PendingRecord, error: OttlaError) -> None:
+    def _fail(self, number: int, record: PendingRecord, error: OttlaError) -> None:
         self._room.give_back(record.size + UNPLACED_OVERHEAD)
         self._deliveries.refused(record, error)
+        self._deliveries.settled(number)
 
-    def _end(self, name: str, end: Callable[[PendingRecord], None]) -> None:
+    def _fail_all(self, name: str, error: OttlaError) -> None:
+        for number, record in self._end(name):
+            self._fail(number, record, error)
+
+    def _end(self, name: str) -> Iterable[tuple[int, PendingRecord]]:
+        """Nothing waits for the topic any more, and it is asked for no more; what is left of it."""
         unplaced = self.topics.pop(name)
         unplaced.expiry.cancel()
-        for record in unplaced.records:
-            end(record)
-        # A flush waits for the batches that these records went into.
-        if self._deliveries.extend_flushes():
-            self._accumulator.all_due()
-        self._deliveries.settled(unplaced.number)
+        unplaced.found.cancel()
+        return unplaced.records
 
     def _expire(self, name: str, now: float) -> None:
         if (unplaced := self.topics.get(name)) is None:
             return
         records = unplaced.records
-        while records and records[0].deadline <= now:
-            why = self._core.metadata.why_no_topic(name)
+        while records and records[0][1].deadline <= now:
+            why = self._core.metadata.why_no_topic(name, self._delivery_timeout)
             within = f"{self._delivery_timeout:g} s"
             error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
-            self._fail(records.popleft(), error)
+            self._fail(*records.popleft(), error)
         if records:
-            unplaced.expiry = self._watch(records[0])
+            unplaced.expiry = self._watch(records[0][1])
         else:
-            del self.topics[name]
-            self._deliveries.settled(unplaced.number)
+            self._end(name)

@@ -60,3 +60,10 @@ def test_an_error_that_passes_is_repeated_after_a_pause_and_named_at_the_end() -
     assert len(client.asked) == 1
     client.passes(client.options.api_timeout)
     assert isinstance(outcome.error, TimeoutExpired) and "last trouble" in str(outcome.error)
+
+
+def test_where_nobody_answered_that_is_said() -> None:
+    client = Client()
+    outcome = Coordinators(client).find("g", 0.0)
+    client.passes(client.options.api_timeout)
+    assert str(outcome.error).endswith("not found within 60 s; no broker has answered")

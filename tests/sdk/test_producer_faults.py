@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
@@ -31,6 +31,7 @@ from ottla.errors import (
     BrokerError,
     BufferFull,
     Closed,
+    CoordinatorLoadInProgress,
     CorruptMessage,
     DeliveryFailed,
     DeliveryTimeout,
@@ -53,6 +54,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.sdk.connection.exchange import Exchange, ignored
+from ottla.sdk.events import PRODUCE, Connected, Key
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Abandoned, Outcome
@@ -364,6 +366,7 @@ def test_each_record_of_an_unknown_topic_has_a_deadline_of_its_own() -> None:
     world.run(second)
     assert world.now == pytest.approx(7.0)
     assert isinstance(second.error, DeliveryTimeout) and "of which nothing is known" in str(second.error)
+    assert "waited 5 s" in str(second.error) and "no broker answered within 5 s" in str(second.error)
 
 
 def test_a_topic_that_cannot_be_asked_for_is_asked_for_again_until_the_deadline() -> None:
@@ -375,6 +378,50 @@ def test_a_topic_that_cannot_be_asked_for_is_asked_for_again_until_the_deadline(
     producer = producer_in(world)
     world.run(asked := ask(producer, world, b"1"))
     assert asked.error is None and 20 < world.now < 40
+
+
+def test_another_broker_is_asked_for_a_producer_id_where_the_first_does_not_answer() -> None:
+    world = World(ModelBroker({"t": 1}, nodes=3))
+    handle, asked = world.broker.handle, list[int]()
+
+    def hung(node: int, frame: bytes) -> bytes | None:
+        if frame[:2] == b"\0\x16":
+            asked.append(node)
+        return None if asked and node == asked[0] and frame[:2] == b"\0\x16" else handle(node, frame)
+
+    world.broker.handle = hung  # type: ignore[method-assign] # the first that is asked hangs
+    producer = producer_in(world)
+    stored = ask(producer, world, b"1")
+    world.run(stored)
+    assert stored.error is None and len(set(asked)) == 2
+    assert 3.0 <= world.now < 3.1 and not producer._sender.identity._asked
+    sleep(world, 10.0)
+    assert len(asked) == 2, "nobody else is asked any more"
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_producer_id_is_asked_for_again_where_brokers_refuse_it_or_hang(hangs: bool) -> None:
+    world = World(ModelBroker({"t": 1}, nodes=2))
+    answer, asked = world.broker._answer, list[int]()
+
+    def refusing(node: int, message: Any) -> Any:
+        if not isinstance(message, InitProducerIdRequest):
+            return answer(node, message)
+        asked.append(node)
+        if hangs and node == asked[0]:
+            return None
+        code = CoordinatorLoadInProgress.code if world.now < 20 else 0
+        return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=0)
+
+    world.broker._answer = refusing  # type: ignore[method-assign] # a cluster that is in trouble
+    producer = producer_in(world)
+    stored = ask(producer, world, b"1")
+    sleep(world, 10.0)
+    assert len(asked) == 4 if hangs else len(asked) > 10
+    [line] = producer.explain(world.now)
+    assert "no broker has given a producer id" in line and ("no answer yet" in line or "COORDINATOR_LOAD" in line)
+    world.run(stored)
+    assert stored.error is None and 20 < world.now < 31
 
 
 def test_nobody_to_give_a_producer_id_is_told_at_the_deadline() -> None:
@@ -406,9 +453,47 @@ def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
     [line] = producer.explain(world.now)
     assert "1 attempt(s) in 2.0 s" in line and "sent, no answer yet" in line
     [batch] = producer._sender.queues["t", 0].batches
-    batch.request = Exchange(ProduceRequest, ignored, 30.0)  # as while the node is not connected
+    assert batch.request
+    batch.request.exchange = Exchange(ProduceRequest, ignored, 30.0)  # as while the node is not connected
     [line] = producer.explain(world.now)
     assert "not sent yet, the request waits for its connection" in line
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("end", ["the deadline", "the end of the producer"])
+def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(end: str, acks: int) -> None:
+    world = World(ModelBroker({"t": 2}), options=Options(delivery_timeout=3.0, request_timeout=30.0))
+    world.call(lambda now: world.core.metadata.topic("t", now))
+    dialing: list[Key] = []
+    later = world._later
+    world._later = lambda key, what: (  # type: ignore[method-assign] # dialing takes long
+        dialing.append(key) if isinstance(what, Connected) and key[1].startswith(PRODUCE) else later(key, what)
+    )
+    producer = producer_in(world, acks=acks, linger=9.0)
+    failed = ask(producer, world, b"1", 0)
+    sleep(world, 0.4)
+    stored = ask(producer, world, b"2", 1)
+    producer.start_flush(world.now)
+    if end == "the deadline":
+        world.run(failed)
+        assert "certainly not stored: 1 attempt(s) in 3.0 s" in str(failed.error)
+        assert "not sent yet, the request waits for its connection" in str(failed.error)
+        [left] = producer._sender.queues["t", 1].batches
+        assert producer._room.used == left.charged, "which waits in the same request"
+    else:
+        producer.close(Closed("the producer is closed"))
+        world.run(failed)
+        assert isinstance(failed.error, Closed)
+    for key in filter(world._links.__contains__, dialing):  # with acks=0 the producer had a connection of its own
+        later(key, Connected(key))
+    sleep(world, 0.2)
+    if end == "the deadline":
+        again = ask(producer, world, b"3", 0)
+        world.call(producer.start_flush)
+        sleep(world, 0.1)  # with acks=0 it is on its way
+        assert stored.error is None and again.error is None
+        assert values(world) == [b"3"] and values(world, ("t", 1)) == [b"2"]
+    assert b"1" not in values(world) and producer._sender._nodes[1].in_flight == 0
 
 
 @pytest.mark.parametrize("linger", [0, 0.005, 3.0])
@@ -556,6 +641,37 @@ def test_a_node_that_throttles_is_left_alone_for_as_long() -> None:
     assert any("throttles" in line for line in producer.explain(world.now))
     world.run(asked)
     assert world.now - before == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_shorter_throttle_does_not_end_a_longer_one() -> None:
+    world = World(broker := Answering({"t": 2}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    world.run(ask(producer, world, b"0"))
+    throttles = iter([2000, 100])
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=next(throttles, 0))
+    both = [ask(producer, world, b"1"), ask(producer, world, b"2")]
+    world.run(lambda: all(each.done for each in both))
+    assert any("throttles, for another 2.0 s" in line for line in producer.explain(world.now))
+    before = world.now
+    world.run(ask(producer, world, b"3"))
+    assert world.now - before == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_broker_that_has_held_its_answer_back_already_is_not_left_alone() -> None:
+    class BeforeKafka2(Answering):
+        def _answer(self, node: int, message: Any) -> Any:
+            if isinstance(message, ApiVersionsRequest):
+                oldest = {0: (3, 5), 3: (1, 5), 18: (0, 1), 22: (0, 0)}
+                keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in oldest.items())
+                return ApiVersionsResponse(error_code=0, api_keys=keys)
+            return super()._answer(node, message)
+
+    world = World(broker := BeforeKafka2({"t": 1}))
+    producer = producer_in(world, linger=0, batch_size=1)
+    broker.around = lambda answer: ProduceResponse(responses=answer.responses, throttle_time_ms=2000)
+    world.run(ask(producer, world, b"1"))
+    world.run(ask(producer, world, b"2"))
+    assert world.now < 0.1 and world.core.metrics.value("produce-throttle-time-max", world.now) == 2000.0
 
 
 class Old(ModelBroker):
@@ -756,7 +872,9 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
         == {"t"}
         == {*producer._accumulator.holds}
         == {*producer._accumulator._used}
+        == {*producer._sender._metrics._meters}
     )
+    assert math.isnan(world.core.metrics.value("record-send-total", world.now, topic="u"))
     told_of = [message.topics for _, message in broker.requests if isinstance(message, MetadataRequest)]
     asked = [{each.name for each in topics or ()} for topics in told_of]
     assert {"t", "u"} in asked and asked[-1] == {"t"}
@@ -950,6 +1068,17 @@ def test_producers_of_one_client_are_told_of_together_until_the_last_is_closed()
     assert told() == [50_000, 50_000, 0]
     second.close(Closed("the producer is closed"))
     assert all(math.isnan(each) for each in told())
+
+
+def test_the_meters_of_a_topic_go_with_the_last_producer_that_sends_there() -> None:
+    world = World(ModelBroker({"t": 1}))
+    first, second = producer_in(world), producer_in(world)
+    for producer in (first, second):
+        world.run(ask(producer, world, b"1"))
+    for producer, sent in ((first, 2), (second, 2)):
+        assert world.core.metrics.value("record-send-total", world.now, topic="t") == sent
+        producer.close(Closed("the producer is closed"))
+    assert math.isnan(world.core.metrics.value("record-send-total", world.now, topic="t"))
 
 
 def test_a_meter_is_looked_up_once_and_not_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:

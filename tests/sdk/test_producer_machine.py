@@ -14,6 +14,7 @@ from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.records import RecordBatch, parse_batch, rebased
 from ottla.errors import (
     BufferFull,
+    Closed,
     DeliveryFailed,
     DeliveryTimeout,
     EncodeError,
@@ -23,13 +24,14 @@ from ottla.errors import (
     OttlaError,
     ProducerFenced,
     RecordTooLarge,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import Batch, PartitionQueue
+from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.produce.options import ProducerOptions
@@ -452,6 +454,80 @@ def test_a_flush_does_not_wait_for_the_linger_of_records_whose_topic_was_unknown
     assert values(world) == [b"1"]
 
 
+def test_a_flush_does_not_wait_for_topics_that_are_met_meanwhile() -> None:
+    topics = [f"t{i}" for i in range(500)]
+    world = World(ModelBroker(dict.fromkeys(topics, 1)))
+    producer = producer_in(world, linger=60.0)
+    met = iter(topics)
+
+    def meet(now: float) -> None:
+        send(producer, world, b"1", topic=next(met))
+        world.core.later(now + 0.001, meet)
+
+    meet(world.now)
+    world.call(producer.start_flush, limit=0.1)
+    assert values(world, (topics[0], 0)) == [b"1"] and producer.pending
+
+
+def test_a_flush_ends_in_time_though_more_comes_to_a_topic_that_is_not_found() -> None:
+    broker = ModelBroker({"t": 1})
+    world = World(broker, options=Options(delivery_timeout=3.0))
+    broker.handle = lambda node, frame: None  # type: ignore[method-assign] # a broker that hangs
+    producer = producer_in(world)
+    failed = ask(producer, world, b"0")
+    flush = producer.start_flush(world.now)
+    for i in range(1, 8):
+        later = 0.5 * i
+        world.core.later(later, lambda now: None)
+        world.run(lambda: world.now >= later)  # noqa: B023 # called at once
+        send(producer, world, b"%d" % i)
+    assert flush.done and isinstance(failed.error, DeliveryTimeout) and producer.pending == 6
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_flush_waits_for_the_batches_of_what_had_no_topic_when_it_began(fails: bool) -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: (
+        MessageTooLarge.code if batch.count > 1 else TopicAuthorizationFailed.code * fails
+    )
+    producer = producer_in(world, linger=60.0)
+    asked = [ask(producer, world, b"%d" % i) for i in range(3)]
+    flush = producer.start_flush(world.now)
+    world.run(lambda: any(each.done for each in asked))
+    assert not flush.done, "of a batch that was split the rest is under way"
+    world.run(flush)
+    assert all(each.done and bool(each.error) is fails for each in asked) and world.now < 1.0
+    assert not producer._deliveries._unsettled and not producer._deliveries._placed
+
+
+@pytest.mark.parametrize("end", ["the producer is closed", "the record's deadline"])
+def test_a_topic_is_not_asked_for_once_no_record_waits_for_it(end: str) -> None:
+    world = World(broker := ModelBroker({"t": 1}), options=Options(delivery_timeout=3.0))
+    producer = producer_in(world)
+    failed = ask(producer, world, b"1", None, "never")
+    if end == "the producer is closed":
+        world.core.later(2.0, lambda now: producer.close(Closed("closed")))
+    world.run(failed)
+    before = len(broker.requests)
+    world.core.later(30.0, lambda now: None)
+    world.run(lambda: world.now >= 30.0)
+    asked = [message.topics for _, message in broker.requests[before:] if isinstance(message, MetadataRequest)]
+    assert not any(asked) and not world.core.metadata._waits
+
+
+def test_a_record_that_gets_the_room_of_one_that_found_no_topic_has_its_own_time() -> None:
+    world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=2.0))
+    producer = producer_in(world, buffer_memory=1000)
+    failed = ask(producer, world, bytes(900), None, "never")
+    world.core.later(1.0, lambda now: None)
+    world.run(lambda: world.now >= 1.0)
+    second: Outcome[Receipt] = Outcome()
+    producer.offer(PendingRecord("never", bytes(900), None, None, (), 1000, second.settle), world.now)
+    world.run(second)
+    assert isinstance(failed.error, DeliveryTimeout) and isinstance(second.error, DeliveryTimeout)
+    assert 3.0 <= world.now < 3.1
+
+
 def test_a_closed_producer_asks_for_its_topics_no_more() -> None:
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world)
@@ -493,11 +569,11 @@ def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_top
     first.due = second.due = third.due = True
     queue.batches.append(first)
     assert queue.adopt(Identity(7, 0))
-    queue.send(first, 1)
+    queue.send(first, 1, Request({first: queue}))
     queue.batches.extend((second, third))
     queue.recreate(2)
-    first.in_flight = False
+    first.request = None
     queue.drop(first, stored=True)  # a late answer
     assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
-    queue.send(second, 1)
+    queue.send(second, 1, Request({second: queue}))
     assert queue.sendable(0.0) is None, "if the second were refused, and the third stored, there was no order any more"

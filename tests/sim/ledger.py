@@ -13,7 +13,7 @@ from ottla.codec.apis.list_offsets import ListOffsetsRequest
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
-from ottla.errors import DeliveryFailed, DuplicateSequenceNumber
+from ottla.errors import DeliveryFailed, DuplicateSequenceNumber, OttlaError
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.records import Receipt
@@ -29,6 +29,8 @@ TWICE = "a record is in the log twice"
 ORDER = "records of a producer are out of order"
 SILENT = "a record failed and nobody was told"
 RECEIPT = "a receipt names a place where the record is not"
+LATE = "a record is sent that was reported as failed"
+STORED = "a record is in the log that was reported as certainly not stored"
 UNWRITTEN = "a flush ends before what was sent with acks=0 is written"
 GAP = "a reader skips or repeats records"
 OLD_LEADER = "a client goes back to an older leader"
@@ -71,6 +73,11 @@ class Sent:
     @property
     def is_accepted(self) -> bool:
         return self.accepted is not None and self.accepted.done and self.accepted.error is None
+
+    @property
+    def failure(self) -> OttlaError | None:
+        """What the user was told that it failed with."""
+        return self.outcome.error if self.outcome is not None and self.is_accepted else None
 
     @property
     def receipt(self) -> Receipt | None:
@@ -117,12 +124,22 @@ class Ledger:
         if not self.cluster.data.strict:
             self.forgotten.add((place, self.generation(place), producer))
 
-    def sent_off(self, message: Any) -> None:
-        """The bytes of a request are written; with acks=0 that is all that anybody hears."""
-        if isinstance(message, ProduceRequest) and not message.acks:
-            for topic in message.topic_data:
-                for data in topic.partition_data:
-                    self.written.update(record.value or b"" for record in parse_batch(data.records or b"").records())
+    def sent_off(self, message: Any, *, earlier: bool) -> None:
+        """The bytes of a request are written; with acks=0 that is all that anybody hears.
+
+        Args:
+            earlier: it was handed over a while ago, and what was reported meanwhile came too late.
+        """
+        if not isinstance(message, ProduceRequest):
+            return
+        for topic in message.topic_data:
+            for data in topic.partition_data:
+                values = [record.value or b"" for record in parse_batch(data.records or b"").records()]
+                if not message.acks:
+                    self.written.update(values)
+                for sent in [] if earlier else filter(None, map(self.sent.get, values)):
+                    if sent.failure is not None:
+                        raise Violation(LATE, f"{brief(sent.value)} of {sent.producer}: {sent.failure}")
 
     def check_written(self, sent: Collection[Sent]) -> None:
         """A flush has ended of what was ``sent`` with acks=0."""
@@ -190,6 +207,8 @@ class Ledger:
                 raise Violation(FALSE, f"{brief(value)} in {where} was never accepted by a producer")
             if sent.withdrawn:
                 raise Violation(WITHDRAWN, f"{brief(value)} of {sent.producer} in {where}")
+            if "certainly not stored" in str(sent.failure):
+                raise Violation(STORED, f"{brief(value)} of {sent.producer} in {where}: {sent.failure}")
             excused = (place, generation, sent.producer) in self.forgotten
             if sent.once and value in seen:
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {place[0]}-{place[1]} at {seen[value]}")

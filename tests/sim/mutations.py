@@ -54,7 +54,7 @@ from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, nodes, results, room
 from ottla.sdk.produce import requests as produce_requests
-from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.batches import Batch, PartitionQueue
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.nodes import NodeQueue
@@ -107,9 +107,9 @@ def _first_epoch_for_ever(build: Any) -> Any:
 
 
 def _new_number_for_each_attempt(send: Any) -> Any:
-    def broken(self: PartitionQueue, batch: Any, node: int) -> None:
+    def broken(self: PartitionQueue, batch: Any, *given: Any) -> None:
         batch.sequence = None
-        send(self, batch, node)
+        send(self, batch, *given)
 
     return broken
 
@@ -174,6 +174,14 @@ def _sequences_go_on(adopt: Any) -> Any:
     return broken
 
 
+def _flushes_wait_for_the_newest(placed: Any) -> Any:
+    def broken(self: Deliveries, *given: Any) -> Any:
+        self._flushes = [(self._numbers, outcome) for _, outcome in self._flushes]
+        return placed(self, *given)
+
+    return broken
+
+
 def _nothing(_: Any) -> Any:
     return lambda *_: None
 
@@ -196,7 +204,9 @@ _mutation("the epoch goes on where a topic is recreated", (PartitionQueue, "recr
 _mutation("sequences go on in a new epoch", (PartitionQueue, "adopt", _sequences_go_on))
 _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
+_mutation("a flush waits for what comes once a topic is known", (Deliveries, "placed", _flushes_wait_for_the_newest))
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
+_mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
 
 # -- the fetcher and what it knows of leaders --------------------------------------------------------------------------

@@ -162,7 +162,7 @@ class Simulation:
         self.group.sent(link, message)
         if self.admin is not None:
             self.admin.sent(link, message)
-        self.ledger.sent_off(message)
+        self.ledger.sent_off(message, earlier=link.writing)
         if isinstance(message, ProduceRequest) and RECREATED in self.sent_to:
             known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
             if known != self.cluster.ids.get(RECREATED):

@@ -173,12 +173,20 @@ class Producing:
             return sent.accepted
 
         start_flush = machine.start_flush
+        flushes: dict[Outcome[None], int] = {}
+
+        def check_flushes() -> None:
+            oldest = next(iter(machine._deliveries._unsettled), machine._deliveries._numbers + 1)
+            if any(youngest < oldest for youngest in flushes.values()):
+                raise Violation("a flush waits for what was accepted after it began", process.name)
 
         def flushing(now: float) -> Outcome[None]:
             before = [each for each in self._with_callback if each.is_accepted]
             flushed = start_flush(now)
+            flushes[flushed] = machine._deliveries._numbers
 
             def ended() -> None:
+                del flushes[flushed]
                 late = [each for each in before if each.outcome and not each.outcome.done]
                 if late and flushed.error is None and not process.core.closed:
                     self._wrong = f"a flush ends before that of {brief(late[0].value)}"
@@ -199,7 +207,7 @@ class Producing:
             forget(topic)
 
         process = self.process
-        process.checks.append(memory.check)
+        process.checks += [memory.check, check_flushes]
         machine._sender.forget = forgotten  # type: ignore[method-assign]
         machine._sender.add = added  # type: ignore[method-assign]
         machine.offer = offered  # type: ignore[method-assign]
@@ -305,8 +313,7 @@ class Producing:
     def _flush(self, machine: ProducerCore) -> Script:
         mine = [each for each in self.ledger.sent.values() if each.producer == self.process.name and each.is_accepted]
         before = [each for each in self._with_callback if each.is_accepted]
-        # Where a topic is not known yet, it waits for what callbacks and others have sent meanwhile, too.
-        within = 2 * self.process.core.options.delivery_timeout
+        within = self.process.core.options.delivery_timeout
         result = yield from self._result(machine.flush(), "flush", within)
         if not isinstance(result, Cancelled):
             self._check_callbacks(before)
