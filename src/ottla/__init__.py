@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
+    from ottla.tls import TLS
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "TLS": "ottla.tls",
     "Batch": "ottla.sdk.consumer",
     "BrokerError": "ottla.errors",
     "Client": "ottla.sdk.client",
@@ -63,6 +65,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "TLS",
     "Batch",
     "BrokerError",
     "Client",
