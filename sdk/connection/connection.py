@@ -310,7 +310,7 @@ class Connection:
             self._actions.append(Send(self.key, answers))
         if self.state is State.SECURING and self._wire.agreed:
             self._enter(Input.SECURED, now)
-            self._handshake = Handshake()
+            self._handshake = Handshake(sasl=self.peer.options.sasl)
             self._ask(self._handshake.begin(), now)
 
     def _ask(self, step: Step, now: float) -> None:
@@ -325,6 +325,9 @@ class Connection:
             step = self._handshake.answered(frame)
         except RemoteProtocolError:
             raise
+        except AuthenticationFailed as error:
+            self._give_up(now, AuthenticationFailed(f"{self.where}: {error}"))
+            return
         except OttlaError as error:  # both keep to the protocol, and do not agree
             self._give_up(now, error)
             return

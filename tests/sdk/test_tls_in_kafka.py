@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization as to
 
 from ottla import TLS
 from ottla.errors import AuthenticationFailed, BrokerUnreachable
 from tests.kafka import HOST, start
 from tests.sdk.loops import LOOPS, Loop
+from tests.tls import kafka_store, text
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +34,6 @@ class Secured:
         return TLS(ca=text(self.ca.cert_pem), **options)
 
 
-def text(blob: trustme.Blob) -> str:
-    return blob.bytes().decode()
-
-
 def own(ca: trustme.CA, **times: Any) -> str:
     """A certificate of a client and its key, in one text."""
     return text(ca.issue_cert("service@example.com", **times).private_key_and_cert_chain_pem)
@@ -47,22 +43,10 @@ def own(ca: trustme.CA, **times: Any) -> str:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     home = tmp_path_factory.mktemp("secured")
     ca = trustme.CA()
-    its = ca.issue_cert(HOST)
-    key = to.load_pem_private_key(its.private_key_pem.bytes(), None)  # Kafka reads PKCS#8 only
-    pkcs8 = key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, to.NoEncryption())
-    store, trust = home / "broker.pem", home / "ca.pem"
-    store.write_bytes(pkcs8 + b"".join(each.bytes() for each in its.cert_chain_pems))
-    trust.write_bytes(ca.cert_pem.bytes())
     kafka = start(
         home / "kafka",
         1,
-        {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(store),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(trust),
-            "listener.name.mutual.ssl.client.auth": "required",
-        },
+        kafka_store(home, ca, HOST) | {"listener.name.mutual.ssl.client.auth": "required"},
         listeners={"TLS": "SSL", "MUTUAL": "SSL"},
     )
     try:
