@@ -93,6 +93,7 @@ class Plain(_Password):
     mechanism: ClassVar[str] = "PLAIN"
 
     def exchange(self) -> SaslExchange:
+        """For one connection."""
         return _Once(f"\0{self.username}\0{self.password}".encode())
 
 
@@ -103,6 +104,7 @@ class ScramSha256(_Password):
     mechanism: ClassVar[str] = "SCRAM-SHA-256"
 
     def exchange(self) -> SaslExchange:
+        """For one connection."""
         return _Scram(self.mechanism, self.username, self.password)
 
 

@@ -308,6 +308,7 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/errors.py", ("OttlaError", "LocalProtocolError", "Closed", "UnknownVersion")),
             Part("src/ottla/errors.py", ("ConfigurationError", "EncodeError", "RemoteProtocolError", "DecodeError")),
             Part("src/ottla/errors.py", ("ChecksumMismatch", "ConnectionLost", "BrokerUnreachable", "TimeoutExpired")),
+            Part("src/ottla/errors.py", ("AuthenticationFailed",)),
             Part("src/ottla/errors.py", ("DeliveryTimeout", "BufferFull", "RecordTooLarge", "CommitFailed")),
             Part(
                 "src/ottla/errors.py",
@@ -316,6 +317,15 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/errors.py", ("BrokerError",)),
         ),
         error_codes(),
+    ),
+    "security": Page(
+        "TLS and SASL",
+        (
+            Part("src/ottla/tls.py"),
+            Part("src/ottla/tls.py", ("TLS",)),
+            Part("src/ottla/sasl.py"),
+            Part("src/ottla/sasl.py", ("Plain", "ScramSha256", "ScramSha512")),
+        ),
     ),
     "kafka-config": Page(
         "Kafka's configuration names",

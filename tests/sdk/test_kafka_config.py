@@ -146,9 +146,9 @@ def test_names_become_arguments_with_our_units(
         ({"key.deserializer": "x.StringDeserializer"}, "'key.deserializer' has no meaning here: .*bytes"),
         (
             {"security.protocol": "SASL_SSL"},
-            "can only be PLAINTEXT here, not 'SASL_SSL': TLS and SASL are not there yet",
+            "can only be PLAINTEXT here, not 'SASL_SSL': Kafka.s names for TLS and SASL are not there yet",
         ),
-        ({"ssl.truststore.location": "x"}, "'ssl.truststore.location' has no meaning here: TLS"),
+        ({"ssl.truststore.location": "x"}, "'ssl.truststore.location' has no meaning here: Kafka.s names for TLS"),
         ({"transactional.id": "t"}, "transactions are not there yet"),
         ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is no number of milliseconds"),
         ({"enable.idempotence": "maybe"}, "'enable.idempotence': 'maybe' is neither true nor false"),
@@ -211,7 +211,7 @@ def test_names_become_arguments_with_our_units(
         ),
         ({"auto.offset.reset": "by_duration:P99999999999999D"}, "is no duration that there is"),
         ({"error_cb": print}, "'error_cb' has no meaning here: errors are raised"),
-        ({"ssl_ca": b""}, "'ssl_ca' has no meaning here: TLS"),
+        ({"ssl_ca": b""}, "'ssl_ca' has no meaning here: Kafka.s names for TLS"),
         (
             {
                 "acks": 7,
