@@ -15,10 +15,11 @@ from tests.tls import kafka_store, text
 
 pytestmark = pytest.mark.slow
 
+SECRET = "tell-nobody"
 JAAS = "org.apache.kafka.common.security"
 SETTINGS = {
     "listener.name.{}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener.name.{}.plain.sasl.jaas.config": f'{JAAS}.plain.PlainLoginModule required user_alice="secret";',
+    "listener.name.{}.plain.sasl.jaas.config": f"{JAAS}.plain.PlainLoginModule required user_alice="{SECRET}";",
     "listener.name.{}.scram-sha-256.sasl.jaas.config": f"{JAAS}.scram.ScramLoginModule required;",
     "listener.name.{}.scram-sha-512.sasl.jaas.config": f"{JAAS}.scram.ScramLoginModule required;",
 }
@@ -44,7 +45,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, ca: trustme.CA) -> Iterator[
     try:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             entity = ["--entity-type", "users", "--entity-name", "alice"]
-            how = ["--alter", "--add-config", f"{mechanism}=[password=secret]", *entity]
+            how = ["--alter", "--add-config", f"{mechanism}=[password={SECRET}]", *entity]
             running.run("kafka.admin.ConfigCommand", "--bootstrap-server", running.bootstrap, *how)
         yield running
     finally:
@@ -65,7 +66,7 @@ def test_a_user_with_the_right_password_is_let_in(
 
     async def scenario() -> bytes | None:
         tls = TLS(ca=text(ca.cert_pem)) if listener == "BOTH" else None
-        async with loop.connect(kafka.listener(listener), tls=tls, sasl=kind("alice", "secret")) as client:
+        async with loop.connect(kafka.listener(listener), tls=tls, sasl=kind("alice", SECRET)) as client:
             await client.create_topic(topic, partitions=1)
             async with client.producer() as producer:
                 await producer.send(topic, b"v")
@@ -107,7 +108,27 @@ def test_what_the_listener_has_not_is_told_at_once(loop: Loop, kafka: ApacheKafk
         (kafka.bootstrap, "the listener has no SASL; leave out sasl=, or take another port"),
     ]:
         with pytest.raises(AuthenticationFailed) as raised:
-            connected(loop, address, Plain("alice", "secret"), 30.0)
+            connected(loop, address, Plain("alice", SECRET), 30.0)
         assert str(raised.value) == f"{address}: user 'alice' by PLAIN: {says}"
     with pytest.raises(BrokerUnreachable, match=r"so do listeners that want authentication \(SASL\)"):
         connected(loop, kafka.listener("BARE"), None, 2.0)
+
+
+@pytest.mark.parametrize("kind", [Plain, ScramSha256, ScramSha512])
+def test_a_password_is_told_nobody(loop: Loop, kafka: ApacheKafka, caplog: pytest.LogCaptureFixture, kind: Any) -> None:
+    caplog.set_level(0)
+    seen: list[object] = []
+
+    async def scenario() -> None:
+        async with loop.connect(kafka.listener("BARE"), sasl=kind("alice", SECRET)) as client:
+            await client.list_topics()
+            seen.extend([client, client.explain(), client.metrics(), client._driver.core.options])
+
+    loop.run(scenario)
+    with pytest.raises(AuthenticationFailed) as raised:
+        connected(loop, kafka.listener("BARE"), kind("mallory", SECRET), 30.0)
+    seen.extend([raised.value, raised.getrepr(style="long", showlocals=False), caplog.text])
+    seen.extend([each.__dict__ for each in caplog.records])
+    assert caplog.records
+    for each in seen:
+        assert SECRET not in repr(each) and SECRET not in str(each)
