@@ -19,7 +19,7 @@ SECRET = "tell-nobody"
 JAAS = "org.apache.kafka.common.security"
 SETTINGS = {
     "listener.name.{}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener.name.{}.plain.sasl.jaas.config": f"{JAAS}.plain.PlainLoginModule required user_alice="{SECRET}";",
+    "listener.name.{}.plain.sasl.jaas.config": f"{JAAS}.plain.PlainLoginModule required user_alice='{SECRET}';",
     "listener.name.{}.scram-sha-256.sasl.jaas.config": f"{JAAS}.scram.ScramLoginModule required;",
     "listener.name.{}.scram-sha-512.sasl.jaas.config": f"{JAAS}.scram.ScramLoginModule required;",
 }
