@@ -37,7 +37,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  use
 )
 @pytest.mark.parametrize("protocol", ["SSL", "ssl"])
 def test_names_of_tls_become_one_argument(given: Mapping[str, Any], tls: TLS, protocol: str) -> None:
-    assert from_kafka_config({"security.protocol": protocol} | given) == {"tls": tls}
+    assert from_kafka_config({"security.protocol": protocol, **given}) == {"tls": tls}
 
 
 def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> Non
 def test_names_of_sasl_become_one_argument(
     given: Mapping[str, Any], sasl: Any, protocol: str, tls: dict[str, Any]
 ) -> None:
-    assert from_kafka_config({"security.protocol": protocol} | given) == {"sasl": sasl} | tls
+    assert from_kafka_config({"security.protocol": protocol, **given}) == {"sasl": sasl} | tls
 
 
 def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
