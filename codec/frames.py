@@ -215,6 +215,8 @@ def looks_like(start: bytes) -> str | None:
     """What speaks there, judged by the first bytes of a connection, where it is something well known."""
     if start[:2] == b"\x16\x03":
         return "a TLS hello (the client has TLS on, this port has not)"
+    if start[:2] == b"\x15\x03":
+        return "a TLS alert (the other side has TLS on, this one has not)"
     if start[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN"):
         return "an HTTP request"
     if start[:4] == b"SSH-":

@@ -11,6 +11,7 @@ Rules:
 - Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
   anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
 - Whether a value is possible is decided by the calls that take it, on a client that is never opened.
+- Names for TLS and SASL are those of `ottla.sdk.kafka_security`.
 - What other names make idle, as Kafka's clients have it too, such as the level of a compression that is not chosen, is
   left out, with a warning in the log.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
@@ -36,6 +37,7 @@ from typing import Any, Literal, get_args
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import string, strings
 from ottla.sdk.client import Client, connect
+from ottla.sdk.kafka_security import is_security, read_security
 from ottla.sdk.logs import logger
 from ottla.sdk.options import MOST
 
@@ -85,6 +87,10 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
     ignore = strings("ignore", ignore)
     made, wrong = KafkaConfig(), []
     read = {string("a name", name): value for name, value in config.items() if name not in ignore}
+    security = read_security({name: read.pop(name) for name in list(read) if is_security(name)}, lenient=lenient)
+    wrong += security.wrong
+    made |= security.arguments
+    made.left_out |= security.left_out
     for name, value in read.items():
         try:
             _apply(made, name, value, lenient)
@@ -277,7 +283,7 @@ _LATER = "not yet"
 _JVM = "it names Java classes, which Python cannot load"
 _WRITES = "say client.producer(key_serializer=…, value_serializer=…) with functions"
 _READS = "keys and values are bytes: decode what you read"
-_SECURITY = "TLS and SASL are not there yet, only security.protocol=PLAINTEXT"
+_SECURITY = "say tls= and sasl= to connect"
 _TRANSACTIONS = "transactions are not there yet"
 _KIP_848 = "the group protocol of KIP-848 is not there yet"
 _METRICS = "metrics come from client.metrics()"
@@ -325,7 +331,6 @@ CLIENT: dict[str, Meaning] = {
     "receive.buffer.bytes": No(_SOCKETS, idle=True),
     "send.buffer.bytes": No(_SOCKETS, idle=True),
     "retries": Only(("2147483647",), _RETRIES, idle=True, needed=("0",)),
-    "security.protocol": Only(("PLAINTEXT",), _SECURITY),
     "security.providers": No(_JVM),
 }
 
@@ -517,8 +522,8 @@ MEANINGS: dict[str, Meaning] = CLIENT | PRODUCER | CONSUMER | LIBRDKAFKA
 
 def meaning(name: str) -> Meaning | None:
     """What a name of Kafka's means here; ``None`` where it is not known."""
-    if name.startswith(("ssl.", "ssl_", "sasl.", "https.", "enable.ssl.", "enable.sasl.")):
-        return No(_SECURITY, idle=True)  # as long as security.protocol does not ask for it, which is refused
+    if name.startswith("ssl_"):
+        return No(_SECURITY)
     return MEANINGS.get(SAME.get(name, name))
 
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ottla.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ottla.sasl import Mechanism
+    from ottla.tls import TLS  # a machine is given it: by itself it knows of no OpenSSL
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,6 +43,8 @@ class Options:
 
     Attributes:
         client_id: how brokers name this client in their logs and quotas.
+        tls: how connections are secured (`ottla.TLS`); by default they are not.
+        sasl: how this client proves who it is (`ottla.Plain`, `ottla.ScramSha256`, `ottla.ScramSha512`).
         rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
         connect_timeout: for `connect` to reach any broker, and for one connection; where it was too short, the next
             attempt there may take twice as long, and after that three times.
@@ -62,6 +68,8 @@ class Options:
     """
 
     client_id: str = "ottla"
+    tls: "TLS | None" = None
+    sasl: "Mechanism | None" = None
     rack: str | None = None
     connect_timeout: float = 10.0
     request_timeout: float = 30.0
@@ -84,6 +92,13 @@ class Options:
             first, most = getattr(self, pause), getattr(self, f"{pause}_max")
             if most is None and isinstance(first, Real):
                 object.__setattr__(self, f"{pause}_max", max(first, _LONGEST_PAUSE))
+        if self.tls is not None and not hasattr(self.tls, "connection"):
+            raise ConfigurationError(
+                f"tls must be ottla.TLS(ca=…), or ottla.TLS() for the system's CAs, not {self.tls!r}"
+            )
+        if self.sasl is not None and not hasattr(self.sasl, "exchange"):
+            needs = "sasl must be ottla.Plain(…), ottla.ScramSha256(…) or ottla.ScramSha512(…)"
+            raise ConfigurationError(f"{needs}, not a {type(self.sasl).__name__}")  # which may hold a password
         within_bounds(self)
         for pause in ("reconnect_backoff", "retry_backoff"):
             first, most = getattr(self, pause), getattr(self, f"{pause}_max")

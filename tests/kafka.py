@@ -225,6 +225,8 @@ class Node:
     release: Release = NOW
     heap: str = "512m"
     process: subprocess.Popen[bytes] | None = None
+    others: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """More listeners, by their names: the protocol, and the port."""
 
     @property
     def log(self) -> Path:
@@ -306,6 +308,10 @@ class ApacheKafka:
         """The folder in which a node keeps its partitions, one folder ``topic-partition`` each."""
         return self._node(node).home / "data"
 
+    def listener(self, name: str, node: int = 0) -> str:
+        """``host:port`` of one of the listeners that `start` was asked for."""
+        return f"{HOST}:{self._node(node).others[name][1]}"
+
     def relayed(self, node: int = 0) -> tuple[str, int]:
         """Where a relay finds the node's second listener."""
         return HOST, self._node(node).relayed_port
@@ -348,18 +354,21 @@ def start(
     settings: Mapping[str, str] | None = None,
     release: Release = NOW,
     heap: str = "512m",
+    listeners: Mapping[str, str] | None = None,
 ) -> ApacheKafka:
     """Start ``count`` nodes below the folder ``home``, and wait until they form a cluster.
 
-    ``settings`` are added to each node's server.properties; ``heap`` bounds each JVM's. The caller stops what this
-    returns.
+    ``settings`` are added to each node's server.properties; ``heap`` bounds each JVM's; ``listeners`` are more of them,
+    by name with their protocols, such as ``SSL``. The caller stops what this returns.
     """
-    zookeeper_port, *ports = free_ports(1 + 4 * count)
+    listeners = listeners or {}
+    zookeeper_port, *ports = free_ports(1 + (4 + len(listeners)) * count)
     each = iter(ports)
     nodes = [
         Node(i, next(each), next(each), next(each), next(each), home / f"node{i}", release, heap) for i in range(count)
     ]
     for node in nodes:
+        node.others = {name: (protocol, next(each)) for name, protocol in listeners.items()}
         node.home.mkdir(parents=True)
         lines = _properties(node, min(3, count))
         lines |= _on_zookeeper(node, zookeeper_port) if release.zookeeper else _on_kraft(node, nodes)
@@ -401,11 +410,13 @@ def _format(nodes: list[Node]) -> None:
 
 
 def _properties(node: Node, replicas: int) -> dict[str, str]:
+    protocols = "".join(f",{name}:{protocol}" for name, (protocol, _) in node.others.items())
+    others = "".join(f",{name}://{HOST}:{port}" for name, (_, port) in node.others.items())
     return {
         "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,RELAYED:PLAINTEXT",
-        "listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relayed_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relay_port}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,RELAYED:PLAINTEXT{protocols}",
+        "listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relayed_port}{others}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port},RELAYED://{HOST}:{node.relay_port}{others}",
         "log.dirs": str(node.home / "data"),
         "default.replication.factor": str(replicas),
         "offsets.topic.replication.factor": str(replicas),

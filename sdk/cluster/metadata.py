@@ -11,6 +11,8 @@ Rules:
 - A client belongs to the first cluster that it learns of. Metadata of a cluster with another id are refused, and the
   node that gave them counts as one that failed: records, offsets and sequences of the one mean nothing in the other.
   (Java and librdkafka go on with the other cluster and log it.) If the change is meant, open another client.
+- A node that does not trust this client, or that it does not trust, may be alone in that, so the others are asked. If
+  none of a round answers, those that wait hear of it at once: to go on asking would not help them.
 - While no node can be reached, what was tried is kept for the error.
 
 Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetadata.java.
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
+    AuthenticationFailed,
     BrokerUnreachable,
     ConnectionLost,
     InconsistentClusterId,
@@ -92,6 +95,10 @@ class Metadata:
         """Attempts without metadata since they were last learned."""
         self._troubles: dict[str, tuple[str, int]] = {}
         """Per address, why it could not be used, and how often that was tried; cleared by success."""
+        self._denied: AuthenticationFailed | None = None
+        """The last refusal since a node answered."""
+        self._connecting: list[Outcome[None]] = []
+        """What is settled by the first answer."""
 
     # -- what others want to know ------------------------------------------------------------------------------------
 
@@ -99,14 +106,10 @@ class Metadata:
         """Settled once any broker has answered with metadata."""
         outcome: Outcome[None] = Outcome()
 
-        def first(now: float) -> None:
-            self.observers.remove(first)
-            outcome.succeed(None)
-
         def expire(now: float) -> None:
             outcome.fail(self.unreachable("cannot connect", self._options.connect_timeout))
 
-        self.observers.append(first)
+        self._connecting.append(outcome)
         self._client.fail_on_close(outcome)
         outcome.when_done(self._client.later(now + self._options.connect_timeout, expire).cancel)
         self._ask_at(now)
@@ -263,13 +266,24 @@ class Metadata:
         _, times = self._troubles.get(where, ("", 0))
         self._troubles[where] = (str(error).removeprefix(where).lstrip(": "), times + 1)
         self._failures += 1
+        if isinstance(error, AuthenticationFailed):
+            self._denied = error
         log.info("metadata could not be had", extra={"node": logged(node), "address": where, "why": str(error)})
         # The next address is tried at once; only a whole round of failures earns a pause.
         rounds, rest = divmod(self._failures, len(self._nodes))
         self._ask_at(now if rest else now + self._client.backoff(rounds))
+        if not rest and self._denied:
+            for outcome in self._take_connecting():
+                outcome.fail(self._denied)
+            for each in self._waits:
+                each.outcome.fail(self._denied)
         if not rest and self._findable and not self._finding:
             self._finding = True
             self._client.find()
+
+    def _take_connecting(self) -> list[Outcome[None]]:
+        connecting, self._connecting = self._connecting, []
+        return connecting
 
     def found(self, event: Found, now: float) -> None:
         """The driver has looked for bootstrap addresses."""
@@ -299,7 +313,7 @@ class Metadata:
         self._failed(node, InconsistentClusterId(f"{_address(node)}: {what}"), now)
 
     def _learn(self, answer: MetadataResponse, asked: list[str], now: float) -> None:
-        self._failures, self.updated_at = 0, now
+        self._failures, self.updated_at, self._denied = 0, now, None
         self._troubles.clear()
         self.cluster.update(answer)
         answered = {each.name for each in answer.topics}
@@ -311,6 +325,8 @@ class Metadata:
         self._waits = [each for each in self._waits if not self._judge(each, asked, now)]
         for observer in list(self.observers):
             observer(now)
+        for outcome in self._take_connecting():
+            outcome.succeed(None)
         self._client.nodes_changed(now)
         self._plan_next(asked, now)
 

@@ -1,15 +1,17 @@
 """One connection to one broker, as a table of states.
 
-    DOWN ── DIALED ──► CONNECTING ── CONNECTED ──► HANDSHAKE ── AGREED ──► READY
-      ▲                    │                           │                     │
-      ├──────────────────── ENDED, or IDLE for long ───────────────────────┤
-      └────────────────────────── ENDED ── FINISHING ◄── FINISHED ─────────┘
+    DOWN ── DIALED ──► CONNECTING ── CONNECTED ──► SECURING ── SECURED ──► HANDSHAKE ── AGREED ──► READY
+      ▲                    │                          │                        │                     │
+      ├──────────────────────────────── ENDED, or IDLE for long ───────────────────────────────────┤
+      └──────────────────────────────────── ENDED ── FINISHING ◄── FINISHED ───────────────────────┘
 
 Rules:
 - The state changes by `TRANSITIONS`, in `Connection._enter` and nowhere else. An input that the table does not have for
   a state means nothing there.
 - A connection is made when there is a request for it, and closed when there has been none for long.
-- The stages of the handshake (`ottla.sdk.connection.handshake`) come first; each later request goes out in the highest
+- TLS is agreed on first, where it is wanted; what travels (`ottla.sdk.connection.wire`) is then encrypted. A side that
+  does not trust the other ends what waits, for good: another attempt would end alike.
+- The stages of the handshake (`ottla.sdk.connection.handshake`) follow; each later request goes out in the highest
   version that both sides know.
 - Each request has a deadline. Past that of one that the driver has, the connection is dead, whatever TCP reports; one
   that waits ends alone.
@@ -30,13 +32,20 @@ from collections.abc import Iterator
 from enum import Enum
 
 from ottla.codec.wire import Buffer
-from ottla.errors import ConnectionLost, DecodeError, OttlaError, RemoteProtocolError, TimeoutExpired
+from ottla.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    DecodeError,
+    OttlaError,
+    RemoteProtocolError,
+    TimeoutExpired,
+)
 from ottla.sdk.connection.exchange import WAIT_FOR_MEMBERS, Exchange, ignored
 from ottla.sdk.connection.handshake import Handshake, Step
-from ottla.sdk.connection.inbox import Inbox
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
-from ottla.sdk.events import Action, Close, Connect, Finish, Key, Node, logged
+from ottla.sdk.connection.wire import Wire
+from ottla.sdk.events import Action, Close, Connect, Finish, Key, Node, Send, logged
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer, Timers
 
@@ -55,6 +64,7 @@ class State(Enum):
 
     DOWN = "there is none"
     CONNECTING = "the driver was asked for one"
+    SECURING = "TLS is agreed on, where it is wanted"
     HANDSHAKE = "the stages of the handshake follow one another"
     READY = "requests are sent"
     FINISHING = "nothing more is sent, and the broker is to end it once it has read everything"
@@ -65,6 +75,7 @@ class Input(Enum):
 
     DIALED = "there is a request, and the driver was asked to connect"
     CONNECTED = "the driver has connected"
+    SECURED = "TLS is agreed on, or not wanted"
     AGREED = "the last stage of the handshake is done"
     IDLE = "no request has used it for long"
     FINISHED = "the last request is written"
@@ -73,8 +84,10 @@ class Input(Enum):
 
 TRANSITIONS: dict[tuple[State, Input], State] = {
     (State.DOWN, Input.DIALED): State.CONNECTING,
-    (State.CONNECTING, Input.CONNECTED): State.HANDSHAKE,
+    (State.CONNECTING, Input.CONNECTED): State.SECURING,
     (State.CONNECTING, Input.ENDED): State.DOWN,
+    (State.SECURING, Input.SECURED): State.HANDSHAKE,
+    (State.SECURING, Input.ENDED): State.DOWN,
     (State.HANDSHAKE, Input.AGREED): State.READY,
     (State.HANDSHAKE, Input.ENDED): State.DOWN,
     (State.READY, Input.IDLE): State.DOWN,
@@ -106,7 +119,7 @@ class Connection:
         self._answered = False
         """A request after the handshake was answered: of interest for messages only."""
         self._slow_logged = -math.inf
-        self._inbox = Inbox()
+        self._wire = Wire()
 
     @property
     def where(self) -> str:
@@ -180,8 +193,9 @@ class Connection:
     def connected(self, now: float) -> list[Action]:
         """The driver's `Connect` succeeded."""
         if self._enter(Input.CONNECTED, now):
-            self._handshake = Handshake()
-            self._ask(self._handshake.begin(), now)
+            self._wire = Wire(self.peer.secured())
+            self._wire.begin()
+            self._secure(now)
         return self.poll(now)
 
     def written(self, now: float) -> list[Action]:
@@ -193,16 +207,16 @@ class Connection:
 
     def received(self, data: bytes, now: float) -> list[Action]:
         """Bytes arrived."""
-        return self._arrived(len(data), self._inbox.feed(data), now)
+        return self._arrived(len(data), self._wire.feed(data), now)
 
     @property
     def room(self) -> memoryview | None:
         """Where the rest of a large answer belongs, if one is under way."""
-        return self._inbox.room
+        return self._wire.room
 
     def filled(self, count: int, now: float) -> list[Action]:
         """Bytes arrived, and are in `room`."""
-        return self._arrived(count, self._inbox.filled(count), now)
+        return self._arrived(count, self._wire.filled(count), now)
 
     def _arrived(self, count: int, whole: Iterator[Buffer], now: float) -> list[Action]:
         self._active_at = now
@@ -217,8 +231,9 @@ class Connection:
                     self._agree(frame, now)
                 else:
                     break
-        except RemoteProtocolError as error:
-            self._give_up(now, RemoteProtocolError(f"{self.where}: {error}"))
+            self._secure(now)
+        except (RemoteProtocolError, AuthenticationFailed, ConnectionLost) as error:
+            self._give_up(now, type(error)(f"{self.where}: {error}"))
         return self.poll(now)
 
     def lost(self, why: str, now: float) -> None:
@@ -244,11 +259,14 @@ class Connection:
 
     def finish(self, now: float) -> list[Action]:
         """Send nothing more, and have the broker end it; unless it is ready there is nothing to wait for."""
-        return [Finish(self.key)] if self._enter(Input.FINISHED, now) else self.retire(now)
+        if not self._enter(Input.FINISHED, now):
+            return self.retire(now)
+        last = self._wire.finish()
+        return [*([Send(self.key, last)] if last else []), Finish(self.key)]
 
     def moved(self, now: float) -> list[Action]:
         """The node has another address: an attempt to reach the old one is given up, what waits goes to the new one."""
-        if self.state in (State.CONNECTING, State.HANDSHAKE):
+        if self.state in (State.CONNECTING, State.SECURING, State.HANDSHAKE):
             self._enter(Input.ENDED, now)
             self._actions.append(Close(self.key))
         return self.poll(now)
@@ -263,7 +281,7 @@ class Connection:
         self.state, self._since = state, now
         if state is State.DOWN:
             self.requests.drop_sent()
-            self._inbox = Inbox()  # and with it the memory of the last large answers
+            self._wire = Wire()  # and with it the memory of the last large answers
             self.muted_until = -math.inf
         else:
             self._active_at = now
@@ -286,10 +304,19 @@ class Connection:
         log.debug("connecting", extra=self._extra())
         self._actions.append(Connect(self.key, self.node.host, self.node.port, self.peer.failures))
 
+    def _secure(self, now: float) -> None:
+        """Go on with TLS, if it is under way or has something to send; after it the handshake begins."""
+        if answers := self._wire.take_answers():
+            self._actions.append(Send(self.key, answers))
+        if self.state is State.SECURING and self._wire.agreed:
+            self._enter(Input.SECURED, now)
+            self._handshake = Handshake(sasl=self.peer.options.sasl)
+            self._ask(self._handshake.begin(), now)
+
     def _ask(self, step: Step, now: float) -> None:
         """Send a request of the handshake; the time for setting up bounds it."""
         exchange = Exchange(step.request, ignored, math.inf, version=step.version)
-        self._actions.append(self.requests.send_first(exchange, now))
+        self._send(self.requests.send_first(exchange, now))
 
     def _agree(self, frame: Buffer, now: float) -> None:
         """An answer to the handshake arrived."""
@@ -298,6 +325,9 @@ class Connection:
             step = self._handshake.answered(frame)
         except RemoteProtocolError:
             raise
+        except AuthenticationFailed as error:
+            self._give_up(now, AuthenticationFailed(f"{self.where}: {error}"))
+            return
         except OttlaError as error:  # both keep to the protocol, and do not agree
             self._give_up(now, error)
             return
@@ -310,7 +340,10 @@ class Connection:
 
     def _not_set_up(self, now: float) -> None:
         waited = now - self._since
-        what = f"no answer to {self._handshake.stage.name}" if self.state is State.HANDSHAKE else "no connection"
+        what = {
+            State.SECURING: "TLS was not agreed on",
+            State.HANDSHAKE: f"no answer to {self._handshake.stage.name}",
+        }.get(self.state, "no connection")
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
     def _late(self, exchange: Exchange, now: float) -> None:
@@ -345,9 +378,12 @@ class Connection:
         send, refused = self.requests.next(self._version, now)
         self._active_at = now
         if send:
-            self._actions.append(send)
+            self._send(send)
         for exchange, error in refused:
             exchange.settle(error, now)
+
+    def _send(self, send: Send) -> None:
+        self._actions.append(Send(self.key, self._wire.seal(send.parts)))
 
     def _version(self, exchange: Exchange) -> int:
         return self.peer.version(exchange.kind, exchange.versions, self.where)
@@ -402,6 +438,8 @@ class Connection:
                 return "it is the next to be sent"
             case State.CONNECTING:
                 doing = f"connecting for {now - self._since:.1f} s"
+            case State.SECURING:
+                doing = f"connected, but TLS is not agreed on for {now - self._since:.1f} s"
             case State.HANDSHAKE:
                 doing = f"connected, but {self._handshake.stage.name} is not answered for {now - self._since:.1f} s"
             case State.DOWN:
@@ -411,6 +449,8 @@ class Connection:
 
     def _hint(self) -> str:
         """What an end at this point often means."""
+        if self.state is State.SECURING:
+            return " while TLS was agreed on; so do listeners without TLS"
         if self.state is State.HANDSHAKE:
             return self._handshake.stage.hint
         if self.state is State.READY and self.requests.in_flight and not self._answered:

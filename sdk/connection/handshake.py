@@ -6,20 +6,33 @@ Rules:
 - A stage that fails raises, and the connection ends with that error.
 - Each connection has stages of its own, which know neither time nor the connection that they are part of.
 
-Today there is one, ApiVersions. SASL (SaslHandshake, SaslAuthenticate) follows it, and re-authentication (KIP-368) runs
-the same stages again on a connection that is ready. TLS comes before all of them.
+ApiVersions is the first, and SASL the second where it is wanted. TLS comes before all of them.
 
-Source: KIP-511 (a version of ApiVersions that the broker does not know is answered in v0 with error 35).
+Source: KIP-511 (a version of ApiVersions that the broker does not know is answered in v0 with error 35); KIP-152 (SASL
+by requests); SaslClientAuthenticator.java.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla import __version__
 from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.codec.wire import Buffer
-from ottla.errors import RemoteProtocolError, UnsupportedVersion
+from ottla.errors import (
+    AuthenticationFailed,
+    IllegalSaslState,
+    RemoteProtocolError,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+    broker_error,
+)
+from ottla.sdk.connection.versions import Range, agreed
+
+if TYPE_CHECKING:
+    from ottla.sasl import Mechanism  # a machine is given it: by itself it takes no chances
 
 SOFTWARE_NAME = "ottla"
 NEWEST_API_VERSIONS = 3
@@ -88,12 +101,66 @@ class ApiVersions:
         return None
 
 
-class Handshake:
-    """The stages of one connection, in their order."""
+class Sasl:
+    """Proves to the broker who this client is: agrees on the mechanism, then carries its tokens.
 
-    def __init__(self, *later: Stage) -> None:
+    Args:
+        sasl: what the user has chosen, as `ottla.sasl.ScramSha512`.
+        versions: per API key, what the broker speaks; filled by the stage before.
+    """
+
+    name = "SASL"
+
+    def __init__(self, sasl: "Mechanism", versions: Callable[[], Mapping[int, Range]]) -> None:
+        self.hint = f" while {sasl.mechanism} was under way"
+        self._sasl, self._versions = sasl, versions
+        self._exchange = sasl.exchange()
+        self._version = -1
+        """That of SaslAuthenticate, once the mechanism is agreed on."""
+
+    def begin(self) -> Step:
+        agreed(SaslHandshakeRequest, (1, 1), self._versions(), "the broker")
+        return Step(SaslHandshakeRequest(mechanism=self._sasl.mechanism), 1)
+
+    def answered(self, frame: Buffer) -> Step | None:
+        if self._version < 0:
+            _, chosen = frames.parse_response(SaslHandshakeResponse, 1, frame)
+            self._refused_mechanism(chosen)
+            self._version = agreed(SaslAuthenticateRequest, None, self._versions(), "the broker")
+            return self._next(self._exchange.begin())
+        _, answer = frames.parse_response(SaslAuthenticateResponse, self._version, frame)
+        if answer.error_code:
+            said = answer.error_message or broker_error(answer.error_code).name
+            raise AuthenticationFailed(f"{self._who} is refused: {said}")
+        following = self._exchange.answered(answer.auth_bytes)
+        return None if following is None else self._next(following)
+
+    def _next(self, token: bytes) -> Step:
+        return Step(SaslAuthenticateRequest(auth_bytes=token), self._version)
+
+    def _refused_mechanism(self, answer: SaslHandshakeResponse) -> None:
+        if not answer.error_code:
+            return
+        if answer.error_code == UnsupportedSaslMechanism.code:
+            there = ", ".join(answer.mechanisms) or "none"
+            raise AuthenticationFailed(f"{self._who}: the broker has not this mechanism; it has {there}")
+        if answer.error_code == IllegalSaslState.code:
+            raise AuthenticationFailed(f"{self._who}: the listener has no SASL; leave out sasl=, or take another port")
+        raise AuthenticationFailed(f"{self._who} is refused: {broker_error(answer.error_code).name}")
+
+    @property
+    def _who(self) -> str:
+        return f"user {self._sasl.username!r} by {self._sasl.mechanism}"
+
+
+class Handshake:
+    """The stages of one connection, in their order; the last is SASL's where it is wanted."""
+
+    def __init__(self, *later: Stage, sasl: "Mechanism | None" = None) -> None:
         self._versions = ApiVersions()
         self._stages: list[Stage] = [self._versions, *later]
+        if sasl:
+            self._stages.append(Sasl(sasl, lambda: self.versions))
 
     @property
     def stage(self) -> Stage:

@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING
 
 from ottla.sdk.connection.versions import Range, agreed, throttles_clients
 from ottla.sdk.events import Node
+from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
+
+    from ottla.tls import TlsConnection
+
+log = logger("ottla.sdk.connection")
 
 SETUP_MAX = 3.0
 """The time for setting up a connection grows up to so many times `connect_timeout`."""
@@ -80,6 +85,8 @@ class Peer:
         self.since = math.nan
         """When the first of them ended."""
         self.retry_at = -math.inf
+        self._stale = ""
+        """Why certificates that have changed could not be used, when that was last looked at."""
         self._rng, self._on_failure = rng, on_failure
         self._late = 0
 
@@ -87,6 +94,20 @@ class Peer:
     def setup_timeout(self) -> float:
         """Seconds for the next attempt to connect."""
         return self.options.connect_timeout * min(2.0**self._late, SETUP_MAX)
+
+    def secured(self) -> "TlsConnection | None":
+        """The client's side of TLS for a new connection, where it is wanted."""
+        tls = self.options.tls
+        if tls is None:
+            return None
+        secured = tls.connection(self.node.host)
+        if tls.stale != self._stale:
+            self._stale = tls.stale
+            if self._stale:
+                log.warning(
+                    "the files of tls= have changed, and cannot be used as they are", extra={"why": self._stale}
+                )
+        return secured
 
     def version(self, request: type, wanted: Range | None, where: str) -> int:
         """The highest version of a request that both sides speak, of those ``wanted``.

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.codec.records import Record
-    from ottla.errors import BrokerError, CommitFailed, DeliveryFailed, OttlaError, PartialFailure, TimeoutExpired
+    from ottla.errors import (
+        AuthenticationFailed,
+        BrokerError,
+        CommitFailed,
+        DeliveryFailed,
+        OttlaError,
+        PartialFailure,
+        TimeoutExpired,
+    )
+    from ottla.sasl import Plain, ScramSha256, ScramSha512
     from ottla.sdk.admin import (
         CommittedOffset,
         GroupDescription,
@@ -29,10 +38,12 @@ if TYPE_CHECKING:
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
+    from ottla.tls import TLS
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AuthenticationFailed": "ottla.errors",
     "Batch": "ottla.sdk.consumer",
     "BrokerError": "ottla.errors",
     "Client": "ottla.sdk.client",
@@ -48,6 +59,7 @@ _HOMES = {
     "ListedOffset": "ottla.sdk.admin",
     "OttlaError": "ottla.errors",
     "PartialFailure": "ottla.errors",
+    "Plain": "ottla.sasl",
     "Producer": "ottla.sdk.producer",
     "ProducerInterceptor": "ottla.sdk.producer",
     "ProducerRecord": "ottla.sdk.producer",
@@ -55,6 +67,9 @@ _HOMES = {
     "Receipt": "ottla.sdk.produce.records",
     "Record": "ottla.codec.records",
     "ResetPlan": "ottla.sdk.admin",
+    "ScramSha256": "ottla.sasl",
+    "ScramSha512": "ottla.sasl",
+    "TLS": "ottla.tls",
     "TimeoutExpired": "ottla.errors",
     "TopicDescription": "ottla.sdk.admin",
     "connect": "ottla.sdk.client",
@@ -63,6 +78,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "TLS",
+    "AuthenticationFailed",
     "Batch",
     "BrokerError",
     "Client",
@@ -78,6 +95,7 @@ __all__ = [
     "ListedOffset",
     "OttlaError",
     "PartialFailure",
+    "Plain",
     "Producer",
     "ProducerInterceptor",
     "ProducerRecord",
@@ -85,6 +103,8 @@ __all__ = [
     "Receipt",
     "Record",
     "ResetPlan",
+    "ScramSha256",
+    "ScramSha512",
     "TimeoutExpired",
     "TopicDescription",
     "connect",

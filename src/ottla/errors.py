@@ -11,6 +11,7 @@
     │       └── ChecksumMismatch  a CRC that is not that of the bytes: .stored, .computed
     ├── ConnectionLost           the connection broke; the outcome of what was under way is unknown
     │   └── BrokerUnreachable    no connection could be made: which addresses, what each said
+    ├── AuthenticationFailed     the broker refuses this client, or the client the broker: who, how, and why
     ├── TimeoutExpired           a deadline passed: which call, which node, after how long
     │   └── DeliveryTimeout      a record was not acknowledged within `delivery_timeout`
     ├── BufferFull               the producer's memory is used up (`send_nowait` only; the others wait)
@@ -142,6 +143,10 @@ class ConnectionLost(OttlaError):
 
 class BrokerUnreachable(ConnectionLost):
     """No connection could be made; the message lists each address and what it said."""
+
+
+class AuthenticationFailed(OttlaError):
+    """The broker refuses this client, or this client the broker, until a password or a certificate is another."""
 
 
 class TimeoutExpired(OttlaError):

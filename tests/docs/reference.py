@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.errors import BrokerError
-from ottla.sdk import kafka_config
+from ottla.sdk import kafka_config, kafka_security
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -256,7 +256,10 @@ def kafka_names() -> str:
                 what += " (`lenient`: left out)" if meaning.idle else ""
         rows.append(f"| `{name}` | {what} |")
     same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_config.SAME.items())]
-    head = "## Every name\n\nNames of `ssl.` and `sasl.` are refused: TLS and SASL are not there yet.\n"
+    security = [f"| `{name}` | `tls=ottla.TLS({option}=…)` |" for name, option in kafka_security.TLS_NAMES.items()]
+    rows += [f"| `security.protocol` | {', '.join(f'`{each}`' for each in kafka_security.PROTOCOLS)} |", *security]
+    rows += [f"| `{name}` | `sasl=` |" for name in kafka_security.SASL_NAMES]
+    head = "## Every name\n"
     return "\n".join([head, "| Kafka's name | here |", "|---|---|", *rows, *same, ""])
 
 
@@ -308,6 +311,7 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/errors.py", ("OttlaError", "LocalProtocolError", "Closed", "UnknownVersion")),
             Part("src/ottla/errors.py", ("ConfigurationError", "EncodeError", "RemoteProtocolError", "DecodeError")),
             Part("src/ottla/errors.py", ("ChecksumMismatch", "ConnectionLost", "BrokerUnreachable", "TimeoutExpired")),
+            Part("src/ottla/errors.py", ("AuthenticationFailed",)),
             Part("src/ottla/errors.py", ("DeliveryTimeout", "BufferFull", "RecordTooLarge", "CommitFailed")),
             Part(
                 "src/ottla/errors.py",
@@ -316,6 +320,15 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/errors.py", ("BrokerError",)),
         ),
         error_codes(),
+    ),
+    "security": Page(
+        "TLS and SASL",
+        (
+            Part("src/ottla/tls.py"),
+            Part("src/ottla/tls.py", ("TLS",)),
+            Part("src/ottla/sasl.py"),
+            Part("src/ottla/sasl.py", ("Plain", "ScramSha256", "ScramSha512")),
+        ),
     ),
     "kafka-config": Page(
         "Kafka's configuration names",

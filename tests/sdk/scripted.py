@@ -1,6 +1,7 @@
 """A transport by script: a broker that answers whole requests, and sends what it answers as badly as TCP may."""
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec import frames
+from ottla.errors import RemoteProtocolError
 from tests.sim.world import ModelBroker
 
 Manner = Callable[[socket.socket, bytes], None]
@@ -45,6 +47,8 @@ class Scripted:
     manner: Manner = at_once
     torn: list[int] = field(default_factory=list)
     reads: float = 0.0
+    tls: ssl.SSLContext | None = None
+    """How connections are secured, if they are."""
     mute: bool = False
     """Nothing is answered, or accepted into the model."""
     seen: list[Any] = field(default_factory=list)
@@ -54,6 +58,12 @@ class Scripted:
     def serve(self, connection: socket.socket) -> None:
         reader, budget = frames.FrameReader(), self.torn.pop(0) if self.torn else None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.tls is not None:
+            try:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+            except OSError as error:
+                self.ended.append(type(error).__name__)
+                return
         with connection:
             while True:
                 try:
@@ -77,7 +87,7 @@ class Scripted:
                                 return
                             budget -= len(answer)
                         self.manner(connection, answer)
-                except OSError as error:
+                except (OSError, RemoteProtocolError) as error:
                     self.ended.append(type(error).__name__)
                     return
 

@@ -14,6 +14,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.wire import Buffer
 from ottla.errors import (
+    AuthenticationFailed,
     ConnectionLost,
     EncodeError,
     RemoteProtocolError,
@@ -52,8 +53,53 @@ class Quick(Connection):
         return actions + self.written(now) if any(isinstance(each, Send) for each in actions) else actions
 
 
-def connection(metrics: Metrics | None = None, kind: type[Connection] = Quick) -> Connection:
-    return kind(KEY, Peer(Node(1, "b", 9092), Options(), metrics or Metrics(), random.Random(1)), "test")
+class Hello:
+    """A client's side of TLS that is one word from each side, and then turns the last bit of each byte."""
+
+    agreed = False
+
+    def begin(self) -> bytes:
+        return b"hello"
+
+    def feed(self, data: Buffer) -> bytes:
+        if not self.agreed:
+            if data != b"hello":
+                raise AuthenticationFailed(f"{bytes(data)!r} is no greeting")
+            self.agreed, data = True, b""
+        self._arrived = bytes(each ^ 1 for each in data)
+        return b""
+
+    def read(self, size: int) -> bytes:
+        read, self._arrived = self._arrived[:size], self._arrived[size:]
+        return read
+
+    def read_into(self, room: memoryview) -> int:
+        read = self.read(len(room))
+        room[: len(read)] = read
+        return len(read)
+
+    def seal(self, parts: tuple[Buffer, ...]) -> tuple[bytes, ...]:
+        return tuple(bytes(each ^ 1 for each in part) for part in parts)
+
+    def finish(self) -> bytes:
+        return b"bye"
+
+
+class Greeting:
+    """What stands for `ottla.TLS`."""
+
+    stale = ""
+
+    def connection(self, host: str) -> Hello:
+        assert host == "b"
+        return Hello()
+
+
+def connection(
+    metrics: Metrics | None = None, kind: type[Connection] = Quick, tls: Greeting | None = None
+) -> Connection:
+    options = Options(tls=tls)  # type: ignore[arg-type]
+    return kind(KEY, Peer(Node(1, "b", 9092), options, metrics or Metrics(), random.Random(1)), "test")
 
 
 def metadata(ended: Ends, deadline: float = 30.0) -> Exchange:
@@ -435,11 +481,11 @@ def brought_to(state: State) -> Connection:
         if state is State.FINISHING:
             assert one.finish(0) == [Finish(KEY)]
         return one
-    one = connection()
+    one = connection(tls=Greeting() if state in (State.CONNECTING, State.SECURING) else None)
     one.submit(metadata(Ends(), 1000), 0)
     if state is not State.DOWN:
         one.poll(0)
-    if state is State.HANDSHAKE:
+    if state in (State.SECURING, State.HANDSHAKE):
         one.connected(0)
     assert one.state is state
     return one
@@ -461,6 +507,8 @@ def happens(one: Connection, what: Input) -> None:
             one.poll(1.0)
         case Input.CONNECTED:
             one.connected(1.0)
+        case Input.SECURED:
+            one.received(b"hello", 1.0)
         case Input.AGREED:
             one.received(versions(SERVED), 1.0)
         case Input.FINISHED:
@@ -498,6 +546,47 @@ def test_a_connection_that_is_finished_sends_nothing_more_and_its_end_is_nobodys
     assert one.poll(1.0) == []
     one.lost("closed by the broker", 2.0)
     assert isinstance(ends.all[0], ConnectionLost) and one.peer.failures == 0 and one.state is State.DOWN
+
+
+def test_within_tls_what_goes_out_is_sealed_and_what_comes_in_is_read_after_both_have_agreed() -> None:
+    one, ends = connection(tls=Greeting()), Ends()
+    one.submit(metadata(ends), 0)
+    one.poll(0)
+    assert one.connected(0) == [Send(KEY, (b"hello",))]
+    assert next(one.explain(2.0)).endswith("connected, but TLS is not agreed on for 2.0 s")
+    (first,) = one.received(b"hello", 0)
+    assert isinstance(first, Send)
+    (asked,) = first.parts
+    assert frames.parse_request(bytes(each ^ 1 for each in asked)[4:]).header.api_key == 18
+
+    def told(frame: bytes) -> bytes:
+        return bytes(each ^ 1 for each in frame)
+
+    large = versions(dict.fromkeys(range(12000), (0, 8)))
+    assert one.received(told(large[:70_000]), 0) == [] and one.room is None, "a driver has nothing to read into"
+    one.received(told(large[70_000:]), 0)
+    assert one.state is State.READY
+    assert one.finish(0) == [Send(KEY, (b"bye",)), Finish(KEY)]
+
+
+def test_a_side_that_is_not_trusted_ends_what_waits_for_good() -> None:
+    one, ends = connection(tls=Greeting()), Ends()
+    one.submit(metadata(ends), 0)
+    one.poll(0)
+    one.connected(0)
+    assert one.received(b"who are you?", 0) == [Close(KEY)]
+    (error,) = ends.all
+    assert isinstance(error, AuthenticationFailed) and not error.retriable
+    assert str(error) == "b:9092 (node 1): b'who are you?' is no greeting"
+
+
+def test_tls_that_is_never_agreed_on_is_given_up() -> None:
+    one, ends = connection(tls=Greeting()), Ends()
+    one.submit(metadata(ends, 100), 0)
+    one.poll(0)
+    one.connected(0)
+    assert one.poll(10.0) == [Close(KEY)]
+    assert "TLS was not agreed on within 10 s" in str(ends.all[0])
 
 
 class TwoRounds:

@@ -1,0 +1,332 @@
+"""TLS without a socket: what a client or a server needs of it, whoever moves the bytes.
+
+    tls = TLS(ca="/etc/kafka/ca.pem")                  # once
+    secure = tls.connection("broker-1.example.com")    # for each connection
+    send(secure.begin())
+    send(secure.feed(received))                        # whenever bytes have arrived; `secure.agreed` in the end
+    send(secure.seal(parts))
+    data = secure.read(65536)                          # until it is empty
+
+Rules:
+- A certificate that is not trusted, or not that of the host, ends the connection. The chain is always verified; the
+  name is not where `check_hostname` is false, and nothing else turns that off.
+- TLS 1.2 is the oldest version that is spoken.
+- Files are looked at again with each new connection: certificates can be renewed without a restart. If what they hold
+  by then cannot be used, the last that could is.
+- What the other side, or OpenSSL, says in its own words is told in ours, with what to do (`AuthenticationFailed`).
+
+It is the only module that knows of `ssl`, for the client and for both servers.
+
+Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 6.2 (alerts).
+"""
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
+
+_PIECE = 64 * 2**10
+"""Bytes that are encrypted at once: what a processor's cache holds twice."""
+
+Bytes = bytes | bytearray | memoryview
+Pem = str | os.PathLike[str]
+"""The path of a PEM file, or what such a file holds."""
+
+
+class TlsConnection:
+    """One side of one connection; all it does is turn bytes into bytes.
+
+    Args:
+        server_hostname: (a client's) what the broker's certificate has to name, and is asked for (SNI).
+        server_side: this is the side that listens.
+        shows_certificate: it has one of its own.
+
+    Attributes:
+        agreed: the handshake is done, and what is sealed and read is the application's.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_hostname: str | None = None,
+        server_side: bool = False,
+        shows_certificate: bool = True,
+    ) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        self._other = "the client" if server_side else "the broker"
+        self._expected = server_hostname or ""
+        self._shows_certificate = shows_certificate
+        self.agreed = False
+
+    def begin(self) -> bytes:
+        """What a client sends first."""
+        return self.feed(b"")
+
+    def feed(self, data: Bytes) -> bytes:
+        """Take what has arrived; what is to be sent because of it, which is nothing for most.
+
+        Raises:
+            AuthenticationFailed: one side does not trust the other, or they share no version of TLS.
+            ConnectionLost: what arrived was changed on its way.
+        """
+        self._incoming.write(data)
+        if not self.agreed:
+            try:
+                self._tls.do_handshake()
+                self.agreed = True
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                raise self._failure(error) from None
+        return self._outgoing.read()
+
+    def read(self, size: int) -> bytes:
+        """At most so many of the bytes that have arrived; empty: no more for now. Raises as `feed`."""
+        try:
+            return self._tls.read(size)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            return b""
+        except ssl.SSLError as error:
+            raise self._failure(error) from None
+
+    def read_into(self, room: memoryview) -> int:
+        """As `read`, put into ``room``; how many there were."""
+        try:
+            return int(self._tls.read(len(room), room))
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            return 0
+        except ssl.SSLError as error:
+            raise self._failure(error) from None
+
+    def seal(self, parts: Sequence[Bytes]) -> tuple[bytes, ...]:
+        """The bytes to send for those of the application."""
+        sealed = []
+        for part in parts:
+            view = memoryview(part)
+            for start in range(0, len(view), _PIECE):
+                self._tls.write(view[start : start + _PIECE])
+                sealed.append(self._outgoing.read())
+        return tuple(sealed)
+
+    def finish(self) -> bytes:
+        """What says that this side sends no more."""
+        with contextlib.suppress(ssl.SSLError):  # the other side has not said so, too; or there was no handshake
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    def _failure(self, error: ssl.SSLError) -> AuthenticationFailed | ConnectionLost:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return AuthenticationFailed(self._not_trusted(error))
+        reason = error.reason or str(error)
+        kind = reason.partition("ALERT_")[2] or reason
+        if kind in _BAD_CERTIFICATE and not self._shows_certificate:  # Java says no better
+            kind = "CERTIFICATE_REQUIRED"
+        if meaning := _MEANINGS.get(kind):
+            return AuthenticationFailed(meaning.format(other=self._other))
+        words = reason.lower().replace("_", " ")
+        if self.agreed:
+            return ConnectionLost(f"TLS: {words}")
+        return AuthenticationFailed(f"{self._other} and this side do not agree on TLS: {words}")
+
+    def _not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
+        said = error.verify_message.rstrip(".")
+        advice = _ADVICE.get(error.verify_code, "give the CA that signed it as tls=TLS(ca=…)")
+        if error.verify_code in _OF_THE_NAME:
+            said = f"it is not for {self._expected!r}"
+        return f"{self._other}'s certificate is not trusted: {said}; {advice}"
+
+
+_OF_THE_NAME = (62, 64)
+"""OpenSSL's codes for another host, and another IP address."""
+
+_ADVICE = {
+    9: "check the clock of this machine",
+    10: "it has to be renewed",
+    62: "it has to name what brokers advertise; TLS(check_hostname=False) accepts any name",
+    64: "it has to name what brokers advertise; TLS(check_hostname=False) accepts any name",
+}
+"""By OpenSSL's code (``X509_V_ERR_…``): what to do."""
+
+_BAD_CERTIFICATE = ("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
+"""What a peer says of one that it does not like, and Java of one that is missing or has expired."""
+_UNTRUSTED = (
+    "{other} does not take the certificate that it was shown: it has expired, or {other}'s truststore does not hold "
+    "the CA that signed it"
+)
+_MEANINGS = {
+    "CERTIFICATE_REQUIRED": "{other} wants a certificate, and was shown none: give TLS(certificate=…, key=…)",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "{other} has shown no certificate, and one is wanted",
+    "UNKNOWN_CA": _UNTRUSTED,
+    **dict.fromkeys(_BAD_CERTIFICATE, _UNTRUSTED),
+    "CERTIFICATE_EXPIRED": "{other} was shown a certificate that has expired: it has to be renewed",
+    "CERTIFICATE_REVOKED": "{other} was shown a certificate that was revoked: it has to be replaced",
+    "ACCESS_DENIED": "{other} denies access to the certificate that it was shown",
+    "HANDSHAKE_FAILURE": "{other} shares no cipher with this side, or wants a certificate: give TLS(certificate=…)",
+    "PROTOCOL_VERSION": "{other} speaks no version of TLS that this side does: TLS 1.2 is the oldest here",
+    "UNSUPPORTED_PROTOCOL": "{other} speaks no version of TLS that this side does: TLS 1.2 is the oldest here",
+    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is one for plaintext, or no Kafka at all",
+    "HTTP_REQUEST": "{other} speaks HTTP, and no TLS",
+}
+"""By what OpenSSL calls an error, or the alert of the other side."""
+
+
+@dataclass(frozen=True, repr=False)
+class TLS:
+    """How a client secures its connections: ``ottla.connect("broker:9093", tls=TLS(ca="ca.pem"))``.
+
+    Attributes:
+        ca: the CAs that may have signed the brokers' certificates; by default those of the system.
+        certificate: this client's own, with those between it and its CA, where brokers want one (mTLS).
+        key: its private key; by default it is in the same file.
+        key_password: that of the key, if it is encrypted.
+        check_hostname: the brokers' certificates have to name the host that was asked for.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or does not hold what it should; says which, and why.
+    """
+
+    ca: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None
+    key_password: str | None = None
+    check_hostname: bool = True
+    _loaded: "_Loaded" = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.key is not None and self.certificate is None:
+            raise ConfigurationError("tls: there is a key without a certificate: give certificate=… as well")
+        if not isinstance(self.check_hostname, bool):
+            raise ConfigurationError(f"tls: check_hostname is True or False, not {self.check_hostname!r}")
+        object.__setattr__(self, "_loaded", _Loaded(self))
+
+    def __repr__(self) -> str:
+        given = [
+            f"{each}={_named(each, pem)}"
+            for each in ("ca", "certificate", "key")
+            if (pem := getattr(self, each)) is not None
+        ]
+        return f"TLS({', '.join([*given, f'check_hostname={self.check_hostname}'])})"
+
+    def connection(self, host: str) -> TlsConnection:
+        """The client's side of a new connection to a host."""
+        return TlsConnection(
+            self._loaded.context(), server_hostname=host, shows_certificate=self.certificate is not None
+        )
+
+    @property
+    def stale(self) -> str:
+        """Why the files as they are now cannot be used, so that older ones are; empty while all is well."""
+        return self._loaded.stale
+
+
+class _Loaded:
+    """What was last loaded of the files of ``options``."""
+
+    def __init__(self, options: TLS) -> None:
+        self._options = options
+        self._files = [
+            os.fspath(each) for each in (options.ca, options.certificate, options.key) if each and not _is_text(each)
+        ]
+        self.stale = ""
+        self._seen = self._stamps()
+        self._context = _client_context(options)
+
+    def context(self) -> ssl.SSLContext:
+        if (stamps := self._stamps()) != self._seen:
+            try:
+                self._context, self._seen, self.stale = _client_context(self._options), stamps, ""
+            except ConfigurationError as error:  # perhaps they are just being written: the next connection looks again
+                self.stale = str(error)
+        return self._context
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(each) for each in self._files]
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _client_context(options: TLS) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = options.check_hostname
+    if options.ca is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(cadata=_text("ca", options.ca))
+        except (ssl.SSLError, ValueError):
+            raise ConfigurationError(f"tls: {_named('ca', options.ca)} holds no certificates in PEM") from None
+    if options.certificate is not None:
+        _load_own(context, options, options.certificate)
+    return context
+
+
+def _load_own(context: ssl.SSLContext, options: TLS, certificate: Pem) -> None:
+    """Load the certificate and its key; OpenSSL takes both from files only."""
+    key_option, key = ("certificate", certificate) if options.key is None else ("key", options.key)
+    own, its_key = _named("certificate", certificate), _named(key_option, key)
+    is_encrypted = "ENCRYPTED" in _text(key_option, key)
+    with ExitStack() as stack:
+        chain = _file(stack, "certificate", certificate)
+        try:
+            # A password that is asked for at the terminal would hang a service.
+            context.load_cert_chain(chain, _file(stack, "key", key), lambda: options.key_password or "")
+        except ssl.SSLError as error:
+            if is_encrypted:
+                what = "does not open with this key_password" if options.key_password else "needs a key_password"
+                why = f"{its_key} is encrypted, and {what}"
+            elif "KEY_VALUES_MISMATCH" in str(error):
+                why = f"{its_key} is not that of {own}"
+            elif options.key is None:
+                why = f"{own} has to hold a certificate and its key, in PEM: give the key as key=… where it is apart"
+            else:
+                why = f"{own} has to hold a certificate, and {its_key} its key, in PEM"
+            raise ConfigurationError(f"tls: {why}") from None
+
+
+def _is_text(pem: Pem) -> bool:
+    return isinstance(pem, str) and "-----BEGIN" in pem
+
+
+def _named(option: str, pem: Pem) -> str:
+    """What messages call it: a key's text is nobody's to read."""
+    return f"the text of {option}" if _is_text(pem) else f"{option} {os.fspath(pem)!r}"
+
+
+def _text(option: str, pem: Pem) -> str:
+    if _is_text(pem):
+        return str(pem)
+    try:
+        return Path(pem).read_text("ascii")
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            f"tls: {_named(option, pem)} is not PEM, which is text; JKS and PKCS#12 are converted with openssl"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"tls: {_named(option, pem)} cannot be read: {error.strerror}") from None
+
+
+def _file(stack: ExitStack, option: str, pem: Pem) -> str:
+    """The path of a file that holds it; of a text one that nobody else can read, and that is gone with the stack."""
+    if not _is_text(pem):
+        _text(option, pem)  # for the error
+        return os.fspath(pem)
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-"))
+    path = os.path.join(folder, option)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(str(pem))
+    return path

@@ -1,0 +1,132 @@
+"""Kafka's names for TLS and SASL: what a Java program or librdkafka is configured with, as arguments of ours."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from ottla import TLS, Plain, ScramSha256, ScramSha512, from_kafka_config
+from ottla.errors import ConfigurationError
+from tests.tls import text
+
+CA = trustme.CA()
+OWN = CA.issue_cert("service")
+TRUST, CHAIN, KEY = text(CA.cert_pem), "".join(map(text, OWN.cert_chain_pems)), text(OWN.private_key_pem)
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="s\\"; =";'
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username='alice'\n  password=secret ;"
+
+
+@pytest.mark.parametrize(
+    ("given", "tls"),
+    [
+        ({}, TLS()),
+        ({"ssl.ca.pem": TRUST}, TLS(ca=TRUST)),
+        ({"ssl.truststore.certificates": TRUST, "ssl.truststore.type": "PEM"}, TLS(ca=TRUST)),
+        ({"ssl.endpoint.identification.algorithm": ""}, TLS(check_hostname=False)),
+        ({"ssl.endpoint.identification.algorithm": "none"}, TLS(check_hostname=False)),
+        ({"ssl.endpoint.identification.algorithm": "https"}, TLS()),
+        ({"ssl.certificate.pem": CHAIN, "ssl.key.pem": KEY}, TLS(certificate=CHAIN, key=KEY)),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": CHAIN, "ssl.keystore.key": KEY},
+            TLS(certificate=CHAIN, key=KEY),
+        ),
+        ({"enable.ssl.certificate.verification": True}, TLS()),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["SSL", "ssl"])
+def test_names_of_tls_become_one_argument(given: Mapping[str, Any], tls: TLS, protocol: str) -> None:
+    assert from_kafka_config({"security.protocol": protocol, **given}) == {"tls": tls}
+
+
+def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> None:
+    ca, both, chain, key = (str(tmp_path / each) for each in ("ca.pem", "both.pem", "chain.pem", "key.pem"))
+    for path, holds in ((ca, TRUST), (both, KEY + CHAIN), (chain, CHAIN), (key, KEY)):
+        Path(path).write_text(holds)
+    java: dict[str, Any] = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca, "ssl.keystore.location": both}
+    assert from_kafka_config(java | {"security.protocol": "SSL"}) == {"tls": TLS(ca=ca, certificate=both)}
+    librdkafka: dict[str, Any] = {"ssl.ca.location": ca, "ssl.certificate.location": chain, "ssl.key.location": key}
+    assert from_kafka_config(librdkafka | {"security.protocol": "SSL"}) == {
+        "tls": TLS(ca=ca, certificate=chain, key=key)
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "sasl"),
+    [
+        ({"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "s"}, Plain("alice", "s")),
+        ({"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "a", "sasl.password": "s"}, ScramSha256("a", "s")),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN}, Plain("alice", 's"; =')),
+        ({"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": SCRAM}, ScramSha512("alice", "secret")),
+    ],
+)
+@pytest.mark.parametrize(("protocol", "tls"), [("SASL_PLAINTEXT", {}), ("SASL_SSL", {"tls": TLS()})])
+def test_names_of_sasl_become_one_argument(
+    given: Mapping[str, Any], sasl: Any, protocol: str, tls: dict[str, Any]
+) -> None:
+    assert from_kafka_config({"security.protocol": protocol, **given}) == {"sasl": sasl} | tls
+
+
+def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    config = from_kafka_config({"ssl.truststore.location": "/etc/trust.jks", "sasl.mechanism": "PLAIN"})
+    assert config == {}
+    assert config.left_out == dict.fromkeys(
+        ["ssl.truststore.location", "sasl.mechanism"], "security.protocol is PLAINTEXT"
+    )
+    assert "ssl.truststore.location" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"security.protocol": "TLS"},
+            "'security.protocol': 'TLS' is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        (
+            {"security.protocol": "SASL_SSL"},
+            "'sasl.mechanism' is GSSAPI, as it is by default: here it can be PLAIN, SCRAM",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+            "'sasl.mechanism' is OAUTHBEARER: here it can",
+        ),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "can only be PEM here, not 'JKS': .*convert it"),
+        ({"security.protocol": "SSL", "ssl.truststore.password": "hush"}, "'ssl.truststore.password' .*convert it"),
+        (
+            {"security.protocol": "SSL", "ssl.ca.location": "/no/ca.pem"},
+            "'ssl.ca.location': tls: ca '/no/ca.pem' cannot be",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.ca.pem": TRUST, "ssl.ca.location": "x"},
+            "'ssl.ca.pem' and 'ssl.ca.location' are one",
+        ),
+        ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "always verified"),
+        (
+            {"security.protocol": "SSL", "ssl.cipher.suites": "x"},
+            "'ssl.cipher.suites' has no meaning here.*lenient=True",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "a"},
+            "'sasl.username' and 'sasl.password', or 'sasl.jaas.config': sasl: the password for PLAIN",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": SCRAM},
+            "the login module is ScramLoginModule, which is not for sasl.mechanism=PLAIN",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "hush"},
+            "it is not as in",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_and_no_secret_is_shown(given: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        from_kafka_config(given)
+    assert "hush" not in str(raised.value) and "secret" not in str(raised.value)
+
+
+def test_a_lenient_reading_leaves_out_what_tunes() -> None:
+    config = from_kafka_config({"security.protocol": "SSL", "ssl.cipher.suites": "x"}, lenient=True)
+    assert config == {"tls": TLS()} and list(config.left_out) == ["ssl.cipher.suites"]

@@ -1,0 +1,147 @@
+"""A client over TLS, on each loop and without one: all works as in the clear, and what is wrong is named at once."""
+
+import ssl
+import time
+from typing import Any
+
+import pytest
+import trustme
+
+from ottla import TLS
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
+from ottla.sdk.drivers.blocking import BlockingClient
+from tests.sdk.loops import LOOPS, Loop
+from tests.sdk.scripted import Manner, at_once, byte_by_byte, scripted
+
+
+@pytest.fixture(params=list(LOOPS))
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """Each of them, in the quick tests too: their transports differ."""
+    return LOOPS[request.param]
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def listener(ca: trustme.CA) -> ssl.SSLContext:
+    """How a broker at the loopback address listens."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def trusting(ca: trustme.CA, **options: Any) -> TLS:
+    return TLS(ca=ca.cert_pem.bytes().decode(), **options)
+
+
+@pytest.mark.parametrize(("manner", "size"), [(at_once, 100), (at_once, 300_000), (byte_by_byte, 100)])
+def test_records_go_and_come_as_in_the_clear(
+    loop: Loop, ca: trustme.CA, listener: ssl.SSLContext, manner: Manner, size: int
+) -> None:
+    values = [bytes([each]) * size for each in range(10)]
+
+    async def scenario(address: str) -> list[bytes]:
+        async with loop.connect(address, tls=trusting(ca)) as client:
+            async with client.producer() as producer:
+                for value in values:
+                    await producer.send("t", value)
+            got: list[bytes] = []
+            async with client.consumer("t", start="beginning") as consumer:
+                while len(got) < len(values):
+                    got += [each.value or b"" for each in await anext(consumer)]
+            return got
+
+    with scripted({"t": 1}, manner=manner, tls=listener) as (address, broker):
+        assert loop.run(lambda: scenario(address)) == values
+        assert broker.seen
+
+
+def fails(loop: Loop, address: str, **options: Any) -> tuple[Exception, float]:
+    """What connecting raises, and after how many seconds."""
+
+    async def scenario() -> Exception:
+        with pytest.raises(Exception) as raised:
+            async with loop.connect(address, **options):
+                pass
+        return raised.value
+
+    began = time.monotonic()
+    return loop.run(scenario), time.monotonic() - began
+
+
+def test_a_broker_that_is_not_trusted_is_told_of_at_once(loop: Loop, listener: ssl.SSLContext) -> None:
+    with scripted(tls=listener) as (address, broker):
+        error, took = fails(loop, address, tls=trusting(trustme.CA()))
+        assert isinstance(error, AuthenticationFailed)
+        assert str(error) == (
+            f"{address}: the broker's certificate is not trusted: unable to get local issuer certificate; give the CA "
+            "that signed it as tls=TLS(ca=…)"
+        )
+        assert took < 5
+        assert not broker.seen
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+def test_a_broker_that_wants_a_certificate_is_told_of_at_once(
+    loop: Loop, ca: trustme.CA, version: ssl.TLSVersion
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, version
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.configure_trust(context)
+    own = ca.issue_cert("service")
+    with scripted(tls=context) as (address, _):
+        error, took = fails(loop, address, tls=trusting(ca))
+        assert isinstance(error, AuthenticationFailed)
+        assert "TLS(certificate=" in str(error)
+        assert took < 5
+
+        async def scenario() -> list[str]:
+            tls = trusting(ca, certificate=own.private_key_and_cert_chain_pem.bytes().decode())
+            async with loop.connect(address, tls=tls) as client:
+                return await client.list_topics()
+
+        assert loop.run(scenario) == ["t"]
+
+
+def test_tls_to_a_listener_without_it_is_recognised(loop: Loop, ca: trustme.CA) -> None:
+    with scripted() as (address, _):
+        error, _ = fails(loop, address, tls=trusting(ca), connect_timeout=1.0)
+        assert isinstance(error, BrokerUnreachable)
+        assert "while TLS was agreed on; so do listeners without TLS" in str(error)
+
+
+def test_a_listener_with_tls_is_recognised_without_it(loop: Loop, listener: ssl.SSLContext) -> None:
+    with scripted(tls=listener) as (address, _):
+        error, _ = fails(loop, address, connect_timeout=1.0)
+        assert isinstance(error, BrokerUnreachable)
+        assert "listeners that want TLS" in str(error)
+
+
+def test_the_blocking_client_does_it_too(ca: trustme.CA, listener: ssl.SSLContext) -> None:
+    with scripted(tls=listener) as (address, _):
+        with BlockingClient(address, tls=trusting(ca)) as client:
+            assert client.topics() == ["t"]
+        with pytest.raises(AuthenticationFailed):
+            BlockingClient(address, tls=trusting(trustme.CA()))
+
+
+def test_the_option_is_an_object_that_knows_what_to_do(loop: Loop) -> None:
+    for wrong in (True, "ca.pem", ssl.create_default_context()):
+        with pytest.raises(ConfigurationError, match=r"tls must be ottla.TLS\(ca=…\)"):
+            loop.connect("127.0.0.1:1", tls=wrong)
+
+
+def test_a_broker_that_ends_within_tls_is_connected_to_again(
+    loop: Loop, ca: trustme.CA, listener: ssl.SSLContext
+) -> None:
+    with scripted(tls=listener, torn=[10, 60]) as (address, _):
+
+        async def scenario() -> list[str]:
+            async with loop.connect(address, tls=trusting(ca)) as client:
+                return await client.list_topics()
+
+        assert loop.run(scenario) == ["t"]

@@ -1,0 +1,275 @@
+"""TLS between a client and a server that meet in memory: what is sent arrives, and what is wrong is named."""
+
+import datetime
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost, OttlaError
+from ottla.tls import TLS, TlsConnection
+
+HOST = "broker.example.com"
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+def pem(*blobs: trustme.Blob) -> str:
+    return "".join(each.bytes().decode() for each in blobs)
+
+
+def client(ca: trustme.CA, host: str = HOST, **options: Any) -> TlsConnection:
+    return TLS(ca=pem(ca.cert_pem), **options).connection(host)
+
+
+def server(
+    ca: trustme.CA, certificate: trustme.LeafCert | None = None, change: Callable[[ssl.SSLContext], object] = id
+) -> TlsConnection:
+    """The side that listens, with a certificate of the CA for `HOST`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (certificate or ca.issue_cert(HOST)).configure_cert(context)
+    change(context)
+    return TlsConnection(context, server_side=True)
+
+
+def wants_certificate(ca: trustme.CA) -> Callable[[ssl.SSLContext], None]:
+    def change(context: ssl.SSLContext) -> None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        ca.configure_trust(context)
+
+    return change
+
+
+def meet(client: TlsConnection, server: TlsConnection, pieces: int = 2**16) -> tuple[OttlaError | None, ...]:
+    """Carry bytes between the two until there are no more; what each of them has raised."""
+    raised: dict[TlsConnection, OttlaError | None] = {client: None, server: None}
+
+    def feed(one: TlsConnection, data: bytes) -> bytes:
+        answer = b""
+        for start in range(0, len(data), pieces):
+            if raised[one] is None:
+                try:
+                    answer += one.feed(data[start : start + pieces])
+                    if one.agreed:
+                        one.read(1)
+                except OttlaError as error:
+                    raised[one] = error
+                    answer += one.finish()  # the alert
+        return answer
+
+    data = client.begin()
+    while data:
+        data = feed(client, feed(server, data))
+    return raised[client], raised[server]
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 2**16])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+def test_what_one_side_seals_the_other_reads(ca: trustme.CA, version: ssl.TLSVersion, pieces: int) -> None:
+    ours, theirs = client(ca), server(ca, change=lambda context: setattr(context, "maximum_version", version))
+    assert meet(ours, theirs, pieces) == (None, None)
+    assert ours.agreed and theirs.agreed
+    parts: list[bytes | bytearray | memoryview] = [b"first", bytearray(b"second"), memoryview(bytes(200_000)), b""]
+    sealed = b"".join(ours.seal(parts))
+    assert b"first" not in sealed
+    for start in range(0, len(sealed), 1000):
+        assert theirs.feed(sealed[start : start + 1000]) == b""
+    room = memoryview(bytearray(11))
+    assert theirs.read_into(room) == 5 and theirs.read_into(room[5:]) == 6  # as they were written
+    assert bytes(room) == b"firstsecond"
+    got = bytearray()
+    while data := theirs.read(2**16):
+        got += data
+    assert bytes(got) == bytes(200_000)
+    assert theirs.read_into(room) == 0
+
+
+def test_a_side_that_finishes_is_heard(ca: trustme.CA) -> None:
+    ours, theirs = client(ca), server(ca)
+    meet(ours, theirs)
+    theirs.feed(b"".join(ours.seal([b"last"])) + ours.finish())
+    assert theirs.read(10) == b"last"
+    assert theirs.read(10) == b""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "broker.example.com", "other.example.com"])
+def test_the_certificate_has_to_name_the_host(ca: trustme.CA, host: str) -> None:
+    theirs = ca.issue_cert("127.0.0.1", "::1", HOST)
+    error, _ = meet(client(ca, host), server(ca, theirs))
+    if host == "other.example.com":
+        assert isinstance(error, AuthenticationFailed) and not error.retriable
+        assert str(error) == (
+            "the broker's certificate is not trusted: it is not for 'other.example.com'; it has to name what brokers "
+            "advertise; TLS(check_hostname=False) accepts any name"
+        )
+        assert meet(client(ca, host, check_hostname=False), server(ca, theirs)) == (None, None)
+    else:
+        assert error is None
+
+
+def test_the_name_is_asked_for(ca: trustme.CA) -> None:
+    asked = []
+    theirs = server(ca, change=lambda each: setattr(each, "sni_callback", lambda _, name, __: asked.append(name)))
+    meet(client(ca), theirs)
+    assert asked == [HOST]
+
+
+@pytest.mark.parametrize("check_hostname", [True, False])
+def test_a_certificate_of_another_ca_is_refused_whatever_is_checked(ca: trustme.CA, check_hostname: bool) -> None:
+    error, said = meet(client(trustme.CA(), check_hostname=check_hostname), server(ca))
+    assert str(error) == (
+        "the broker's certificate is not trusted: unable to get local issuer certificate; give the CA that signed it "
+        "as tls=TLS(ca=…)"
+    )
+    assert str(said).startswith("the client does not take the certificate that it was shown")
+
+
+def test_a_certificate_that_has_expired_is_refused(ca: trustme.CA) -> None:
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    old = ca.issue_cert(HOST, not_before=yesterday - datetime.timedelta(days=1), not_after=yesterday)
+    error, _ = meet(client(ca), server(ca, old))
+    assert str(error) == "the broker's certificate is not trusted: certificate has expired; it has to be renewed"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+class TestTheBrokerWantsACertificate:
+    def change(self, ca: trustme.CA, version: ssl.TLSVersion) -> Callable[[ssl.SSLContext], None]:
+        def change(context: ssl.SSLContext) -> None:
+            wants_certificate(ca)(context)
+            context.maximum_version = version
+
+        return change
+
+    def test_one_that_it_trusts_is_taken(self, ca: trustme.CA, version: ssl.TLSVersion) -> None:
+        own = ca.issue_cert("a-service")
+        ours = client(ca, certificate=pem(*own.cert_chain_pems), key=pem(own.private_key_pem))
+        assert meet(ours, server(ca, change=self.change(ca, version))) == (None, None)
+
+    def test_where_there_is_none_the_error_says_so(self, ca: trustme.CA, version: ssl.TLSVersion) -> None:
+        error, said = meet(client(ca), server(ca, change=self.change(ca, version)))
+        assert (
+            isinstance(error, AuthenticationFailed) and "certificate" in str(error) and "TLS(certificate=" in str(error)
+        )
+        assert str(said) == "the client has shown no certificate, and one is wanted"
+
+    def test_where_it_trusts_another_ca_the_error_says_so(self, ca: trustme.CA, version: ssl.TLSVersion) -> None:
+        own = trustme.CA().issue_cert("a-service")
+        ours = client(ca, certificate=pem(own.private_key_pem, *own.cert_chain_pems))
+        error, _ = meet(ours, server(ca, change=self.change(ca, version)))
+        assert isinstance(error, AuthenticationFailed)
+        assert str(error).startswith("the broker does not take the certificate that it was shown")
+
+
+def test_a_peer_that_speaks_no_tls_is_recognised(ca: trustme.CA) -> None:
+    ours = client(ca)
+    ours.begin()
+    with pytest.raises(AuthenticationFailed, match="the broker does not speak TLS: its listener is one for plaintext"):
+        ours.feed(b"\0\0\0\x10" + bytes(16))
+
+
+def test_a_version_that_is_too_old_is_refused(ca: trustme.CA) -> None:
+    def old(context: ssl.SSLContext) -> None:
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+
+    with pytest.warns(DeprecationWarning):
+        error, _ = meet(client(ca), server(ca, change=old))
+    assert isinstance(error, AuthenticationFailed)
+
+
+def test_what_was_changed_on_its_way_ends_the_connection(ca: trustme.CA) -> None:
+    ours, theirs = client(ca), server(ca)
+    meet(ours, theirs)
+    sealed = bytearray(b"".join(theirs.seal([b"paid 100"])))
+    sealed[-1] ^= 1
+    ours.feed(sealed)
+    with pytest.raises(ConnectionLost, match=r"TLS: .*bad record mac"):
+        ours.read(100)
+
+
+# -- files and texts ---------------------------------------------------------------------------------------------------
+
+
+def test_files_are_read_again_when_they_have_changed(ca: trustme.CA, tmp_path: Path) -> None:
+    other = trustme.CA()
+    path = tmp_path / "ca.pem"
+    path.write_text(pem(other.cert_pem))
+    tls = TLS(ca=path)
+    assert isinstance(meet(tls.connection(HOST), server(ca))[0], AuthenticationFailed)
+    path.write_text(pem(ca.cert_pem))
+    assert meet(tls.connection(HOST), server(ca)) == (None, None)
+
+
+def test_files_that_cannot_be_used_are_passed_over_until_they_can(ca: trustme.CA, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text(pem(ca.cert_pem))
+    tls = TLS(ca=path)
+    assert tls.stale == ""
+    for written in ("-----BEGIN", ""):
+        path.write_text(written)
+        assert meet(tls.connection(HOST), server(ca)) == (None, None)
+        assert str(path) in tls.stale
+    path.unlink()
+    assert meet(tls.connection(HOST), server(ca)) == (None, None)
+    assert "cannot be read: No such file or directory" in tls.stale
+    path.write_text(pem(ca.cert_pem))
+    assert meet(tls.connection(HOST), server(ca)) == (None, None)
+    assert tls.stale == ""
+
+
+def encrypted(own: trustme.LeafCert, password: bytes) -> str:
+    from cryptography.hazmat.primitives import serialization as to
+
+    key = to.load_pem_private_key(own.private_key_pem.bytes(), None)
+    kind = to.BestAvailableEncryption(password)
+    return key.private_bytes(to.Encoding.PEM, to.PrivateFormat.PKCS8, kind).decode()
+
+
+def test_a_key_may_be_encrypted(ca: trustme.CA) -> None:
+    own = ca.issue_cert("a-service")
+    options: dict[str, Any] = {"certificate": pem(*own.cert_chain_pems), "key": encrypted(own, b"secret")}
+    ours = client(ca, key_password="secret", **options)
+    assert meet(ours, server(ca, change=wants_certificate(ca))) == (None, None)
+    with pytest.raises(
+        ConfigurationError, match="the text of key is encrypted, and does not open with this key_password"
+    ):
+        TLS(key_password="other", **options)
+    with pytest.raises(ConfigurationError, match="the text of key is encrypted, and needs a key_password"):
+        TLS(**options)
+
+
+def test_options_that_cannot_be_used_say_which_and_why(ca: trustme.CA, tmp_path: Path) -> None:
+    one, two = ca.issue_cert("one"), ca.issue_cert("two")
+    binary = tmp_path / "trust.jks"
+    binary.write_bytes(b"\xfe\xed\xfe\xed")
+    for options, says in [
+        ({"ca": tmp_path / "none.pem"}, "ca '.*none.pem' cannot be read: No such file"),
+        ({"ca": binary}, "ca '.*trust.jks' is not PEM, which is text; JKS"),
+        ({"ca": "-----BEGIN rubbish"}, "the text of ca holds no certificates in PEM"),
+        ({"certificate": binary}, "certificate '.*trust.jks' is not PEM"),
+        (
+            {"certificate": pem(*one.cert_chain_pems)},
+            "the text of certificate has to hold a certificate and its key, in PEM: give the key as key=",
+        ),
+        ({"key": pem(one.private_key_pem)}, "there is a key without a certificate"),
+        (
+            {"certificate": pem(*one.cert_chain_pems), "key": pem(two.private_key_pem)},
+            "the text of key is not that of the text of certificate",
+        ),
+        ({"check_hostname": 0}, "check_hostname is True or False, not 0"),
+    ]:
+        with pytest.raises(ConfigurationError, match=says):
+            TLS(**options)  # type: ignore[arg-type]
+
+
+def test_no_secret_is_shown(ca: trustme.CA) -> None:
+    own = ca.issue_cert("a-service")
+    tls = TLS(certificate=pem(*own.cert_chain_pems), key=encrypted(own, b"hunter2"), key_password="hunter2")
+    assert "hunter2" not in repr(tls) and "PRIVATE" not in repr(tls)
+    both = TLS(certificate=pem(own.private_key_pem, *own.cert_chain_pems))
+    assert repr(both) == "TLS(certificate=the text of certificate, check_hostname=True)"
