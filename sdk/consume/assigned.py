@@ -172,7 +172,7 @@ class Positions:
                 self.retry([position], found.error, now)
             elif led is None or self.leader(position) != led:
                 self._changes.review(position)  # the new leader has the last word
-            elif led.incarnation != position.incarnation >= 0:  # so that is what the bad news mean
+            elif led.incarnation != position.incarnation:  # so that is what the bad news mean
                 self.recreated(position)
             else:
                 act()

@@ -62,6 +62,8 @@ class Review:
                 self._positions.recreated(position)
                 return
             position.topic_id = led.topic_id
+        if position.incarnation < 0:
+            position.incarnation = led.incarnation
         good = (led.epoch, led.incarnation) == (position.leader_epoch, position.incarnation)
         if not good and led.epoch >= 0 and position.fetch_epoch >= 0:
             position.state = State.VALIDATING

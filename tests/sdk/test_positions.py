@@ -366,6 +366,23 @@ def test_a_recreated_topic_is_not_taken_for_a_truncated_log(fetch: tuple[int, in
     assert read(leaders, lenient, 1) == {P: [b"y"]}
 
 
+def test_a_topic_recreated_while_a_committed_offset_is_asked_about_is_not_taken_for_a_truncated_log() -> None:
+    leaders = Leaders({"t": 1}, nodes=2)
+    fill(leaders, "a", "b", "c")
+    log, leaders.hide = leaders.logs[P], lambda node: node == 2
+    log.leader, log.leader_epoch = 2, 1
+    fetcher = reader(leaders, {P: Offset(3, leader_epoch=0)})
+    leaders.run(1.0)
+    leaders.logs[P], leaders.ids["t"] = Log(leader=2, leader_epoch=1), uuid.UUID(int=999)
+    leaders.core.metadata.refresh(leaders.now)
+    leaders.run(1.0)
+    leaders.hide = lambda node: False
+    leaders.run(lambda: bool(fetcher.failed))
+    with pytest.raises(DataLoss, match="recreated") as caught:
+        fetcher.take()
+    assert not isinstance(caught.value, LogTruncated)
+
+
 WITHOUT_IDS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 18: (0, 3), 23: (2, 3)}
 """What Kafka 2.4 speaks, of what a fetcher asks."""
 

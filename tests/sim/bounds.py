@@ -7,6 +7,7 @@ Rules:
   each `retry_backoff`, however many partitions it refuses.
 - Brokers are given less time for a request than the client waits for the answer.
 - What waits for the end of the client is forgotten once it waits no more.
+- Where a broker throttles, nothing is wrong with it or with its partitions.
 - Brokers serve a connection's requests one by one, and acks=all waits for replicas: no other may wait behind it.
 """
 
@@ -21,7 +22,8 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import HEADER_SIZE
-from ottla.errors import MessageTooLarge
+from ottla.errors import MessageTooLarge, RemoteProtocolError
+from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import Batch
 from tests.sim.clock import Clock
@@ -34,6 +36,8 @@ CURIOUS = "a client asks for metadata too often"
 HASTY = "a client asks for metadata again before a pause, though no caller waits for them"
 LATE = "a broker is given as long for a request as the client waits for its answer"
 KEPT = "a client keeps what waits no more"
+BLAME = "a broker that keeps to the protocol passes for one that does not"
+HASTE = "a client over its quota does not wait for as long as it is asked to"
 BEHIND = "a request waits behind Produce"
 
 SLACK = 4600
@@ -54,6 +58,13 @@ class Watched(Batch):
     """A batch of which can be seen whether it is still held."""
 
     __slots__ = ("__weakref__",)
+
+
+def check_blame(core: ClientCore, who: str) -> None:
+    for fetcher in [each for each in core.parts if isinstance(each, Fetcher)]:
+        for position in fetcher._positions.assigned.values():
+            if isinstance(position.trouble, RemoteProtocolError):
+                raise Violation(BLAME, f"{who}: {position.trouble}")
 
 
 def check_closers(core: ClientCore, who: str) -> None:
@@ -121,10 +132,14 @@ class Requests:
     """(client, node) -> what the node refused last of each partition, by error code."""
     _again: dict[tuple[str, int, int], deque[float]] = field(default_factory=lambda: defaultdict(deque))
     _metadata: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque))
+    _muted: dict[Link, float] = field(default_factory=dict)
+    """Until when nothing is to be sent there."""
     most_again: int = 0
     most_metadata: int = 0
 
     def sent(self, link: Link, message: Any) -> None:
+        if self.clock.now < self._muted.get(link, 0.0) and not link.writing:
+            raise Violation(HASTE, f"{link.label}: {type(message).__name__}")
         if isinstance(message, ProduceRequest):
             link.produces = True
             self._produced(link, message)
@@ -155,6 +170,8 @@ class Requests:
                 raise Violation(STORM, f"{link.label} sends {len(times)} times within a second what met error {code}")
 
     def delivered(self, link: Link, answer: Any) -> None:
+        if throttled := getattr(answer, "throttle_time_ms", 0):
+            self._muted[link] = self.clock.now + throttled / 1000
         if isinstance(answer, ProduceResponse):
             refused = self._refused[link.client.name, link.node]
             for topic in answer.responses:

@@ -22,7 +22,15 @@ from uuid import UUID
 
 from ottla.codec.apis import fetch as wire
 from ottla.codec.apis import produce as produced
-from ottla.codec.apis.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.codec.apis.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
     LATEST,
@@ -39,7 +47,7 @@ from ottla.codec.apis.offset_for_leader_epoch import (
 )
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.codec.records import parse_batch
-from ottla.codec.wire import NO_UUID, Buffer
+from ottla.codec.wire import Buffer
 from ottla.errors import (
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
@@ -62,10 +70,15 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 RECREATED = "r-1"
+"""The topic that is deleted and made again."""
 PASSING = "g"
 """A topic without records that the pattern of a group matches: it comes, and goes, and nobody misses it."""
-"""The topic that is deleted and made again; nobody reads it."""
 
+THROTTLE = 100
+"""Milliseconds for which a client is to wait whose answer is over a quota."""
+
+BY_ID = 13
+"""The version of Fetch from which topics go by id."""
 FOLLOWERS = 11
 """The version of Fetch from which followers may be read from."""
 
@@ -84,7 +97,7 @@ class Acknowledgement:
 
 @dataclass(slots=True)
 class Session:
-    """What a Fetch session remembers: the partitions asked for, and the high watermarks told."""
+    """What a Fetch session remembers, by `_key`: the partitions asked for, and the high watermarks told."""
 
     epoch: int = 1
     wanted: dict[Place, FetchPartition] = field(default_factory=dict)
@@ -111,6 +124,11 @@ _ORDINARY = Ordinary(
 """Defaults of an answer to Fetch, which would be made anew for each; nobody changes these."""
 
 
+def _key(topic: FetchTopic | ForgottenTopic, version: int) -> str:
+    """By what a session knows the topic: a later one of the same name has another id."""
+    return str(topic.topic_id) if version >= BY_ID else topic.topic
+
+
 class Endpoint(TypedDict):
     node_id: int
     host: str
@@ -134,6 +152,8 @@ class Leaders:
         """Of a batch: the topics' `max.message.bytes`."""
         self.replicated_to: dict[tuple[int, Place], int] = {}
         """The high watermark that a follower has heard of."""
+        self.over_quota: Callable[[], bool] = lambda: False
+        """Whether an answer is, so that the client waits before it asks again; one to Fetch holds nothing (KIP-219)."""
         self.cuts = False
         """A batch for which an answer has no room is sent in part."""
         self.features: Counter[str] = Counter()
@@ -171,6 +191,7 @@ class Leaders:
 
     def gone(self, topic: str, node: int | None = None) -> None:
         """A topic was deleted; or ``node`` has heard of it."""
+        self.replicated_to = {each: at for each, at in self.replicated_to.items() if each[1][0] != topic}
         for each in [each for each in self._unacknowledged if each.place[0] == topic]:
             if node in (None, each.node):
                 self._unacknowledged.remove(each)
@@ -198,6 +219,18 @@ class Leaders:
         if client_epoch > view.epoch:
             return UnknownLeaderEpoch.code
         return 0 if view.node == node else NotLeaderOrFollower.code
+
+    def _judge_reader(self, node: int, place: Place, client_epoch: int) -> int:
+        """As `_judge`; a node that has not heard of a topic's end has nothing to show of it, nor of the next."""
+        known = self._cluster.nodes[node].ids.get(place[0])
+        if known is None or known != self._cluster.ids.get(place[0]):
+            return UnknownTopicOrPartition.code
+        return self._judge(node, place, client_epoch)
+
+    def _place(self, node: int, key: Place) -> Place:
+        """What a node knows by a key of a session; the key itself, if nothing."""
+        ids = self._cluster.nodes[node].ids
+        return next((name for name, known in ids.items() if str(known) == key[0]), key[0]), key[1]
 
     def _visible(self, node: int, place: Place) -> int:
         """The high watermark as ``node`` knows it."""
@@ -287,7 +320,10 @@ class Leaders:
                 each.current_leader = produced.LeaderIdAndEpoch(leader_id=view.node, leader_epoch=view.epoch)
                 hints |= _endpoint(view.node)
             answers.setdefault(topic, []).append(each)
+        over = self.over_quota()
+        self.features["a Produce is throttled"] += over
         return ProduceResponse(
+            throttle_time_ms=THROTTLE * over,
             responses=tuple(
                 TopicProduceResponse(name=name, topic_id=names[name], partition_responses=tuple(each))
                 for name, each in answers.items()
@@ -301,6 +337,12 @@ class Leaders:
         code, session_id, session, incremental = self._session(node, version, message)
         if code:
             reply(FetchResponse(error_code=code, session_id=0, responses=()))
+            return
+        if self.over_quota():
+            if not incremental:
+                self.sessions[node].pop(session_id, None)
+                self.features["a full Fetch is throttled"] += 1
+            reply(FetchResponse(session_id=session_id * incremental, responses=(), throttle_time_ms=THROTTLE))
             return
         wanted = session.wanted
         deadline = self._clock.now + message.max_wait_ms / 1000
@@ -326,7 +368,7 @@ class Leaders:
 
         if attempt(final=message.max_wait_ms <= 0):
             return
-        poll = Poll(frozenset(wanted), attempt)
+        poll = Poll(frozenset(self._place(node, key) for key in wanted), attempt)
         polls = self._polls.setdefault(node, [])
         polls.append(poll)
 
@@ -339,9 +381,7 @@ class Leaders:
 
     def _session(self, node: int, version: int, message: FetchRequest) -> tuple[int, int, Session, bool]:
         """(error code, session id or 0, the session or what stands for one, whether it is incremental)."""
-        asked = {
-            (self._cluster.name(topic), each.partition): each for topic in message.topics for each in topic.partitions
-        }
+        asked = {(_key(topic, version), each.partition): each for topic in message.topics for each in topic.partitions}
         sessions = self.sessions.setdefault(node, {})
         if version < 7 or message.session_epoch <= 0:
             if version >= 7:
@@ -360,8 +400,8 @@ class Leaders:
         known.wanted |= asked
         for topic in message.forgotten_topics_data:
             for partition in topic.partitions:
-                known.wanted.pop((self._cluster.name(topic), partition), None)
-                known.told.pop((self._cluster.name(topic), partition), None)
+                known.wanted.pop((_key(topic, version), partition), None)
+                known.told.pop((_key(topic, version), partition), None)
         return 0, message.session_id, known, True
 
     def _read(
@@ -370,17 +410,19 @@ class Leaders:
         """(per partition what there is, bytes in all, whether any has an error)."""
         found: dict[Place, PartitionData] = {}
         size, failed = 0, False
-        for place, each in wanted.items():
-            code = self._judge(node, place, each.current_leader_epoch)
+        for key, each in wanted.items():
+            place = self._place(node, key)
+            code = self._judge_reader(node, place, each.current_leader_epoch)
             log = self._cluster.logs.get(place)
             follower = code == NotLeaderOrFollower.code and self._follows(node, version, place)
             end = self._heard_of(node, place) if follower else log.end if log else 0
             code = 0 if follower else code
             if not code and log is not None and not 0 <= each.fetch_offset <= end:
                 code = OffsetOutOfRange.code
-            if code or log is None:
+            if code or log is None:  # which it is only with a code
                 failed = True
-                found[place] = self._failed(node, version, place, code or UnknownTopicOrPartition.code)
+                unknown = code == UnknownTopicOrPartition.code and version >= BY_ID
+                found[key] = self._failed(node, version, place, UnknownTopicId.code if unknown else code)
                 continue
             visible = end if follower else self._visible(node, place)
             most = min(each.partition_max_bytes, max(message.max_bytes - size, 0))
@@ -393,7 +435,7 @@ class Leaders:
             failed = failed or near >= 0
             self.features["a leader sends a reader to a replica"] += near >= 0
             self.features["a follower is read from"] += follower and more > 0
-            found[place] = PartitionData(
+            found[key] = PartitionData(
                 partition_index=place[1],
                 error_code=0,
                 high_watermark=visible,
@@ -445,10 +487,10 @@ class Leaders:
         return FetchResponse(
             session_id=session_id,
             responses=tuple(
-                FetchableTopicResponse(
-                    topic=name, topic_id=self._cluster.ids.get(name, NO_UUID), partitions=tuple(each)
-                )
-                for name, each in topics.items()
+                FetchableTopicResponse(topic=key, partitions=tuple(each))
+                if version < BY_ID
+                else FetchableTopicResponse(topic_id=UUID(key), partitions=tuple(each))
+                for key, each in topics.items()
             ),
             node_endpoints=tuple(wire.NodeEndpoint(**each) for each in hints.values()),
         )
@@ -457,7 +499,7 @@ class Leaders:
 
     def offsets(self, node: int, version: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
         def one(place: Place, client_epoch: int, timestamp: int) -> ListOffsetsPartitionResponse:
-            code, offset = self._judge(node, place, client_epoch), -1
+            code, offset = self._judge_reader(node, place, client_epoch), -1
             if not code:
                 lagging = self._clock.now < self._cluster.lagging.get(place, (0, 0.0))[1]
                 if timestamp == LATEST and lagging:
@@ -490,7 +532,7 @@ class Leaders:
 
     def epoch_ends(self, node: int, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
         def one(place: Place, client_epoch: int, epoch: int) -> EpochEndOffset:
-            code = self._judge(node, place, client_epoch)
+            code = self._judge_reader(node, place, client_epoch)
             found, end = (-1, -1) if code else self._cluster.logs[place].end_of_epoch(epoch)
             if not code and epoch == self._cluster.nodes[node].leaders[place].epoch:
                 found, end = epoch, self._cluster.logs[place].end

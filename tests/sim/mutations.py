@@ -25,8 +25,11 @@ from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
+from ottla.sdk.connection import peer
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
+from ottla.sdk.connection.versions import FETCH_BY_ID
+from ottla.sdk.consume import sessions
 from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.asking import Asking
 from ottla.sdk.consume.assigned import Positions
@@ -38,8 +41,9 @@ from ottla.sdk.consume.notices import Notices
 from ottla.sdk.consume.positions import NO_NODE, Time
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
+from ottla.sdk.consume.review import Review
 from ottla.sdk.consume.scheduler import FetchScheduler
-from ottla.sdk.consume.sessions import Asked
+from ottla.sdk.consume.sessions import Asked, Session
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Stepper
@@ -255,6 +259,35 @@ _mutation("the batch that holds the offset is skipped", (FetchAnswers, "_buffer"
 _mutation("a batch that comes cut is taken for damage", (FetchAnswers, "_torn", _what_is_cut_is_damaged))
 _mutation("an answer that a seek has overtaken is delivered", (Asked, "matters", lambda _: property(lambda self: True)))
 _mutation("any error resets to the beginning", (Positions, "retry", _from_the_beginning))
+
+
+def _nothing_is_throttled(results: Any) -> Any:
+    def broken(self: Session, answer: Any) -> Any:
+        answer.throttle_time_ms = 0
+        return results(self, answer)
+
+    return broken
+
+
+def _by_id_in_all_versions(asked: Any) -> Any:
+    def broken(position: Any, limits: Any, version: int) -> Any:
+        return asked(position, limits, FETCH_BY_ID)
+
+    return broken
+
+
+def _the_highest_epoch_for_ever(schedule: Any) -> Any:
+    def broken(self: Review, position: Any, leader: Any, led: Any, now: float) -> None:
+        epoch = max(led.epoch, position.leader_epoch)
+        schedule(self, position, leader, led._replace(epoch=epoch, incarnation=position.incarnation), now)
+
+    return broken
+
+
+_mutation("what is asked for by name is forgotten in the same request", (sessions, "_asked", _by_id_in_all_versions))
+_mutation("a leader epoch that falls is never adopted", (Review, "_schedule", _the_highest_epoch_for_ever))
+_mutation("an answer that is over a quota passes for a broken broker", (Session, "results", _nothing_is_throttled))
+_mutation("a client over its quota does not wait", (peer, "throttles_clients", lambda _: lambda theirs: False))
 _mutation(
     "the old leader is asked for ever",
     (Cluster, "_merged", _the_first_leader_for_ever),

@@ -21,7 +21,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.admins import Administrating
-from tests.sim.bounds import Haste, Requests, Watched, check_closers
+from tests.sim.bounds import Haste, Requests, Watched, check_blame, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster, Node
 from tests.sim.data import PASSING, RECREATED, Place
@@ -32,6 +32,7 @@ from tests.sim.ledger import Epochs, Identities, Ledger, Window
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS, changed
 from tests.sim.network import Link, Network
+from tests.sim.recreated import Following
 from tests.sim.scripts import Producing, Reading
 from tests.sim.users import Process, Violation
 
@@ -73,7 +74,7 @@ class Simulation:
         self.release = release = chance.choice((*RELEASES, "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.sent_to = dict(self.topics)
-        """What producers send to; one of these topics may be recreated, and has no readers."""
+        """What producers send to; one of these topics may be recreated; only `Following` reads it."""
         if Random(f"{seed} recreated").random() < 0.4:
             self.sent_to[RECREATED] = 2
         self.cluster = ModelCluster(
@@ -85,6 +86,7 @@ class Simulation:
         self.processes: dict[str, Process] = {}
         self.producers: list[Producing] = []
         self.readings: list[Reading] = []
+        self.following: Following | None = None
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
@@ -130,6 +132,11 @@ class Simulation:
             self.cluster.ghost = "g"
         self.cluster.data.features["consumers fetch little ahead"] += self.options.fetch_buffer_bytes < 2**20
         self.cluster.data.features["a group reads a pattern"] += self.manner.pattern
+        self.quota = Random(f"{seed} quota")
+        self.throttles = release >= "2.1" and self.quota.random() < 0.15
+        """Answers to Produce and Fetch are over a quota now and then."""
+        if self.throttles:
+            self.cluster.data.over_quota = lambda: self.quota.random() < 0.1
         self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
         self.faults = drawn(chance, self.seconds, LONGEST)
         if self.group.everything:
@@ -194,6 +201,8 @@ class Simulation:
         self.processes[who] = process
         core, submit = process.core, process.core.submit
         process.checks.append(partial(check_closers, core, who))
+        if self.throttles:
+            process.checks.append(partial(check_blame, core, who))
         topics, ask, haste = core.metadata._topics, core.metadata._ask, Haste(process)
         forget = topics.forget
 
@@ -296,6 +305,10 @@ class Simulation:
                 beside.reader = reading
             self.readings.append(reading)
             process.run(reading.script())
+        if RECREATED in self.sent_to:
+            places = [(RECREATED, index) for index in range(self.sent_to[RECREATED])]
+            self.following = Following(self.process("f0"), self.ledger, places, ids=self.release >= "2.8")
+            self.following.process.run(self.following.script())
         if Random(f"{self.seed} admin").random() < 0.25:
             own = Random(f"{self.seed} x0")
             self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)
@@ -425,6 +438,7 @@ class Simulation:
         """What is still to be done, for people; empty once nothing is."""
         left = [f"{self.producing} producers are not done"] if self.producing else []
         left += filter(None, (*(each.behind() for each in self.readings), self.group.behind()))
+        left += filter(None, [self.following.behind()] if self.following else [])
         return "; ".join(left)
 
     def _expelled(self, member: str) -> None:
