@@ -84,10 +84,16 @@ class Leaving:
         """As if everything that is still owned were revoked."""
         limit = min(LEAVE_TIMEOUT, self._core.options.api_timeout)
         deadline = self._core.now + limit
-        raised, stuck = yield from self._notify(deadline)
+        raised: Exception | None = None
+        stuck = ""
+        notify = self._notices.lost if self._notices.gone else self._notices.revoked
+        try:
+            stuck = yield from notify(self._notices.known, limit)
+        except Exception as error:  # the listener's own, which waits until what was asked for is committed
+            raised = error
         failed = yield from self._commit(deadline)
         waits = list(self._explain(self._core.now))
-        yield from self._say_good_bye(self._at_least(deadline))
+        yield from self._say_good_bye(max(deadline, self._core.now + CLOSE_TIMEOUT / 2))
         if raised is not None:
             if failed is not None:
                 raised.add_note(f"ottla: {failed}")
@@ -99,23 +105,6 @@ class Leaving:
             raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {why}")
         if failed is not None:
             raise failed
-
-    def _notify(self, deadline: float) -> Steps[tuple[Exception | None, str]]:
-        """Notify the listener; what it raised first, and which of its methods did not return in time."""
-        raised: Exception | None = None
-        stuck = ""
-        while known := self._notices.known:
-            gone = self._notices.gone
-            notify = self._notices.lost if gone else self._notices.revoked
-            try:
-                stuck = (yield from notify(gone or known, self._at_least(deadline) - self._core.now)) or stuck
-            except Exception as error:  # the listener's own, which waits until what was asked for is committed
-                raised = raised or error
-        return raised, stuck
-
-    def _at_least(self, deadline: float) -> float:
-        """The deadline, but not before a moment has passed."""
-        return max(deadline, self._core.now + CLOSE_TIMEOUT / 2)
 
     def _commit(self, deadline: float) -> Steps[OttlaError | None]:
         """Wait for what is to be committed; what became of it, if that is not all."""

@@ -61,11 +61,9 @@ class Notices:
         return tuple(self._known)
 
     @property
-    def gone(self) -> tuple[TopicPartition, ...]:
-        """Those of them that the member has lost already."""
-        steps = self._membership.steps if self._membership is not None else ()
-        lost = {place for step in steps if isinstance(step, Lose) for place in step.places}
-        return tuple(each for each in self._known if each in lost)
+    def gone(self) -> bool:
+        """The member has lost all of them, of which the user is to be notified. What came since is not known yet."""
+        return self._membership is not None and any(isinstance(step, Lose) for step in self._membership.steps)
 
     @property
     def readable(self) -> Container[TopicPartition]:

@@ -617,7 +617,7 @@ def _leaves_and_may_come_back(_: Any) -> Any:
 
 
 _mutation("a group misses the topics of its pattern that are deleted", (Fetcher, "let_go", _nothing))
-_mutation("what is lost is revoked where a block is left", (Notices, "gone", lambda _: property(lambda self: ())))
+_mutation("what is lost is revoked where a block is left", (Notices, "gone", lambda _: property(lambda self: False)))
 _mutation(
     "a consumer joins its group again while its block is being left",
     (Asking, "refuse_left", _nothing),
