@@ -567,7 +567,7 @@ def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
 
 def test_who_gives_up_waiting_lets_the_next_one_pass() -> None:
     world = World(ModelBroker({"t": 1}))
-    producer = producer_in(world, buffer_memory=3000, linger=60.0, batch_size=2000)
+    producer = producer_in(world, buffer_memory=3100, linger=60.0, batch_size=2000)
     assert offer(producer, world, 600).done
     large, small = offer(producer, world, 900), offer(producer, world, 10)
     world.core.poll(world.now)
@@ -590,7 +590,7 @@ def test_waiting_for_room_ends_at_the_delivery_deadline() -> None:
     assert late.error is None and world.now == pytest.approx(5.0, abs=0.1)  # the first one failed, and left its room
     world.run(later)
     assert world.now == pytest.approx(9.0, abs=0.1)
-    assert isinstance(later.error, DeliveryTimeout) and "1188 of 1000 bytes of buffer_memory" in str(later.error)
+    assert isinstance(later.error, DeliveryTimeout) and "1252 of 1000 bytes of buffer_memory" in str(later.error)
 
 
 # -- what brokers say beside errors ------------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ def test_memory_is_bounded_and_given_back() -> None:
     producer = producer_in(world, buffer_memory=4000)
     for _ in range(5):
         send(producer, world, bytes(100))
-    with pytest.raises(BufferFull, match="1940 of 4000 bytes"):
+    with pytest.raises(BufferFull, match="2260 of 4000 bytes"):
         send(producer, world, bytes(100))
     world.run(producer.offer(PendingRecord("t", bytes(100), None, None, (), 1000), world.now))
     world.call(producer.start_flush)
