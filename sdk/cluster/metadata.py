@@ -209,6 +209,10 @@ class Metadata:
 
     def _ask(self, now: float) -> None:
         self._due = None
+        waited_for = self._connecting or self._failures or any(not each.outcome.done for each in self._waits)
+        if not waited_for and now < self.updated_at + self._options.retry_backoff:
+            self.refresh(now)  # the caller for whom it was to be at once has gone
+            return
         # A node that has not answered in time may be stopped: the others are asked nevertheless.
         asked = len(self._asked)
         if not any(hedge.call for hedge in self._asked.values()):

@@ -15,7 +15,8 @@ Rules:
 - A batch that certainly was not stored gives its numbers back if nothing was sent behind it. Otherwise what is behind
   it is renumbered in a new epoch once all before it is settled and nothing is in flight: old requests that still creep
   through the network then find a gap before them, and are refused (KIP-360). One of which nobody knows whether it is
-  stored fails instead: a broker that has lost its state of the producer may have taken it, and takes it once more.
+  stored fails instead: a broker that has lost its state of the producer may have taken it, and takes it once more. So
+  does one behind which another is stored already, as in a topic that was recreated meanwhile: it would be out of order.
 - A topic that was recreated has a log without state for the producer, which takes any first sequence, in any epoch. So
   what was sent before is settled first, one batch at a time and each under the sequence that it has, because an attempt
   that was not answered may yet reach the new log. What follows is sent in a new epoch, from sequence 0 on, the first
@@ -61,6 +62,7 @@ class Batch(OpenBatch):
         "number",
         "opened",
         "outcome_unknown",
+        "overtaken",
         "place",
         "request",
         "retry_at",
@@ -89,6 +91,8 @@ class Batch(OpenBatch):
         """In flight, or waiting, for another time with the sequence that it has."""
         self.outcome_unknown = False
         """An attempt under this sequence ended so that nobody knows whether it is stored."""
+        self.overtaken = False
+        """One behind it is stored, so that it can have its place no more: the log lost its state of the producer."""
         self.node = -1
         """Where it was sent last."""
         self.attempts = 0
@@ -124,6 +128,11 @@ class Batch(OpenBatch):
         """Whether it is stored, where it was not acknowledged: ``False``, or ``None`` where nobody knows."""
         return None if self.in_flight or self.outcome_unknown else False
 
+    @property
+    def renumberable(self) -> bool:
+        """Under another sequence it would neither be stored twice nor out of order."""
+        return not (self.outcome_unknown or self.overtaken)
+
     def cancel_timers(self) -> None:
         """It is settled: nothing may keep it."""
         if self.expiry is not None:
@@ -147,7 +156,7 @@ class Batch(OpenBatch):
         stop = start + len(records)
         part.callbacks, part.timestamps = self.callbacks[start:stop], self.timestamps[start:stop]
         part.due = part.again = True
-        part.outcome_unknown = self.outcome_unknown
+        part.outcome_unknown, part.overtaken = self.outcome_unknown, self.overtaken
         part.attempts, part.trouble, part.sequence = self.attempts, self.trouble, self.sequence
         return part
 
@@ -265,8 +274,8 @@ class PartitionQueue(PartitionBuffer):
         return self.renumber_from is not None and self.batches[0].number >= self.renumber_from
 
     def unrenumberable(self) -> list[Batch]:
-        """Batches that would be renumbered now, and must not be: an earlier attempt of theirs may be stored."""
-        return [each for each in self._sent() if each.outcome_unknown] if self.batches and self._is_renumbered else []
+        """Batches that would be renumbered now, and must not be."""
+        return [each for each in self._sent() if not each.renumberable] if self.batches and self._is_renumbered else []
 
     def renumber(self, batch: Batch) -> None:
         """The broker misses what came before ``batch``, the oldest."""
@@ -351,6 +360,8 @@ class PartitionQueue(PartitionBuffer):
             return
         if stored:
             self.acknowledged, self.gap = True, False
+            for earlier in islice(self.batches, index):
+                earlier.overtaken = True
         elif stored is None:
             self.gap = True
         elif any(each.sequence is not None for each in islice(self.batches, index, None)):

@@ -56,6 +56,7 @@ _OUTCOME_UNKNOWN = (UnknownServerError, UnknownErrorCode)
 _NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
 _OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 _UNSURE = "an earlier attempt was never answered: the records may be in the log, or not"
+_OVERTAKEN = "what was sent behind them is stored already: the topic was recreated, or the broker has lost its state"
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 
@@ -140,8 +141,8 @@ class Results:
     ) -> None:
         if queue.batches[0] is not batch:
             return  # what is before it has to go first
-        if batch.outcome_unknown:
-            self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_UNSURE}"), result, now)
+        if not batch.renumberable:
+            self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_why(batch)}"), result, now)
             return
         if not queue.gap and isinstance(error, OutOfOrderSequenceNumber) and queue.acknowledged:
             log.error(
@@ -154,11 +155,12 @@ class Results:
     def fail_unrenumberable(self, queue: PartitionQueue, now: float) -> bool:
         """Fail what cannot be renumbered, where that is next; whether there was something.
 
-        An earlier attempt may be stored, or be under way still: under another number its records were twice.
+        An earlier attempt may be stored, or be under way still: under another number its records were twice. Or what
+        was sent behind it is stored already.
         """
         batches = queue.unrenumberable()
         for batch in batches:
-            why = f"what was sent before them was refused; {_UNSURE}; last trouble: {batch.trouble}"
+            why = f"what was sent before them was refused; {_why(batch)}; last trouble: {batch.trouble}"
             self._fail(queue, batch, OutOfOrderSequenceNumber(f"{name_of(queue.place)}; {why}"), None, now)
         return bool(batches)
 
@@ -245,6 +247,11 @@ def details(place: TopicPartition, result: PartitionProduceResponse) -> str:
     said = [name_of(place), *filter(None, [result.error_message])]
     said += [f"record {each.batch_index}: {each.batch_index_error_message}" for each in result.record_errors[:3]]
     return "; ".join(said)
+
+
+def _why(batch: Batch) -> str:
+    """Why a batch cannot be sent in another epoch."""
+    return _UNSURE if batch.outcome_unknown else _OVERTAKEN
 
 
 def _maybe_stored(error: OttlaError) -> bool:

@@ -114,6 +114,8 @@ class ModelCluster:
         self.release = RELEASES[release]
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS])}
+        self._named = {each: name for name, each in self.ids.items()}
+        """By the id of each topic that there ever was."""
         self.buried: dict[Place, list[PartitionLog]] = {}
         """Logs of topics that were deleted."""
         self._next_id = 1000
@@ -148,6 +150,11 @@ class ModelCluster:
         by_id = getattr(topic, "topic_id", NO_UUID)
         ids = self.ids if node is None else self.nodes[node].ids
         return topic_name(topic) if by_id == NO_UUID else _by_id(ids, by_id)
+
+    def ever_named(self, topic: Any) -> str:
+        """The name of a topic that a request or an answer is about, also of one that was deleted since."""
+        by_id = getattr(topic, "topic_id", NO_UUID)
+        return topic_name(topic) if by_id == NO_UUID else self._named[by_id]
 
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
         match message:
@@ -295,6 +302,7 @@ class ModelCluster:
         self._counts.setdefault(topic, partitions)
         self._next_id += 1
         self.ids[topic] = UUID(int=self._next_id)
+        self._named[self.ids[topic]] = topic
         able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
         for index in range(self._counts[topic]):
             self.leaders[topic, index] = Leadership(self._chance.choice(able) if able else -1, 0)

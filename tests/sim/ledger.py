@@ -268,7 +268,7 @@ class Epochs:
         if isinstance(message, FetchRequest):
             for topic in message.topics:
                 for each in topic.partitions:
-                    self._look(process, (self.cluster.name(topic), each.partition), each.current_leader_epoch)
+                    self._look(process, (self.cluster.ever_named(topic), each.partition), each.current_leader_epoch)
 
     def submitted(self, process: str, exchange: Exchange, channel: str) -> None:
         process = self._who(process, channel)

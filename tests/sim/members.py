@@ -138,6 +138,8 @@ class Consuming:
     """Sends a record with a producer of the same process."""
     away: int = 0
     """How often it has asked for no batch for too long."""
+    dawdled: int = 0
+    """How many batches took it too long."""
     leaving: bool = False
     waiting: bool = False
     """It waits for a batch."""
@@ -277,7 +279,8 @@ class Consuming:
         if expected is None:
             expected = self.ledger.begins(self.process.name, place, records[0][0])
         self.expected[place] = self.ledger.read(self.name, place, expected, records)
-        if chance.random() < self.manner.slow:
+        if chance.random() < self.manner.slow and self.dawdled < 5:
+            self.dawdled += 1
             yield self.manner.max_poll_interval * 1.5
         elif chance.random() < 0.5:
             yield chance.uniform(0.0, 0.1)

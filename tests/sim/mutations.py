@@ -210,6 +210,10 @@ _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_ol
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
 _mutation("a flush waits for what comes once a topic is known", (Deliveries, "placed", _flushes_wait_for_the_newest))
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
+_mutation(
+    "what was overtaken in a log without state is sent behind it",
+    (Batch, "renumberable", lambda _: property(lambda batch: not batch.outcome_unknown)),
+)
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
 

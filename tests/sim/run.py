@@ -91,7 +91,7 @@ class Simulation:
         self.group = GroupLedger(self.ledger, "billing", places)
         self.cluster.groups.committed = self.group.committed
         self.epochs, self.window = Epochs(self.cluster, ids=release >= "2.8"), Window()
-        self.identities = Identities(self._name)
+        self.identities = Identities(self.cluster.ever_named)
         self.bounds = Requests(self.clock, self.cluster.data.features)
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.manner = Manner.drawn(chance, Random(f"{seed} manner"))
@@ -178,10 +178,6 @@ class Simulation:
                         for each in topic.partition_data:
                             self.ledger.forget((RECREATED, each.index), link.client.name)
 
-    def _name(self, topic: Any) -> str:
-        """Of a topic in a request or an answer, by its id too: only one is ever made again."""
-        return self.cluster.name(topic) or RECREATED
-
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         self.window.delivered(link, request)
         self.identities.delivered(link, request, answer)
@@ -203,7 +199,7 @@ class Simulation:
         process.checks.append(partial(check_closers, core, who))
         if self.throttles:
             process.checks.append(partial(check_blame, core, who))
-        topics, ask, haste = core.metadata._topics, core.metadata._ask, Haste(process)
+        topics, ask, haste = core.metadata._topics, core.metadata._ask_another, Haste(process)
         forget = topics.forget
 
         def asks(now: float) -> None:
@@ -232,7 +228,7 @@ class Simulation:
                 incarnations[topic] = incarnation
 
         core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
-        core.metadata._ask = asks  # type: ignore[method-assign] # to know whether it is time
+        core.metadata._ask_another = asks  # type: ignore[method-assign] # to know whether it is time
         topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
         core.metadata.observers.append(learned)
         return process
