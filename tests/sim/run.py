@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from random import Random
@@ -126,6 +126,9 @@ class Simulation:
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
+        if self.options.fetch_buffer_bytes < 2**20:
+            # A partition for which there was no room waits until the Fetch of the others is answered.
+            self.options = replace(self.options, fetch_max_wait=0.5)
         self.pattern = Random(f"{seed} pattern").random() < 0.4
         """Who reads without a group finds its topics by a pattern."""
         if self.pattern and not self.manner.pattern and Random(f"{seed} ghost").random() < 0.5:

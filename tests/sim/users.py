@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 SLACK = 0.05
 """Seconds that a call may be late."""
+AFTER = 1.0
+"""Seconds at most for what a call has still to do when its process goes on after it was frozen."""
 TOO_BUSY = 20_000
 """Timers that a core may set within one moment."""
 
@@ -254,7 +256,8 @@ class Process(Stepper[Wire]):
         if wait.outcome.done or not self.alive:
             return
         if self._frozen_until > since and self._frozen_until != frozen:
-            self.clock.at(self._frozen_until + SLACK, partial(self._check, wait, since, self._frozen_until))
+            again = self._frozen_until + min(wait.within or 0.0, AFTER) + SLACK
+            self.clock.at(again, partial(self._check, wait, since, self._frozen_until))
             return
         raise Violation(
             "a call does not end by its deadline",
