@@ -364,7 +364,7 @@ class PartitionQueue(PartitionBuffer):
                 earlier.overtaken = True
         elif stored is None:
             self.gap = True
-        elif any(each.sequence is not None for each in islice(self.batches, index, None)):
+        elif batch.overtaken or any(each.sequence is not None for each in islice(self.batches, index, None)):
             self.renumber_from = batch.number if self.renumber_from is None else min(self.renumber_from, batch.number)
         else:
             self.next_sequence = batch.sequence

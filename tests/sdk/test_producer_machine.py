@@ -400,24 +400,31 @@ def test_what_may_be_stored_already_is_not_renumbered_but_fails_and_says_so() ->
     assert values(world) == [b"a", b"c", b"d"]
 
 
-def test_what_was_overtaken_in_a_log_without_state_is_not_stored_behind_what_overtook_it() -> None:
+@pytest.mark.parametrize("behind", [[b"c"], [b"c", b"d"]], ids=len)
+def test_what_was_overtaken_in_a_log_without_state_is_not_stored_behind_what_overtook_it(behind: list[bytes]) -> None:
     """The leader refuses ``b`` for want of replicas, loses its state, and takes ``c`` in spite of the gap."""
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, batch_size=1, linger=0)
     world.run(ask(producer, world, b"a"))
 
+    sent: list[tuple[bytes | None, int, int]] = []
+
     def refuse(place: tuple[str, int], batch: RecordBatch) -> int:
+        sent.append((batch.records()[0].value, batch.producer_epoch, batch.base_sequence))
         if batch.records()[0].value == b"b" and b"c" not in values(world):
             world.broker.logs[place].next_sequence.clear()
             return NotEnoughReplicas.code
         return 0
 
     world.broker.refuse = refuse
-    first, second, third = (ask(producer, world, each) for each in (b"b", b"c", b"d"))
+    overtaken, *others = (ask(producer, world, each) for each in (b"b", *behind))
     world.call(producer.start_flush)
-    assert "what was sent behind them is stored already" in str(first.error)
-    assert second.error is None and third.error is None
-    assert values(world) == [b"a", b"c", b"d"]
+    assert "what was sent behind them is stored already" in str(overtaken.error)
+    assert all(each.error is None for each in others)
+    assert values(world) == [b"a", *behind]
+    sent.clear()
+    world.run(ask(producer, world, b"e"))
+    assert sent == [(b"e", 1, 0)], "no sequence is used twice"
 
 
 def test_halves_of_a_batch_that_may_be_stored_are_not_renumbered_either() -> None:
