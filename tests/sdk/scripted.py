@@ -59,11 +59,17 @@ class Scripted:
         reader, budget = frames.FrameReader(), self.torn.pop(0) if self.torn else None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.tls is not None:
+            secured = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
             try:
-                connection = self.tls.wrap_socket(connection, server_side=True)
+                secured.do_handshake()
             except OSError as error:
                 self.ended.append(type(error).__name__)
+                with socket.socket(fileno=secured.detach()) as refused, suppress(OSError):
+                    refused.shutdown(socket.SHUT_WR)
+                    while refused.recv(4096):  # to close with something unread would reset what was said
+                        pass
                 return
+            connection = secured
         with connection:
             while True:
                 try:
