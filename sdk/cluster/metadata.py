@@ -12,7 +12,7 @@ Rules:
   node that gave them counts as one that failed: records, offsets and sequences of the one mean nothing in the other.
   (Java and librdkafka go on with the other cluster and log it.) If the change is meant, open another client.
 - A node that does not trust this client, or that it does not trust, may be alone in that, so the others are asked. If
-  none of a round answers, those that wait hear of it at once: to go on asking would not help them.
+  no node of a round answers, those that wait are told at once: to go on asking would not help them.
 - While no node can be reached, what was tried is kept for the error.
 
 Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetadata.java.

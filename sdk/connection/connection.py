@@ -232,7 +232,9 @@ class Connection:
                 else:
                     break
             self._secure(now)
-        except (RemoteProtocolError, AuthenticationFailed, ConnectionLost) as error:
+        except RemoteProtocolError as error:  # what does not parse here may parse over another connection
+            self._give_up(now, RemoteProtocolError(f"{self.where}: {error}"))
+        except (AuthenticationFailed, ConnectionLost) as error:
             self._give_up(now, type(error)(f"{self.where}: {error}"))
         return self.poll(now)
 
@@ -323,11 +325,8 @@ class Connection:
         self.requests.answered(frame, now)
         try:
             step = self._handshake.answered(frame)
-        except RemoteProtocolError:
+        except (RemoteProtocolError, AuthenticationFailed):
             raise
-        except AuthenticationFailed as error:
-            self._give_up(now, AuthenticationFailed(f"{self.where}: {error}"))
-            return
         except OttlaError as error:  # both keep to the protocol, and do not agree
             self._give_up(now, error)
             return

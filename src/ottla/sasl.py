@@ -1,4 +1,4 @@
-"""SASL's mechanisms: how a client proves who it is, token by token, whoever carries the tokens.
+"""SASL's mechanisms: how a client proves who it is, token by token. Others carry the tokens.
 
     ottla.connect("broker:9093", tls=TLS(), sasl=ScramSha512("alice", "secret"))
 
@@ -9,7 +9,7 @@
 
 Rules:
 - Names and passwords are as they are given; a password is in no ``repr``, no message and no log.
-- PLAIN shows the password to whoever listens: use it within TLS.
+- PLAIN shows the password to all who can read the connection: use it within TLS.
 - With SCRAM the broker proves that it knows the password, too, and one that does not is refused.
 
 Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM); PlainSaslServer.java, ScramSaslClient.java.

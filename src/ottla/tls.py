@@ -1,4 +1,4 @@
-"""TLS without a socket: what a client or a server needs of it, whoever moves the bytes.
+"""TLS without a socket: bytes in, bytes out, for a client or a server.
 
     tls = TLS(ca="/etc/kafka/ca.pem")                  # once
     secure = tls.connection("broker-1.example.com")    # for each connection
@@ -15,7 +15,7 @@ Rules:
   by then cannot be used, the last that could is.
 - What the other side, or OpenSSL, says in its own words is told in ours, with what to do (`AuthenticationFailed`).
 
-It is the only module that knows of `ssl`, for the client and for both servers.
+It is the only module that knows of `ssl`.
 
 Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 6.2 (alerts).
 """
