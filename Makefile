@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim reference
+.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim reference faces
 
 # What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
 ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
@@ -45,6 +45,9 @@ chaos: extension ## break three real Kafka nodes under load, and write a report;
 
 reference: $(VENV)/.dev ## write docs/reference anew, from the docstrings
 	@$(BIN)/python -m tests.docs.reference
+
+faces: $(VENV)/.dev ## write sdk/sync anew, from the faces that await
+	@$(BIN)/python -m tests.sdk.faces
 
 extension: $(VENV)/.dev ## build the C of codec/, if its .pyx files were edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py

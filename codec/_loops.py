@@ -31,6 +31,13 @@ Head = TypeVar("Head", bound="BatchHead")
 
 LEAST_RECORD = 7
 """Bytes of the shortest record: a length, six fields of a byte."""
+RECORD_MEMORY = 96
+"""Bytes that a record takes beside those of its key and value. In C: 48 for where it lies, and 48 for a `Record`. In
+Python 40, and up to 48 for a key and a value each."""
+HEADER_MEMORY = 176
+"""Bytes that a header takes beside those of its name and value, at most: a tuple, its place, and two objects."""
+WIDE = 4
+"""Bytes in memory for each byte of a name that is not ASCII, at most."""
 NO_TIMESTAMP = -1
 BEYOND = 1 << 63
 """Behind every offset."""
@@ -45,6 +52,10 @@ class DamagedRecord(Exception):
         super().__init__(row, at)
         self.row = row
         self.at = at
+
+
+class TooMuchMemory(Exception):
+    """What is in a batch would take more than it may."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -115,14 +126,14 @@ class BatchHead:
         self.data = data[offset:end]
         return True
 
-    def parse(self, body: Buffer) -> "Records":
+    def parse(self, body: Buffer, room: int) -> "Records":
         """The records of this batch, of which ``body`` are the bytes, decompressed.
 
         Raises:
-            DamagedRecord: as `parse_records` does.
+            DamagedRecord, TooMuchMemory: as `parse_records` does.
         """
         stamp = self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
-        return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp)
+        return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp, room)
 
 
 def read_heads(make: type[Head], data: memoryview, end: int, mask: int) -> tuple[list[Head], int]:
@@ -202,8 +213,8 @@ class Records:
     __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values")
 
     def __init__(self) -> None:
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
+        self._offsets = array("q")
+        self._timestamps = array("q")
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._headers: list[Headers] = []
@@ -254,36 +265,48 @@ class Records:
 
 
 def parse_records(
-    body: Buffer, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
+    body: Buffer,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None = None,
+    room: int = _INT64_MAX,
 ) -> Records:
     """The ``count`` records of a decompressed body.
 
     Args:
         append_time: the timestamp of all of them, if the broker stamped them.
+        room: bytes that their headers may take in memory.
 
     Raises:
         DamagedRecord: they are damaged, not as many, or an offset or timestamp does not fit 64 bits.
+        TooMuchMemory: the headers, up to the first record that is damaged, would take more.
     """
     data = body if type(body) is bytes else bytes(body)
     if not 0 <= count <= len(data) // LEAST_RECORD:
         raise DamagedRecord(0, 0)
-    records = Records()
-    damaged = None
+    records, offsets, timestamps = Records(), list[int](), list[int]()
+    damaged, too_much = None, False
     try:
-        if _fill(records, data, count) != len(data):
+        if _fill(records, offsets, timestamps, data, count, room) != len(data):
             damaged = count
     except (IndexError, _Damaged):
         damaged = len(records._headers)
-    read = len(records._headers)
-    overflow = _rebase(records._offsets, base_offset, read)
+    except TooMuchMemory:
+        too_much = True
+    read = len(records._headers) + too_much  # of that record all but the headers is read
+    overflow = _rebase(offsets, base_offset, read)
     if append_time is not None:
-        records._timestamps = [append_time] * read
+        timestamps = [append_time] * read
     else:
-        overflow = min(overflow, _rebase(records._timestamps, base_timestamp, read))
+        overflow = min(overflow, _rebase(timestamps, base_timestamp, read))
     if overflow < read:
         damaged = overflow
     if damaged is not None:
         raise DamagedRecord(damaged, _end_of(data, damaged))
+    if too_much:
+        raise TooMuchMemory
+    records._offsets, records._timestamps = array("q", offsets), array("q", timestamps)
     return records
 
 
@@ -308,11 +331,11 @@ def _rebase(deltas: list[int], base: int, count: int) -> int:
     return next(row for row, value in enumerate(deltas) if not _INT64_MIN <= value <= _INT64_MAX)
 
 
-def _fill(records: Records, body: bytes, count: int) -> int:
+def _fill(records: Records, offsets: list[int], timestamps: list[int], body: bytes, count: int, room: int) -> int:
     """Parse ``count`` records, offsets and timestamps still deltas to the batch's; return where the last one ends."""
     # Varints of two bytes are read in place: a call would cost more than the rest of the field. No length is compared
     # with what is left: a slice stops at the end of the body, and the record does not end where its length says.
-    add_offset, add_timestamp = records._offsets.append, records._timestamps.append
+    add_offset, add_timestamp = offsets.append, timestamps.append
     add_key, add_value, add_headers = records._keys.append, records._values.append, records._headers.append
     at = 0
     for _ in range(count):
@@ -360,7 +383,9 @@ def _fill(records: Records, body: bytes, count: int) -> int:
             add_value(body[at : (at := at + (n >> 1))])
         headers: Headers = ()
         if body[at]:
-            headers, at = _read_headers(body, at, min(end, len(body)))
+            if end > len(body):
+                raise _Damaged
+            headers, at, room = _read_headers(body, at, end, room)
         else:
             at += 1
         if at != end:
@@ -400,10 +425,13 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
     return body[start : start + size], start + size
 
 
-def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
+def _read_headers(body: bytes, position: int, end: int, room: int) -> tuple[Headers, int, int]:
     count, position = _read_varint(body, position)
     if not 0 <= count <= end - position:
         raise _Damaged
+    room -= count * HEADER_MEMORY
+    if room < 0:
+        raise TooMuchMemory
     headers = []
     for _ in range(count):
         data, position = _read_bytes(body, position, end)
@@ -413,9 +441,11 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
             name = data.decode()
         except UnicodeDecodeError:
             raise _Damaged from None
+        if len(name) < len(data) and (room := room - (WIDE - 1) * len(data)) < 0:
+            raise TooMuchMemory
         value, position = _read_bytes(body, position, end)
         headers.append((name, value))
-    return tuple(headers), position
+    return tuple(headers), position, room
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -453,18 +483,18 @@ def gather(parts: Sequence[Records]) -> Gathered:
     )
 
 
-def lay_out(heads: Sequence[BatchHead], bodies: Sequence[Buffer], start: int) -> Gathered:
+def lay_out(heads: Sequence[BatchHead], bodies: Sequence[tuple[Buffer, int]], start: int) -> Gathered:
     """The records of batches, from offset ``start`` on, as columns: what `gather` gives of what they `parse`.
 
     Args:
         heads: of the batches.
-        bodies: the bytes of their records, decompressed.
+        bodies: of each the bytes of its records, decompressed, and those that their headers may take in memory.
 
     Raises:
-        DamagedRecord: as `parse_records`, in one of the batches.
+        DamagedRecord, TooMuchMemory: as `parse_records`, in one of the batches.
         LocalProtocolError: as `gather`.
     """
-    return gather([head.parse(body).between(start, BEYOND) for head, body in zip(heads, bodies, strict=True)])
+    return gather([head.parse(*each).between(start, BEYOND) for head, each in zip(heads, bodies, strict=True)])
 
 
 def too_large() -> LocalProtocolError:
@@ -754,7 +784,8 @@ class AppendFastPath:
         hash: says the partition of a key; ``None``: no record can be appended.
         free: bytes that all batches together may take.
         check_callback: raises why a function cannot be called back.
-        entered: one byte; nothing is appended while it is not 0.
+        entered: bytes; nothing is appended while one of the first two is not 0.
+        any_thread: other threads may append as well, in C, where nothing comes in between; in Python they never may.
 
     Attributes:
         topics: by name, those that may be used.
@@ -769,6 +800,7 @@ class AppendFastPath:
         free: int,
         check_callback: Callable[[Any], object] | None = None,
         entered: bytearray | None = None,
+        any_thread: bool = False,
     ) -> None:
         self._hash, self._check_callback = hash, check_callback
         self._entered = bytearray(1) if entered is None else entered
@@ -793,7 +825,7 @@ class AppendFastPath:
             EncodeError: the timestamp is none, or too far from those of its batch.
             Exception: what is wrong with ``callback``.
         """
-        if self._entered[0] or get_ident() != self._thread:
+        if any(self._entered) or get_ident() != self._thread:
             return False
         if callback is not None:
             self.check(callback)
@@ -895,10 +927,32 @@ class SendFastPath:
     __slots__ = ("_appends", "_clock", "_otherwise", "_stamp")
 
     def __init__(
-        self, appends: AppendFastPath, otherwise: Callable[..., Coroutine[Any, Any, None]], clock: Callable[[], int]
+        self,
+        appends: AppendFastPath,
+        otherwise: Callable[..., Coroutine[Any, Any, None] | None],
+        clock: Callable[[], int],
     ) -> None:
         self._appends, self._otherwise, self._clock = appends, otherwise, clock
         self._stamp = 0
+
+    def accept(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Any = None,
+        on_delivery: Any = None,
+    ) -> None:
+        """Accept a record for a caller that blocks: other tasks need no turn, and ``otherwise`` is only called."""
+        plain = partition is None and timestamp is None and type(headers) is tuple and not headers
+        if plain and self._appends.append(topic, value, key, self._clock() // 1_000_000, on_delivery):
+            return
+        self._otherwise(
+            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
+        )
 
     def send_soon(
         self,

@@ -11,7 +11,7 @@ Rules:
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
@@ -36,8 +36,9 @@ from libc.string cimport memcpy, memmove, memset
 import warnings
 
 from ottla.codec._loops import (
-    BEYOND, FARTHEST, NOT_AWAITED, RECORD_OVERHEAD, DamagedRecord, Record as PythonRecord, check_columns, check_offsets, encode_headers,
-    make_record, no_partitioner, no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
+    BEYOND, FARTHEST, HEADER_MEMORY, NOT_AWAITED, RECORD_OVERHEAD, WIDE, DamagedRecord, Record as PythonRecord,
+    TooMuchMemory, check_columns, check_offsets, encode_headers, make_record, no_partitioner, no_records, positive,
+    refuse, refuse_pickling, refuse_record, too_large,
 )
 from ottla.errors import DecodeError, EncodeError
 
@@ -146,6 +147,8 @@ cdef enum:
     LEAST_RECORD = 7
 
 cdef int64_t farthest = FARTHEST
+cdef int64_t header_memory = HEADER_MEMORY
+cdef int64_t wide = WIDE
 
 
 cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
@@ -185,11 +188,11 @@ cdef class BatchHead:
             self.data = data[offset:offset + size]
         return size > 0
 
-    def parse(self, body):
+    def parse(self, body, int64_t room):
         """See `ottla.codec._loops.BatchHead.parse`."""
         cdef Base base
         self.set_base(&base)
-        return find_records(body, self.count, &base)
+        return find_records(body, self.count, &base, room)
 
     cdef void set_base(self, Base* base) noexcept:
         base.offset, base.stamped = self.base_offset, self.attributes & LOG_APPEND_TIME != 0
@@ -324,7 +327,7 @@ cdef inline const uint8_t* sized(
     return at + n
 
 
-cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
+cdef bint is_utf8(const uint8_t* at, const uint8_t* end, bint* ascii) noexcept nogil:
     """Whether Python would decode it: nothing over-long, no surrogates, nothing above U+10FFFF."""
     cdef uint8_t lead, low, high
     cdef int more, i
@@ -333,6 +336,7 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
         if lead < 0x80:
             at += 1
             continue
+        ascii[0] = False
         low, high = 0x80, 0xBF
         if lead < 0xC2:
             return False
@@ -381,18 +385,35 @@ cdef inline const uint8_t* header_count(const uint8_t* at, const uint8_t* end, P
 
 
 cdef const uint8_t* read_headers(
-    const uint8_t* body, const uint8_t* at, const uint8_t* end, Row* row
+    const uint8_t* body, const uint8_t* at, const uint8_t* end, Row* row, int64_t* room
 ) noexcept nogil:
-    """Look through the headers of a record; return where they end."""
+    """Look through the headers of a record, and take of `room` what they will; return where they end.
+
+    NULL where they are damaged, or need more room: then there is less than none.
+    """
     cdef Header pair
     cdef Py_ssize_t i, count = 0
+    cdef bint ascii = True
     row.headers_at = <int32_t>(at - body)
     at = header_count(at, end, &count)
     if count == 0:
         row.headers_at = 0
+    room[0] -= count * header_memory
+    if room[0] < 0:
+        return NULL
     for i in range(count):
-        at = header(body, at, end, &pair)
-        if at == NULL or not is_utf8(body + pair.name_at, body + pair.name_at + pair.name_size):
+        at = sized(body, at, end, &pair.name_at, &pair.name_size)
+        if at == NULL or pair.name_size < 0:
+            return NULL
+        if not is_utf8(body + pair.name_at, body + pair.name_at + pair.name_size, &ascii):
+            return NULL
+        if not ascii:
+            ascii = True
+            room[0] -= (wide - 1) * pair.name_size
+            if room[0] < 0:
+                return NULL
+        at = sized(body, at, end, &pair.value_at, &pair.value_size)
+        if at == NULL:
             return NULL
     return at
 
@@ -406,11 +427,11 @@ cdef inline bint add(int64_t base, int64_t delta, int64_t* total) noexcept nogil
 
 
 cdef inline const uint8_t* read_row(
-    const uint8_t* body, const uint8_t* at, const uint8_t* stop, const Base* base, bint plain, Row* row
+    const uint8_t* body, const uint8_t* at, const uint8_t* stop, const Base* base, int64_t* room, Row* row
 ) noexcept nogil:
     """Find the parts of the record that begins at `at`; return where it ends, or NULL if it is damaged.
 
-    `plain`: so is one with headers.
+    `room`: as `read_headers`; NULL: a record with headers is taken for damaged.
     """
     cdef const uint8_t* end
     cdef uint64_t n = 0
@@ -437,10 +458,10 @@ cdef inline const uint8_t* read_row(
     if at[0] == 0:
         row.headers_at = 0
         at += 1
-    elif plain:
+    elif room == NULL:
         return NULL
     else:
-        at = read_headers(body, at, end, row)
+        at = read_headers(body, at, end, row, room)
     if at != end:
         return NULL
     row.end = <int32_t>(at - body)
@@ -448,13 +469,13 @@ cdef inline const uint8_t* read_row(
 
 
 cdef Py_ssize_t read_rows(
-    const uint8_t* body, Py_ssize_t size, Py_ssize_t count, const Base* base, Row* rows
+    const uint8_t* body, Py_ssize_t size, Py_ssize_t count, const Base* base, int64_t* room, Row* rows
 ) noexcept nogil:
     """Find the `count` records of a body; return `count`, or which is damaged; -1 where something follows the last."""
     cdef const uint8_t* at = body
     cdef Py_ssize_t i
     for i in range(count):
-        at = read_row(body, at, body + size, base, False, rows + i)
+        at = read_row(body, at, body + size, base, room, rows + i)
         if at == NULL:
             return i
     return count if at == body + size else -1
@@ -702,15 +723,17 @@ cdef inline Record record_of(Body body, const Row* row):
     return record
 
 
-def parse_records(body, Py_ssize_t count, int64_t base_offset, int64_t base_timestamp, append_time=None):
+def parse_records(
+    body, Py_ssize_t count, int64_t base_offset, int64_t base_timestamp, append_time=None, int64_t room=9223372036854775807
+):
     """See `ottla.codec._loops.parse_records`."""
     cdef Base base
     base.offset, base.stamped = base_offset, append_time is not None
     base.timestamp = append_time if base.stamped else base_timestamp
-    return find_records(body, count, &base)
+    return find_records(body, count, &base, room)
 
 
-cdef Records find_records(object body, Py_ssize_t count, const Base* base):
+cdef Records find_records(object body, Py_ssize_t count, const Base* base, int64_t room):
     cdef Body found = Body.__new__(Body)
     cdef Records records = Records.__new__(Records)
     cdef Py_ssize_t damaged
@@ -723,10 +746,12 @@ cdef Records find_records(object body, Py_ssize_t count, const Base* base):
     if found.rows == NULL:
         raise MemoryError
     if size <= SMALL:
-        damaged = read_rows(at, size, count, base, found.rows)
+        damaged = read_rows(at, size, count, base, &room, found.rows)
     else:
         with nogil:
-            damaged = read_rows(at, size, count, base, found.rows)
+            damaged = read_rows(at, size, count, base, &room, found.rows)
+    if room < 0:
+        raise TooMuchMemory
     if damaged != count:
         damaged = count if damaged < 0 else damaged
         raise DamagedRecord(damaged, found.rows[damaged - 1].end if damaged else 0)
@@ -1060,7 +1085,7 @@ cdef bint lay_out_source(Gathering* all, const Source* source, int64_t start) no
     cdef Row row
     cdef int64_t last = INT64_MIN
     for i in range(source.count):
-        at = read_row(body, at, stop, &base, True, &row)
+        at = read_row(body, at, stop, &base, NULL, &row)
         if at == NULL or row.offset < last:
             return False
         last = row.offset
@@ -1151,7 +1176,7 @@ def lay_out(heads, bodies, int64_t start):
     try:
         for i in range(count):
             source, head = sources + i, heads[i]
-            PyObject_GetBuffer(bodies[i], &source.view, PyBUF_SIMPLE)
+            PyObject_GetBuffer(bodies[i][0], &source.view, PyBUF_SIMPLE)
             opened += 1
             if not may_hold(source.view.len, head.count):
                 break
@@ -1167,7 +1192,9 @@ def lay_out(heads, bodies, int64_t start):
             PyBuffer_Release(&sources[i].view)
         free(sources)
     if found is None:
-        found = gather([(<BatchHead>head).parse(body).between(start, BEYOND) for head, body in zip(heads, bodies)])
+        found = gather([
+            (<BatchHead>head).parse(body, room).between(start, BEYOND) for head, (body, room) in zip(heads, bodies)
+        ])
     return found
 
 
@@ -1880,9 +1907,10 @@ cdef class OpenBatch:
 
     cdef int ask(self, object timestamp, object callback) except -1:
         cdef Py_ssize_t gap = self.builder.count - 1 - len(self.callbacks)
-        if gap:
-            self.callbacks.extend([None] * gap)
-            self.timestamps.extend([0] * gap)
+        while gap > 0:  # one by one: to make a list may have garbage collected, by code that lets other threads run
+            self.callbacks.append(None)
+            self.timestamps.append(0)
+            gap -= 1
         self.callbacks.append(callback)
         self.timestamps.append(timestamp)
         return 0
@@ -1912,13 +1940,15 @@ cdef class AppendFastPath:
     cdef bytearray entered
     cdef Hash place
     cdef unsigned long thread
+    cdef bint any_thread
     cdef public dict topics
     cdef public Py_ssize_t free
 
-    def __init__(self, hash, Py_ssize_t free, check_callback=None, bytearray entered=None):
+    def __init__(self, hash, Py_ssize_t free, check_callback=None, bytearray entered=None, bint any_thread=False):
         self.hash, self.place = hash, in_c(hash)
         self.check_callback = check_callback
         self.entered = bytearray(1) if entered is None else entered
+        self.any_thread = any_thread
         self.thread = PyThread_get_thread_ident()
         self.topics = {}
         self.free = free
@@ -1961,14 +1991,14 @@ cdef class AppendFastPath:
         cdef PartitionBuffer partition_buffer
         cdef OpenBatch batch
         cdef Py_ssize_t size = overhead
-        if PyThread_get_thread_ident() != self.thread:
+        if not self.any_thread and PyThread_get_thread_ident() != self.thread:
             return False
-        if self.entered is None or PyByteArray_AS_STRING(self.entered)[0]:
+        if self.is_entered():
             return False
         if callback is not None:
             self.check(callback)
         partition_buffer = self.find(topic, key)
-        if partition_buffer is None:
+        if partition_buffer is None or self.is_entered():  # by a thread that ran while a partitioner in Python did
             return False
         batch = partition_buffer.open
         if batch is None or batch.builder is None:
@@ -1987,6 +2017,14 @@ cdef class AppendFastPath:
         if callback is not None:
             batch.ask(timestamp, callback)
         return True
+
+    cdef bint is_entered(self):
+        cdef Py_ssize_t size = 0 if self.entered is None else PyByteArray_GET_SIZE(self.entered)
+        cdef char* entered
+        if size == 0:
+            return True
+        entered = PyByteArray_AS_STRING(self.entered)
+        return entered[0] or (size > 1 and entered[1])
 
     cdef PartitionBuffer find(self, object topic, object key):
         """Where the record goes; ``None`` where that has to be found out."""
@@ -2061,6 +2099,23 @@ cdef class SendFastPath:
     def __init__(self, AppendFastPath appends not None, otherwise, clock):
         self.appends, self.otherwise, self.clock = appends, otherwise, clock
         self.stamp = 0
+
+    def accept(
+        self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
+    ):
+        """See `ottla.codec._loops.SendFastPath.accept`."""
+        cdef int64_t now
+        if self.appends is None:
+            raise TypeError("it was not initialized")
+        if partition is None and timestamp is None and PyTuple_CheckExact(headers) and not PyTuple_GET_SIZE(headers):
+            now = <int64_t>self.clock() // 1_000_000
+            if now != self.now:
+                self.now, self.stamp = now, now
+            if self.appends.take(topic, value, key, self.stamp, on_delivery):
+                return
+        self.otherwise(
+            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp, on_delivery=on_delivery
+        )
 
     def send_soon(
         self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None

@@ -47,7 +47,9 @@ LEVELS = {Compression.GZIP: (0, 9), Compression.LZ4: (0, 12), Compression.ZSTD: 
 DEFAULT_LEVELS = {Compression.GZIP: 6, Compression.LZ4: 0, Compression.ZSTD: 3}
 
 DECOMPRESSED_LIMIT = 128 * 2**20
-"""Bytes that one batch may take when decompressed, unless the caller says otherwise."""
+"""Bytes that one batch may take, unless the caller says otherwise: decompressed, and what is made of that."""
+UNLIMITED = (1 << 63) - 1
+"""For what nobody else has built."""
 _FIRST_GUESS = 16 * 2**10
 DECOMPRESSED = "decompressed"
 """How `DecodeError.within` begins if the offset counts from what was decompressed, and not from what was parsed."""

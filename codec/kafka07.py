@@ -91,6 +91,8 @@ class MessageHead:
     """Of the payload."""
 
 
+MESSAGE_MEMORY = 160
+"""Bytes that a message within a wrapper takes beside those of its payload: as a `Record`."""
 _MAGIC_AT, _ATTRIBUTES_AT = 4, 5
 _COMPRESSION_MASK = 0x03
 
@@ -144,10 +146,10 @@ class Message:
         """The payload, or those of the messages within, as values of records, all at this message's offset.
 
         Args:
-            limit: bytes that they may take when decompressed.
+            limit: bytes that they may take, decompressed and as objects.
 
         Raises:
-            DecodeError: they are damaged, or larger than ``limit``.
+            DecodeError: they are damaged, or would take more than ``limit``.
             ChecksumMismatch: the CRC of one does not match.
         """
         return [Record(self.offset, NO_TIMESTAMP, None, payload) for payload in self._payloads(limit)]
@@ -164,17 +166,20 @@ class Message:
         except DecodeError as error:
             raise DecodeError(error.reason, "Message.payload", self.payload_at, self._name) from None
         try:
-            yield from _payloads_within(body)
+            yield from _payloads_within(body, limit)
         except DecodeError as error:
             error.within = f"{DECOMPRESSED} payload of the {self._name}"
             raise
 
 
-def _payloads_within(body: bytes) -> Iterator[bytes]:
+def _payloads_within(body: bytes, limit: int) -> Iterator[bytes]:
     """Those of a wrapper's messages; offsets in errors are those in ``body``."""
     count = end = 0
     try:
         for inner in read_messages(body):
+            if len(body) + (count + 1) * MESSAGE_MEMORY > limit:
+                reason = f"more than {count} messages would take more memory than the limit of {limit} bytes"
+                raise DecodeError(reason, "Message", end)
             if inner.compression != Compression.NONE:
                 raise DecodeError("a wrapper within a wrapper", "Message.attributes", inner.offset + _ATTRIBUTES_AT)
             yield bytes(inner.payload)

@@ -62,6 +62,8 @@ CRC_AT = LENGTH_END
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 17
 LEAST = {0: 26, 1: 34}
 """Bytes of the shortest message of each magic: all but the key and the value."""
+MESSAGE_MEMORY = 480
+"""Bytes that a message within a wrapper takes beside those of its key and value: as a `Message`, and as a `Record`."""
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _INT32_MAX, _INT64_MIN, _INT64_MAX = (1 << 31) - 1, -(1 << 63), (1 << 63) - 1
@@ -124,17 +126,17 @@ class Message:
         """The messages within, numbered and stamped as a consumer sees them; of a plain message, itself.
 
         Args:
-            limit: bytes that they may take when decompressed.
+            limit: bytes that they may take, decompressed and as objects.
 
         Raises:
-            DecodeError: they are damaged, or larger than ``limit``.
+            DecodeError: they are damaged, or would take more than ``limit``.
             ChecksumMismatch: the CRC of one does not match.
         """
         if self.compression == Compression.NONE:
             return [self]
         body = self._decompressed(limit)
         try:
-            messages = _messages_within(body)
+            messages = _messages_within(body, limit)
         except DecodeError as error:
             error.within = f"{DECOMPRESSED} value of the {self._name}"
             raise
@@ -313,11 +315,14 @@ def _check_crc(message: memoryview, path: str = "Message", *, at: int = 0) -> No
         raise ChecksumMismatch(stored, computed, f"{path}.crc", at + CRC_AT, within)
 
 
-def _messages_within(body: bytes) -> list[Message]:
+def _messages_within(body: bytes, limit: int) -> list[Message]:
     """The messages of a wrapper, as they are written there; offsets in errors are those in ``body``."""
     view, at, messages = memoryview(body), 0, list[Message]()
     while at < len(view):
         path = f"Message.value[{len(messages)}]"
+        if len(body) + (len(messages) + 1) * MESSAGE_MEMORY > limit:
+            reason = f"more than {len(messages)} messages would take more memory than the limit of {limit} bytes"
+            raise DecodeError(reason, path, at)
         try:
             each = parse_message(view, at)
             if each.compression != Compression.NONE:

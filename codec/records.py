@@ -14,6 +14,8 @@ Rules:
   broker can set them without touching the rest.
 - Offsets and timestamps of records are deltas to the batch's; with LogAppendTime every record has `max_timestamp`.
 - `read_batches` stops silently before a torn last batch, because the answer to a Fetch may end in one.
+- A batch takes no more memory than ``limit`` bytes: what decompression makes, and what is made of that, by what records
+  and headers take as objects. What a batch without compression has of its own is what its sender has sent.
 - A batch of `Records` is checked as a whole when it is opened; iterating over them raises no more.
 - What is wrong in a batch is told with its base offset and the byte: of the batch, or of its decompressed records.
 
@@ -34,7 +36,9 @@ from ottla.codec._loops import (
     LEAST_RECORD,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
+    RECORD_MEMORY,
     DamagedRecord,
+    TooMuchMemory,
     check_bytes,
 )
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn, laid_out
@@ -247,30 +251,49 @@ class RecordBatch(BatchHead):
         """The records, decompressed and found whole.
 
         Args:
-            limit: bytes that they may take when decompressed.
+            limit: bytes that they may take, decompressed and as objects.
 
         Raises:
-            DecodeError: they are damaged, not as many as `count` says, or larger than ``limit``.
+            DecodeError: they are damaged, not as many as `count` says, or would take more than ``limit``.
         """
-        body = self.body(limit)
-        if not 0 <= self.count * LEAST_RECORD <= len(body) <= _INT32_MAX:
-            reason = f"{self.count} records in {len(body)} bytes"
-            raise DecodeError(reason, "RecordBatch.count", _COUNT_AT, self._name)
+        body, room = self._opened(limit)
         try:
-            return self.parse(body)
+            return self.parse(body, room)
         except DamagedRecord as damaged:
             raise self.in_records(self._explained(bytes(body), damaged.row, damaged.at)) from None
+        except TooMuchMemory:
+            raise self._too_much("records with their headers", limit) from None
 
     def body(self, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
-        """The bytes of the records, decompressed. Arguments and errors are those of `records`."""
-        if not self.attributes & _COMPRESSION_MASK:
-            return self.data[HEADER_SIZE:]
+        """The bytes of the records, decompressed; none of them is read. Arguments and errors are those of `records`."""
+        return self._opened(limit)[0]
+
+    def _opened(self, limit: int) -> tuple[Buffer, int]:
+        """The bytes of the records, and those that are left of ``limit`` for their headers."""
+        if self.attributes & _COMPRESSION_MASK:
+            body: Buffer = self._decompressed(limit)
+            room = limit - len(body)
+        else:
+            body, room = self.data[HEADER_SIZE:], limit
+        count = self.count
+        if not 0 <= count * LEAST_RECORD <= len(body) <= _INT32_MAX:
+            raise DecodeError(f"{count} records in {len(body)} bytes", "RecordBatch.count", _COUNT_AT, self._name)
+        room -= count * RECORD_MEMORY
+        if room < 0:
+            raise self._too_much("records", limit)
+        return body, room
+
+    def _decompressed(self, limit: int) -> bytes:
         try:
             return decompress(self.compression, self.data[HEADER_SIZE:], limit)
         except DecodeError as error:
             known = self.compression in list(Compression)
             path, at = ("RecordBatch.records", HEADER_SIZE) if known else ("RecordBatch.attributes", _ATTRIBUTES_AT)
             raise DecodeError(error.reason, path, at, self._name) from None
+
+    def _too_much(self, what: str, limit: int) -> DecodeError:
+        reason = f"{self.count} {what} would take more memory than the limit of {limit} bytes"
+        return DecodeError(reason, "RecordBatch.records", HEADER_SIZE, self._name)
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
         """The records, decompressed, field by field. Arguments and errors are those of `records`."""
@@ -379,16 +402,16 @@ def read_columns(batches: Iterable[RecordBatch], start: int | None = None, limit
 
     Args:
         start: leave out records with lower offsets.
-        limit: bytes that the records of each batch may take when decompressed.
+        limit: bytes that the records of each batch may take, decompressed and as objects.
 
     Raises:
-        DecodeError: a batch is damaged, or larger than ``limit``.
+        DecodeError: a batch is damaged, or would take more than ``limit``.
         LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
     """
     batches, start = list(batches), -BEYOND if start is None else min(max(start, -BEYOND), BEYOND - 1)
     try:
-        return laid_out(lay_out(batches, [each.body(limit) for each in batches], start))
-    except (DamagedRecord, DecodeError):
+        return laid_out(lay_out(batches, [each._opened(limit) for each in batches], start))
+    except (DamagedRecord, TooMuchMemory, DecodeError):
         for each in batches:
             each.records(limit)  # which says what is wrong with the first that is damaged
         raise DecodeError(_CHANGED, "RecordBatch.records") from None

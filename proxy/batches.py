@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.codec.compression import Compression
+from ottla.codec.compression import UNLIMITED, Compression
 from ottla.codec.records import BatchBuilder, Headers, Record, parse_batch
 from ottla.errors import EncodeError
 from ottla.proxy.control import Identity
@@ -83,7 +83,7 @@ class Batch:
     def single_parts(self) -> list["Batch"]:
         """A batch for each part."""
         assert self.data is not None, "only a batch that was refused is taken apart"
-        rows = rows_of(parse_batch(self.data).records())
+        rows = rows_of(parse_batch(self.data).records(UNLIMITED))
         batches = []
         for part in self.parts:
             batch = Batch(self.compression, self.since)

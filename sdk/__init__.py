@@ -3,10 +3,11 @@
 This is the map of the folder, in the order in which a record passes through it:
 
     client.py, aio.py    `connect` for trio and for asyncio. `Client` checks what it is given and makes the others.
+    sync/                `connect` for code that blocks, and the faces, made of those that await.
     producer.py          the face of a producer: each call is one line that asks the core and waits.
     drivers/             sockets, clocks and loops. `driver.py`: the calls of a user; `stepper.py`: the steps that carry
                          out what the core asks for. `trio.py`, `asyncio.py`: how each loop waits, dials and rings;
-                         `blocking.py`: without a loop, for Spark.
+                         `threads.py`, `callers.py`: in a thread, for code that blocks; `blocking.py`: for Spark.
     steps.py, gate.py    what a call waits for (a generator); and that a client does one thing at a time, with a user's
                          code outside of it.
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).

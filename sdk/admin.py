@@ -11,6 +11,25 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.events import Node
 
+# -- brokers ----------------------------------------------------------------------------------------------------------
+
+
+class BrokerDescription(NamedTuple):
+    """A broker, at the address that it gives to clients.
+
+    Attributes:
+        rack: the ``broker.rack`` of its configuration, if there is any.
+        is_controller: what only the controller can do is asked of it. In a cluster of KRaft that is some broker, which
+            passes it on; brokers before 0.10 do not say who it is.
+    """
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_controller: bool
+
+
 # -- topics -----------------------------------------------------------------------------------------------------------
 
 

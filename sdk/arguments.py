@@ -83,7 +83,11 @@ def derived(owner: object, base: type) -> None:
     almost named as one that is not, in our words or in Java's, is misspelt. Other methods are the owner's own affair.
     """
     if not isinstance(owner, base):
-        raise ConfigurationError(f"{owner!r} is no {base.__name__}: derive a class from it, and give an object of that")
+        home = "ottla.sync" if base.__module__.startswith("ottla.sdk.sync") else "ottla"
+        derive = f"derive a class from {home}.{base.__name__}"
+        raise ConfigurationError(
+            f"{owner!r} is no {base.__name__} of this client: {derive}, and give an object of that"
+        )
     asked = {name: method for name, method in vars(base).items() if not name.startswith("_")}
     for name, method in asked.items():
         _as_awaited_as(method, owner, name)

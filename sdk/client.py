@@ -19,9 +19,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
-from ottla.errors import Closed, ConfigurationError, LocalProtocolError
+from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
 from ottla.sdk import calls, mdns
 from ottla.sdk.admin import (
+    BrokerDescription,
     CommittedOffset,
     GroupDescription,
     GroupLag,
@@ -41,6 +42,7 @@ from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Driver, DriverType
+from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import Node
 from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.logs import logger
@@ -68,12 +70,13 @@ def connect(options: ClientOptions) -> "Client":
     return Client(options, TrioDriver)
 
 
-def _never_left(core: ClientCore) -> None:
+def _never_left(driver: Stepper[Any]) -> None:
     """A client whose block was never left is freed, or the program ends: nothing is lost without a word."""
-    if core.closed is None:
+    core, ours = driver.core, driver.abandon()
+    if core.closed is None and ours:
         records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
         what = "a client was never left, so what its producers had accepted may be lost, and its consumers never leave"
-        why = f"{what} their groups: use `async with`, or call __aexit__ in the end"
+        why = f"{what} their groups: use `async with` (`with`), or call what ends its block"
         logger("ottla.sdk").error(why, extra={"records": records})
 
 
@@ -96,11 +99,11 @@ class Client:
         self._opened = True
         self._kind.require_loop()
         announced, name = announced_name(self._options.bootstrap)
-        find = partial(mdns.find, name, self._options.connect_timeout) if announced else None
-        addresses = parse_bootstrap(await self._kind.in_thread(find) if find else self._options.bootstrap)
-        core = ClientCore(addresses, self._options, self._rng, findable=announced)
-        driver = self._running = self._kind(core, find)
-        self._finalizer = weakref.finalize(self, _never_left, core)
+        find = partial(mdns.find, name, self._options.connect_timeout)
+        addresses = parse_bootstrap(await self._kind.in_thread(find) if announced else self._options.bootstrap)
+        core = ClientCore(addresses, self._options, self._rng, find=find if announced else None)
+        driver = self._running = self._kind(core)
+        self._finalizer = weakref.finalize(self, _never_left, driver)
         await driver.start()
         try:
             await driver.call(core.connect)
@@ -113,6 +116,8 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         driver = self._driver
+        if driver.is_gone(error):
+            return
         driver.refuse_another_loop()
         self._finalizer.detach()
         try:
@@ -135,7 +140,7 @@ class Client:
     def metrics(self) -> list[Metric]:
         """Every metric, by Kafka's names (`ottla.sdk.metrics`); callable from any thread."""
         driver = self._driver
-        return driver.core.metrics.snapshot(driver.now())
+        return driver.read(lambda: driver.core.metrics.snapshot(driver.now()))
 
     def explain(self) -> str:
         """What the client waits for at this moment, a line for each: which node or partition, for what, what was tried.
@@ -143,7 +148,7 @@ class Client:
         Empty while nothing is out of the ordinary.
         """
         driver = self._driver
-        return "\n".join(driver.core.explain(driver.now()))
+        return driver.read(lambda: "\n".join(driver.core.explain(driver.now())))
 
     # -- producing and consuming -------------------------------------------------------------------------------------
 
@@ -237,6 +242,7 @@ class Client:
         reset: Where | Literal["error"] = "error",
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         auto_commit: float | None = None,
+        max_records: int | None = None,
         listener: RebalanceListener | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
@@ -265,6 +271,8 @@ class Client:
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
             auto_commit: every so many seconds commit the batches whose successor was asked for; by default nothing is
                 committed unless you say so.
+            max_records: of one batch, for handlers that take long for each record, or do many at once; by default a
+                batch has what came of the partition in one answer, bounded by ``partition_max_bytes`` of `connect`.
             listener: is notified which partitions come and go.
             interceptors: see every batch and every commit on their way.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
@@ -306,6 +314,7 @@ class Client:
             group=group,
             member=member,
             auto_commit=auto_commit,
+            max_records=max_records,
         )
         within_bounds(options)
         wanted = by_place("assign", assign or {})
@@ -353,15 +362,62 @@ class Client:
             OffsetOutOfRange: the log begins behind ``offset``, or ends before.
             UnknownTopicOrPartition: there is no such partition.
         """
-        if offset < 0 or max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
-            needs = "an offset of 0 or more, a positive max_bytes, and a wait shorter than request_timeout"
-            raise LocalProtocolError(f"a fetch needs {needs}")
-        level, [place] = isolation_level(isolation), listed("topic and partition", [(topic, partition)])
-        return await self._driver.call(
-            lambda now: calls.fetch(
-                self._driver.core, place, offset, now, max_bytes=max_bytes, wait=wait, isolation=level
-            )
-        )
+        [place] = listed("topic and partition", [(topic, partition)])
+        return (await self.fetch_many({place: offset}, max_bytes=max_bytes, wait=wait, isolation=isolation))[place]
+
+    async def fetch_many(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        max_bytes: int = 2**20,
+        wait: float = 0.5,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, Fetched]:
+        """As `fetch`, of several partitions, ``{("t", 0): 42}``: one Fetch to each of their leaders.
+
+        Args:
+            max_bytes: of each partition; a single batch may be larger.
+            wait: seconds that a leader may wait where it has nothing of any of them.
+
+        Raises:
+            PartialFailure: of several partitions some could not be read; ``.found`` has the others.
+            OffsetOutOfRange, UnknownTopicOrPartition: as `fetch`, of a single one.
+        """
+        how, starts = self._how(max_bytes, wait, isolation), by_place("offsets", offsets)
+        for offset in starts.values():
+            if integer("an offset", offset) < 0:
+                raise LocalProtocolError(f"a fetch needs an offset of 0 or more, not {offset}")
+        answers = await self._driver.call(lambda now: calls.fetch_many(self._driver.core, starts, now, how))
+        found = {place: each for place, each in answers.items() if isinstance(each, Fetched)}
+        failed = {f"{place[0]}-{place[1]}": each for place, each in answers.items() if isinstance(each, OttlaError)}
+        if failed and len(answers) == 1:
+            raise failed.popitem()[1]
+        if failed:
+            raise PartialFailure(f"fetching {len(answers)} partitions", found, failed)
+        return found
+
+    def _how(self, max_bytes: int, wait: float, isolation: str) -> calls.How:
+        if max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
+            raise LocalProtocolError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
+        return calls.How(max_bytes, wait, isolation_level(isolation))
+
+    async def offsets_before(self, times: Mapping[TopicPartition, datetime | timedelta]) -> dict[TopicPartition, int]:
+        """The last offset before a time, or so long ago, of each: ``{("t", 0): datetime(2026, 1, 1, tzinfo=UTC)}``.
+
+        It is the one before the first record that is of that time or later: every record up to it is older, also where
+        timestamps do not ascend. Where no record is so young it is the last one of the log, and -1 where none is older.
+        Compaction and transactions leave gaps, so there may be no record at this very offset.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+        """
+        stamps: dict[TopicPartition, int] = {}
+        for place, when in by_place("times", times).items():
+            if not isinstance(when, datetime | timedelta):
+                raise LocalProtocolError(f"{when!r} is no time: give a datetime, or a timedelta (so long ago)")
+            at = place_at(when, time.time())
+            stamps[place] = at.timestamp if isinstance(at, Time) else -1
+        return await self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now))
 
     async def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
         """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
@@ -398,6 +454,10 @@ class Client:
                 raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")
             times[place] = start.timestamp
         return await self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
+
+    async def brokers(self) -> tuple[BrokerDescription, ...]:
+        """The brokers of the cluster at this moment, sorted by id: address, rack, and which is the controller."""
+        return await self._driver.call(lambda now: calls.brokers(self._driver.core, now))
 
     async def create_topic(
         self,
@@ -595,7 +655,7 @@ def _check_what_to_read(
             raise ConfigurationError(f"topics are named by strings, as in client.consumer('a', 'b'), not {name!r}")
 
 
-def _check_without_member(listener: RebalanceListener | None, instance_id: str | None, **others: object) -> None:
+def _check_without_member(listener: object, instance_id: str | None, **others: object) -> None:
     """Of a consumer to which no group gives partitions: refuse what it cannot do, and log what is idle."""
     if listener is not None or instance_id is not None:
         raise ConfigurationError(

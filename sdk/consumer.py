@@ -35,9 +35,9 @@ log = logger("ottla.sdk.consumer")
 class RebalanceListener:
     """Called back, between two batches, when partitions come and go; override what you want to know.
 
-    Every method may await, and a seek or a commit of the consumer is welcome there. An error ends the loop. A name that
-    is almost that of a method you did not write, as Java's ``onPartitionsAssigned``, is refused when the consumer is
-    made.
+    Every method is given the consumer that has the partitions, and may await: a seek, a pause or a commit of it is
+    welcome there, and only to ask it for a batch is not. An error ends the loop. A name that is almost that of a method
+    you did not write, as Java's ``onPartitionsAssigned``, is refused when the consumer is made.
 
     Each partition that comes goes once: one call of `revoked` or `lost` names it. It counts as gone from the moment of
     that call, so where yours raises, or is cancelled (by a ``move_on_after`` around the loop, say), what it left undone
@@ -45,14 +45,24 @@ class RebalanceListener:
     before any record of its partitions is handed out.
     """
 
-    async def assigned(self, places: Sequence[TopicPartition]) -> None:
+    async def assigned(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
         """These are this consumer's now; their positions are known, and nothing of them was handed out yet."""
 
-    async def revoked(self, places: Sequence[TopicPartition]) -> None:
+    async def revoked(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
         """These are about to be given up: finish and commit; their next owner begins there."""
 
-    async def lost(self, places: Sequence[TopicPartition]) -> None:
+    async def lost(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
         """These are gone, and somebody else may have them already: commit nothing, undo what is half done."""
+
+
+class _Listening:
+    """A listener, with the consumer that it is given."""
+
+    def __init__(self, listener: RebalanceListener, consumer: "Consumer") -> None:
+        self.name = type(listener).__name__
+        self.assigned = partial(listener.assigned, consumer)
+        self.revoked = partial(listener.revoked, consumer)
+        self.lost = partial(listener.lost, consumer)
 
 
 class ConsumerInterceptor:
@@ -228,12 +238,14 @@ class Consumer:
 
     def _open(self) -> ConsumerCore:
         on_commit = self._on_commit if self._interceptors else None
-        return ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, self._listener, on_commit)
+        listener = _Listening(self._listener, self) if self._listener is not None else None
+        return ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, listener, on_commit)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._driver.run(self._core.leave(error, self._driver.current_task()))
+        if not self._driver.is_gone(error):
+            await self._driver.run(self._core.leave(error, self._driver.current_task()))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -251,7 +263,8 @@ class Consumer:
             LocalProtocolError: another task waits for a batch, or a method of the listener asks; in a group also while
                 another task has a batch in hand that it has not committed.
         """
-        batch = Batch(*await self._driver.run(self._core.next_batch(self._driver.current_task())), self)
+        core, driver = self._core, self._driver
+        batch = Batch(*await driver.run(core.next_batch(driver.current_task()), core.put_back), self)
         for each in self._interceptors:
             _guarded(partial(each.on_consume, batch))
         return batch
@@ -265,7 +278,8 @@ class Consumer:
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read, sorted."""
-        return self._core.fetcher.assignment
+        fetcher = self._core.fetcher
+        return self._driver.read(lambda: fetcher.assignment)
 
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that the loop gets from the partition.
@@ -281,7 +295,7 @@ class Consumer:
     def lag(self) -> dict[TopicPartition, int | None]:
         """Per partition, how many offsets the loop is behind the end that it may read; ``None`` while unknown."""
         fetcher = self._core.fetcher
-        return {place: fetcher.lag(place) for place in fetcher.assignment}
+        return self._driver.read(lambda: {place: fetcher.lag(place) for place in fetcher.assignment})
 
     async def seek(self, places: Mapping[TopicPartition, Where]) -> None:
         """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
@@ -323,7 +337,8 @@ class Consumer:
     @property
     def paused(self) -> list[TopicPartition]:
         """The partitions that are paused, sorted."""
-        return self._core.fetcher.paused
+        fetcher = self._core.fetcher
+        return self._driver.read(lambda: fetcher.paused)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

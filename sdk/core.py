@@ -1,7 +1,7 @@
 """The whole client as one machine; the producer, fetcher, members and calls hang on it.
 
-    poll(now)            what is to be done: `Connect`, `Send`, `Finish`, `Close`, `Find`, `Run`
-    handle(event, now)   what happened: `Connected`, `Written`, `Received`, `Filled`, `Lost`, `Found`
+    poll(now)            what is to be done: `Connect`, `Send`, `Finish`, `Close`, `RunInThread`, `Run`
+    handle(event, now)   what happened: `Connected`, `Written`, `Received`, `Filled`, `Lost`, `Found`, `TokenFetched`
     deadline             when to poll next if nothing happens
 
 It is composed of
@@ -10,6 +10,7 @@ It is composed of
     connections   sockets, seen from here, and the nodes that they lead to
     metadata      asks for what `cluster` holds: nodes, topics, leaders
     coordinators  which node coordinates a group
+    outages       brokers that are needed and not available, in the log
     metrics       by Kafka's names
 
 Rules:
@@ -19,7 +20,9 @@ Rules:
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.errors import Closed, OttlaError
@@ -28,12 +31,13 @@ from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.cluster.nodes import Nodes
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.outages import Outages, Trouble
 from ottla.sdk.connection.pool import Connections
-from ottla.sdk.events import DATA, Action, Event, Find, Found, Key, Node, Run
+from ottla.sdk.events import DATA, Action, Event, Found, Key, Node, Place, Run, RunInThread, TokenFetched
 from ottla.sdk.gate import Gate
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics
-from ottla.sdk.options import Options
+from ottla.sdk.options import Options, parse_bootstrap
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.steps import Shielded, Steps, Wait
 from ottla.sdk.timers import Timer, Timers
@@ -50,6 +54,8 @@ LEAVE_TIMEOUT = 0.75
 """Seconds for members to say good-bye when the client is left before its consumers."""
 FINISH_TIMEOUT = 5.0
 """Seconds for brokers to end connections on which nothing more is sent."""
+_NAMED = 3
+"""Addresses that a line in the log names."""
 
 
 class Explains(Protocol):
@@ -59,32 +65,47 @@ class Explains(Protocol):
         """Lines for people: which partition, which node, since when, for what, what was tried. None if all is well."""
         ...
 
+    def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+        """What cannot go on without these nodes (``None``: without any), by its unit."""
+        ...
+
 
 class ClientCore:
     """See the module.
 
     Args:
         addresses: the bootstrap ``(host, port)`` pairs, at least one.
-        findable: the driver can look for others (`Find`).
+        find: looks for others (zeroconf); may block.
     """
 
     def __init__(
-        self, addresses: Iterable[tuple[str, int]], options: Options, rng: "Random", *, findable: bool = False
+        self,
+        addresses: Iterable[tuple[str, int]],
+        options: Options,
+        rng: "Random",
+        *,
+        find: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         self.options = options
         self.rng = rng
         self.closed: OttlaError | None = None
         self._actions: list[Action] = []
         self.gate = Gate(self.run)
+        self.threaded = False
+        """The driver has a thread of its own, and callbacks are called in others."""
+        self.come_back: Callable[[Callable[[], object]], object] = lambda call: call()
+        """How a `Run`, which may be in another thread than the driver, comes back to what belongs to the core."""
         self.now = 0.0
         """The time of the step that is being taken."""
         self.timers = Timers()
         self.metrics = Metrics(options.client_id)
         self.cluster = Cluster()
         self._nodes = Nodes(addresses, self.cluster, rng)
-        self.metadata = Metadata(self, self.cluster, self._nodes, findable=findable)
+        self._find = find
+        self.metadata = Metadata(self, self.cluster, self._nodes, findable=find is not None)
         self.connections = Connections(options, self.metrics, rng, self.timers, self._actions, self.metadata.suspect)
         self.coordinators = Coordinators(self)
+        self._outages = Outages(self, max(options.retry_backoff_max, options.reconnect_backoff_max))
         self.parts: dict[Explains, None] = {}
         """What `explain` asks, in this order: a part adds itself, and takes itself out when it closes."""
         self.members: dict[Callable[[str, float, float], Outcome[None]], None] = {}
@@ -114,6 +135,8 @@ class ClientCore:
             self.now = now
             if isinstance(event, Found):
                 self.metadata.found(event, now)
+            elif isinstance(event, TokenFetched):
+                self.connections.credentials.fetched(event, now)
             else:
                 self.connections.handle(event, now)
 
@@ -173,9 +196,9 @@ class ClientCore:
         """Call ``call(now)`` at ``when``."""
         return self.timers.add(when, call)
 
-    def run(self, call: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], object], place: Place = Place.HERE) -> None:
         """Have the driver call ``call()``, which is code of the user's, once this step is over (`Run`)."""
-        self._actions.append(Run(call))
+        self._actions.append(Run(call, place))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` within the next `poll`."""
@@ -208,6 +231,7 @@ class ClientCore:
             return
         # What the metadata say of the address is newer than what the caller may have kept.
         self.connections.submit(self.cluster.nodes.get(node.id, node), exchange, now, channel)
+        self._outages.submitted(node.id, now, background=exchange.background)
 
     def open_connection(self, node: Node, channel: str, now: float) -> None:
         """Connect to ``node`` before there is a request, so that the first one need not wait for it."""
@@ -236,6 +260,10 @@ class ClientCore:
         """A request to the node would go out at once, on the ordinary channel."""
         return self.connections.connected(node.id)
 
+    def heard_at(self, node_id: int, channel: str) -> float:
+        """As `Connections.heard_at`."""
+        return self.connections.heard_at(node_id, channel)
+
     def muted_until(self, node_id: int, channel: str) -> float:
         """As `Connections.muted_until`."""
         return self.connections.muted_until(node_id, channel)
@@ -252,6 +280,11 @@ class ClientCore:
     def other_node(self, but: Container[int]) -> Node | None:
         """As `any_node`, of those whose ids are not among ``but``: the one with the least to do."""
         return self.connections.least_loaded(but) or self._nodes.next(but)
+
+    @property
+    def missing(self) -> str:
+        """Why no connection can begin; empty if one can."""
+        return self.connections.credentials.missing
 
     def controller(self) -> Node:
         """The node to ask what only the controller can answer."""
@@ -272,9 +305,9 @@ class ClientCore:
         """The nodes of the cluster may be others, or have other addresses."""
         self.connections.update(self.cluster.nodes, [each.id for each in self._nodes.seeds], now)
 
-    def give_up(self, node: Node, why: str, now: float) -> None:
-        """Close the connections to a node that is of no use."""
-        self.connections.give_up(node.id, why, now)
+    def give_up(self, node: Node, why: str, now: float, channel: str | None = None) -> None:
+        """Close the connections to a node that is of no use, or that of a channel."""
+        self.connections.give_up(node.id, why, now, channel)
 
     def give_up_all(self, why: str, now: float) -> None:
         """Close all connections."""
@@ -282,7 +315,34 @@ class ClientCore:
 
     def find(self) -> None:
         """Have the driver look for other bootstrap addresses."""
-        self._actions.append(Find())
+        if self._find:
+            self._actions.append(RunInThread(partial(_found, self._find)))
+
+    # -- outages -----------------------------------------------------------------------------------------------------
+
+    def troubles(self, now: float) -> Mapping[int, Trouble]:
+        """As `Connections.troubles`."""
+        return self.connections.troubles(now)
+
+    @property
+    def without_metadata(self) -> tuple[float, bool]:
+        """Since when no broker gives metadata, NaN while some do; and whether somebody waits for them."""
+        return self.metadata.asked_since, self.metadata.waited_for
+
+    def nobody_answers(self) -> str:
+        """Addresses that gave no metadata, and why."""
+        return self.metadata.tried(_NAMED)
+
+    def all_reported(self, nodes: Container[int]) -> bool:
+        """There are no nodes known but these."""
+        return bool(self.cluster.nodes) and all(each in nodes for each in self.cluster.nodes)
+
+    def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+        """What the parts cannot do without these nodes (``None``: without any), by its unit."""
+        whole: Counter[str] = Counter()
+        for part in self.parts:
+            whole.update(part.waiting(nodes))
+        return whole
 
     # -- for people --------------------------------------------------------------------------------------------------
 
@@ -292,3 +352,10 @@ class ClientCore:
         yield from self.metadata.explain(now)
         for part in list(self.parts):
             yield from part.explain(now)
+
+
+def _found(find: Callable[[], Sequence[str]]) -> Found:
+    try:
+        return Found(tuple(parse_bootstrap(find())))
+    except OttlaError:  # nobody is announced now: metadata will ask again
+        return Found(())

@@ -6,9 +6,13 @@ so that nothing else waits behind them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.wire import Buffer
+
+if TYPE_CHECKING:
+    from ottla.sasl import Token
 
 Key = tuple[int, str]
 DATA = "data"
@@ -72,8 +76,18 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
-    """Look for brokers as at the beginning (zeroconf), since none of those known answers; answer with `Found`."""
+class RunInThread:
+    """Call ``call()``, which may block for long and raises nothing, beside all else; answer with what it returns."""
+
+    call: Callable[[], "Found | TokenFetched"]
+
+
+class Place(Enum):
+    """Where a driver with a thread of its own carries out a `Run`, and when; others do so where they are, in order."""
+
+    HERE = "where the driver is, at once"
+    CALLBACK = "in a thread of the user's, which called the client; in order, one at a time"
+    BEHIND = "where the driver is, once the callbacks that were handed out before have returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +98,7 @@ class Run:
     """
 
     call: Callable[[], object]
+    place: Place = Place.HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +142,14 @@ class Found:
     addresses: tuple[tuple[str, int], ...]
 
 
-Action = Connect | Send | Finish | Close | Find | Run
-Event = Connected | Written | Received | Filled | Lost | Found
+@dataclass(frozen=True, slots=True)
+class TokenFetched:
+    """A token for so many seconds, or the ``error`` instead."""
+
+    token: "Token | None" = None
+    lifetime: float = 0.0
+    error: Exception | None = None
+
+
+Action = Connect | Send | Finish | Close | RunInThread | Run
+Event = Connected | Written | Received | Filled | Lost | Found | TokenFetched

@@ -21,13 +21,14 @@ class Gate:
     """A context manager for one step; ``emit`` is given a function that writes the log lines of that step.
 
     Attributes:
-        entered: one byte, 1 while somebody is inside: a fast path in C looks at it.
+        entered: two bytes, the first 1 while somebody is inside, the second a driver's own, to have the next call come
+            to it: a fast path in C passes neither.
     """
 
     __slots__ = ("_before", "_emit", "_lines", "entered")
 
     def __init__(self, emit: Callable[[Callable[[], None]], object]) -> None:
-        self.entered = bytearray(1)
+        self.entered = bytearray(2)
         self._emit = emit
         self._lines: list[logging.LogRecord] = []
         self._before: list[logging.LogRecord] | None = None
@@ -47,6 +48,11 @@ class Gate:
         if self._lines:
             lines, self._lines = self._lines, []
             self._emit(lambda: _write(lines))
+
+    def release(self) -> None:
+        """Nobody is inside any more, though Ctrl-C came while somebody entered or left, and cut that short."""
+        if self.entered[0]:
+            self.__exit__()
 
 
 def _write(lines: list[logging.LogRecord]) -> None:

@@ -37,7 +37,7 @@ from typing import Any, Literal, get_args
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import string, strings
 from ottla.sdk.client import Client, connect
-from ottla.sdk.kafka_security import is_security, read_security
+from ottla.sdk.kafka_security import PROTOCOL, is_security, read_security
 from ottla.sdk.logs import logger
 from ottla.sdk.options import MOST
 
@@ -288,7 +288,7 @@ _TRANSACTIONS = "transactions are not there yet"
 _KIP_848 = "the group protocol of KIP-848 is not there yet"
 _METRICS = "metrics come from client.metrics()"
 _SOCKETS = "the operating system sizes the buffers of sockets"
-_BATCHES = "the consumer yields whole batches; fetch.max.bytes and max.partition.fetch.bytes bound them"
+_BATCHES = "the consumer yields batches, which max.poll.records bounds"
 _PARTITIONER = "say client.producer(partitioner=…) for anything else"
 _RETRIES = "what may be repeated is, until delivery.timeout.ms or default.api.timeout.ms is over"
 _NEGOTIATED = "versions are always negotiated"
@@ -381,6 +381,7 @@ CONSUMER: dict[str, Meaning] = {
     "isolation.level": To("consumer", "isolation", _one_of({each: each for each in _ISOLATIONS})),
     "max.partition.fetch.bytes": To("client", "partition_max_bytes", _size),
     "max.poll.interval.ms": To("consumer", "max_poll_interval", _seconds),
+    "max.poll.records": To("consumer", "max_records", _number),
     "partition.assignment.strategy": To("consumer", "assignors", _assignors),
     "session.timeout.ms": To("consumer", "session_timeout", _seconds),
     "allow.auto.create.topics": Only(("false",), "reading a topic does not make it"),
@@ -392,7 +393,6 @@ CONSUMER: dict[str, Meaning] = {
     "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
     "key.deserializer": No(f"{_JVM}; {_READS}", idle=True),
     "value.deserializer": No(f"{_JVM}; {_READS}", idle=True),
-    "max.poll.records": No(_BATCHES),
     "share.acknowledgement.mode": No("share groups are not there yet"),
     "share.acquire.mode": No("share groups are not there yet"),
 }
@@ -527,10 +527,18 @@ def meaning(name: str) -> Meaning | None:
     return MEANINGS.get(SAME.get(name, name))
 
 
+def is_about_connections(name: str) -> bool | None:
+    """Whether a name of Kafka's is understood, and says how to connect; ``None`` where it is not known."""
+    if is_security(name):
+        return True
+    what = meaning(name)
+    return None if what is None else isinstance(what, To) and what.part == "client"
+
+
 def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
     match meaning(name):
         case None:
-            near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME], 1, 0.5)
+            near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME, PROTOCOL], 1, 0.5)
             advice = f": did you mean {near[0]!r}?" if near else f"; if it is another program's, ignore=({name!r},)"
             raise ConfigurationError(f"{name!r} is no name that Kafka's clients know{advice}")
         case No() as no:

@@ -3,26 +3,30 @@
 Rules:
 - `security.protocol` decides; names that it makes idle are left out, as in Kafka's own clients.
 - Stores are PEM, as a file or as text. JKS and PKCS#12 are refused, with how to convert them.
-- Of `sasl.jaas.config` the login modules of PLAIN and SCRAM are understood.
+- Of `sasl.jaas.config` the login modules of PLAIN, SCRAM and OAUTHBEARER are understood.
+- OAUTHBEARER is OIDC's client credentials; a function that returns tokens is given as ``sasl=OAuthBearer(…)``.
 - No message shows a value that may be a secret.
 
 Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGURATION.md.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.errors import ConfigurationError
-from ottla.sasl import Mechanism, Plain, ScramSha256, ScramSha512
+from ottla.oidc import ClientCredentials
+from ottla.sasl import Mechanism, OAuthBearer, Plain, ScramSha256, ScramSha512
 from ottla.tls import TLS
 
+PROTOCOL = "security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-MECHANISMS: dict[str, type[Plain] | type[ScramSha256]] = {
+PASSWORDS: dict[str, type[Plain] | type[ScramSha256]] = {
     each.mechanism: each for each in (Plain, ScramSha256, ScramSha512)
 }
+MECHANISMS = (*PASSWORDS, OAuthBearer.mechanism)
 
 TLS_NAMES = {
     "ssl.ca.location": "ca",
@@ -41,7 +45,26 @@ TLS_NAMES = {
 }
 """And the argument of `ottla.TLS` that each is."""
 
+_TEXTS = {each for each in TLS_NAMES if each.endswith((".pem", ".certificates", ".chain", "keystore.key"))}
+"""Whose values are PEM itself, and not a file's name."""
+
 SASL_NAMES = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.jaas.config")
+
+OAUTH_NAMES = {
+    "sasl.oauthbearer.token.endpoint.url": "endpoint",
+    "sasl.oauthbearer.client.id": "client_id",
+    "sasl.oauthbearer.client.credentials.client.id": "client_id",
+    "sasl.oauthbearer.client.secret": "client_secret",
+    "sasl.oauthbearer.client.credentials.client.secret": "client_secret",
+    "sasl.oauthbearer.scope": "scope",
+    "https.ca.location": "ca",
+    "https.ca.pem": "ca",
+}
+"""And the argument of `ottla.ClientCredentials`, or of its `ottla.TLS`, that each is."""
+_OAUTH_ENTRIES = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
+"""The same of the entries of a login module."""
+_OAUTH_METHODS = ("oidc", "default")
+_HANDLERS = "org.apache.kafka.common.security.oauthbearer"
 
 _CONVERT = "stores are PEM here: convert it with keytool and openssl (docs/security.md)"
 _ALWAYS = "the chain of certificates is always verified"
@@ -55,7 +78,11 @@ _REFUSED = {
     "ssl.truststore.password": _CONVERT,
     "ssl.keystore.password": _CONVERT,
 }
-_LOGIN_MODULES = {"PlainLoginModule": ("PLAIN",), "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512")}
+_LOGIN_MODULES = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+}
 
 
 @dataclass(slots=True)
@@ -71,19 +98,19 @@ class Security:
 
 def is_security(name: str) -> bool:
     """It is one of those that are read here."""
-    return name == "security.protocol" or name.startswith(("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl."))
+    return name == PROTOCOL or name.startswith(("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl."))
 
 
 def read_security(config: Mapping[str, Any], *, lenient: bool = False) -> Security:
     """The arguments that ``config``, names for TLS and SASL alone, stands for."""
     made = Security()
-    protocol = str(config.get("security.protocol", "PLAINTEXT")).strip().upper()
+    protocol = str(config.get(PROTOCOL, "PLAINTEXT")).strip().upper()
     if protocol not in PROTOCOLS:
         made.wrong.append(f"'security.protocol': {protocol!r} is not one of {', '.join(PROTOCOLS)}")
         return made
     for wanted, names, read in (
-        ("SSL" in protocol, ("ssl.", "https.", "enable.ssl."), _read_tls),
-        ("SASL" in protocol, ("sasl.", "enable.sasl."), _read_sasl),
+        ("SSL" in protocol, ("ssl.", "enable.ssl."), _read_tls),
+        ("SASL" in protocol, ("sasl.", "enable.sasl.", "https."), _read_sasl),
     ):
         given = {name: value for name, value in config.items() if name.startswith(names)}
         if wanted:
@@ -101,7 +128,12 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             if option in options:
                 names = " and ".join(repr(each) for each in given if TLS_NAMES.get(each) == option)
                 made.wrong.append(f"{names} are one thing here: give one of them")
-            options[option] = _checks_hostname(value) if option == "check_hostname" else str(value)
+            if name in _TEXTS and "-----BEGIN" not in str(value):  # which would be taken for a file, and shown
+                made.wrong.append(f"{name!r} is not PEM, which has -----BEGIN … in it")
+            elif option == "check_hostname":
+                options[option] = _checks_hostname(value)
+            else:
+                options[option] = _in_lines(str(value)) if name in _TEXTS else str(value)
         elif name in _CHECKED:
             only, why = _CHECKED[name]
             if str(value).strip().lower() != only.lower():
@@ -118,6 +150,16 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             made.wrong.append(f"{names}: {error}")
 
 
+_UNBROKEN = re.compile(r"(-----BEGIN [^-]+-----)([ \t\fA-Za-z0-9+/=]*)(-----END [^-]+-----)")
+
+
+def _in_lines(pem: str) -> str:
+    """PEM as OpenSSL wants it: a value that a properties file continues over several lines has none of its own."""
+    return _UNBROKEN.sub(
+        lambda found: "\n".join((found[1], *re.findall(".{1,64}", "".join(found[2].split())), found[3], "")), pem
+    )
+
+
 def _checks_hostname(value: Any) -> bool:
     return str(value or "").strip().lower() not in ("", "none")
 
@@ -129,45 +171,97 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
     if len(names) == 2 and len({str(given[each]) for each in names}) == 2:
         made.wrong.append("'sasl.mechanism' and 'sasl.mechanisms' are one thing here, and cannot differ")
     login.pop("sasl.mechanism", None)
-    user, password = login.pop("sasl.username", None), login.pop("sasl.password", None)
-    if (jaas := login.pop("sasl.jaas.config", None)) is not None:
-        if user is not None or password is not None:
-            made.wrong.append("'sasl.jaas.config' and 'sasl.username' are one thing here: give one of them")
+    jaas: dict[str, str] = {}
+    if (text := login.pop("sasl.jaas.config", None)) is not None:
         try:
-            user, password = _read_jaas(str(jaas), mechanism)
+            jaas = _read_jaas(str(text), mechanism)
         except ConfigurationError as error:
             made.wrong.append(f"'sasl.jaas.config': {error}")
-    for name in login:
-        _not_understood(made, name, lenient)
-    if mechanism not in MECHANISMS:
+    if mechanism == OAuthBearer.mechanism:
+        make = _read_oauth(made, login, jaas)
+    elif mechanism in PASSWORDS:
+        make = _read_password(made, login, jaas, text is not None, mechanism)
+    else:
         default = "" if names else ", as it is by default"
         made.wrong.append(f"'sasl.mechanism' is {mechanism}{default}: here it can be {', '.join(MECHANISMS)}")
+        return
+    for name in login:
+        _not_understood(made, name, lenient)
     if not made.wrong:
         try:
-            made.arguments["sasl"] = _login(mechanism, user, password)
+            made.arguments["sasl"] = make()
         except ConfigurationError as error:
-            made.wrong.append(f"'sasl.username' and 'sasl.password', or 'sasl.jaas.config': {error}")
+            made.wrong.append(str(error))
 
 
-def _login(mechanism: str, user: Any, password: Any) -> Mechanism:
-    return MECHANISMS[mechanism](user, password)
+def _read_password(
+    made: Security, login: dict[str, Any], jaas: Mapping[str, str], has_jaas: bool, mechanism: str
+) -> Callable[[], Mechanism]:
+    """Take out of ``login`` what a password needs."""
+    user, password = login.pop("sasl.username", None), login.pop("sasl.password", None)
+    if has_jaas:
+        if user is not None or password is not None:
+            made.wrong.append("'sasl.jaas.config' and 'sasl.username' are one thing here: give one of them")
+        user, password = jaas.get("username"), jaas.get("password")
+
+    def make() -> Mechanism:
+        try:
+            return PASSWORDS[mechanism](user, password)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"'sasl.username' and 'sasl.password', or 'sasl.jaas.config': {error}") from None
+
+    return make
+
+
+def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) -> Callable[[], Mechanism]:
+    """Take out of ``login`` what OIDC's client credentials need."""
+    method = str(login.pop("sasl.oauthbearer.method", "oidc")).strip().lower()
+    handler = str(login.pop("sasl.login.callback.handler.class", "")).strip()
+    if method not in _OAUTH_METHODS or handler.rpartition(".")[2] not in ("", "OAuthBearerLoginCallbackHandler"):
+        made.wrong.append(
+            "'sasl.oauthbearer.method' and 'sasl.login.callback.handler.class' can only be oidc and "
+            f"{_HANDLERS}.OAuthBearerLoginCallbackHandler here: say sasl=OAuthBearer(function) to connect"
+        )
+    options = {argument: jaas[entry] for entry, argument in _OAUTH_ENTRIES.items() if entry in jaas}
+    extensions = {
+        name.removeprefix("extension_"): value for name, value in jaas.items() if name.startswith("extension_")
+    }
+    for name in [each for each in login if each in OAUTH_NAMES]:
+        option = OAUTH_NAMES[name]
+        if option in options:
+            made.wrong.append(f"{name!r} and another name for it, or 'sasl.jaas.config', are one thing: give one")
+        options[option] = str(login.pop(name))
+    for pair in str(login.pop("sasl.oauthbearer.extensions", "")).split(","):
+        if pair.strip():
+            name, _, value = pair.partition("=")
+            extensions[name.strip()] = value.strip()
+
+    def make() -> Mechanism:
+        missing = [each for each in ("endpoint", "client_id", "client_secret") if each not in options]
+        if missing:
+            names = [next(name for name, each in OAUTH_NAMES.items() if each == option) for option in missing]
+            raise ConfigurationError(
+                f"OAUTHBEARER needs {', '.join(map(repr, names))}: or say sasl=OAuthBearer(function) to connect"
+            )
+        ca = options.pop("ca", None)
+        credentials: Any = options
+        return OAuthBearer(ClientCredentials(**credentials, tls=TLS(ca=ca) if ca else None), extensions)
+
+    return make
 
 
 _ENTRY = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 
 
-def _read_jaas(text: str, mechanism: str) -> tuple[str | None, str | None]:
-    """User and password of a login module, such as ``….PlainLoginModule required username="a" password="b";``."""
+def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
+    """The entries of a login module, such as ``….PlainLoginModule required username="a" password="b";``."""
     found = re.fullmatch(r"\s*([\w.$]+)\s+\w+((?:\s+" + _ENTRY.pattern + r")*)\s*;\s*", text)
     if found is None:
         raise ConfigurationError('it is not as in \'….PlainLoginModule required username="a" password="b";\'')
     module = found[1].rpartition(".")[2]
     if mechanism not in _LOGIN_MODULES.get(module, ()):
         raise ConfigurationError(f"the login module is {module}, which is not for sasl.mechanism={mechanism}")
-    entries = {
-        each[1]: re.sub(r"\\(.)", r"\1", each[2] or each[3] or each[4] or "") for each in _ENTRY.finditer(found[2])
-    }
-    return entries.get("username"), entries.get("password")
+    return {each[1]: re.sub(r"\\(.)", r"\1", each[2] or each[3] or each[4] or "") for each in _ENTRY.finditer(found[2])}
 
 
 def _not_understood(made: Security, name: str, lenient: bool) -> None:

@@ -44,7 +44,8 @@ class Options:
     Attributes:
         client_id: how brokers name this client in their logs and quotas.
         tls: how connections are secured (`ottla.TLS`); by default they are not.
-        sasl: how this client proves who it is (`ottla.Plain`, `ottla.ScramSha256`, `ottla.ScramSha512`).
+        sasl: how this client proves who it is (`ottla.Plain`, `ottla.ScramSha256`, `ottla.ScramSha512`,
+            `ottla.OAuthBearer`).
         rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
         connect_timeout: for `connect` to reach any broker, and for one connection; where it was too short, the next
             attempt there may take twice as long, and after that three times.
@@ -97,7 +98,7 @@ class Options:
                 f"tls must be ottla.TLS(ca=…), or ottla.TLS() for the system's CAs, not {self.tls!r}"
             )
         if self.sasl is not None and not hasattr(self.sasl, "exchange"):
-            needs = "sasl must be ottla.Plain(…), ottla.ScramSha256(…) or ottla.ScramSha512(…)"
+            needs = "sasl must be ottla.Plain(…), ottla.ScramSha256(…), ottla.ScramSha512(…) or ottla.OAuthBearer(…)"
             raise ConfigurationError(f"{needs}, not a {type(self.sasl).__name__}")  # which may hold a password
         within_bounds(self)
         for pause in ("reconnect_backoff", "retry_backoff"):

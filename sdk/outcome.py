@@ -69,6 +69,12 @@ class Outcome(Generic[T]):
             callback()
 
 
+class AfterCallbacks(Outcome[T]):
+    """Settled once callbacks of the user's have returned, so that none of them can wait for it."""
+
+    __slots__ = ()
+
+
 def any_of(outcomes: Sequence[Outcome[Any]]) -> Outcome[None]:
     """Settled once one of ``outcomes`` is, in whatever way; leaves nothing behind with the others."""
     first: Outcome[None] = Outcome()

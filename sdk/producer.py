@@ -111,6 +111,8 @@ class Producer(Generic[K, V]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._driver.is_gone(error):
+            return
         try:
             await self._driver.run(self._core.leave(error))
         finally:
@@ -226,7 +228,7 @@ class Producer(Generic[K, V]):
         def make(value: Any, key: Any) -> PendingRecord:
             return preparation.record(topic, value, key, None, (), timestamp, on_delivery)
 
-        await self._driver.run(core.send_many(take, make))
+        await self._driver.send_many(core, take, make)
 
     def send_nowait(
         self,

@@ -21,7 +21,7 @@ Rules:
 - A driver resumes the generator inside the core's gate (`ottla.sdk.gate`), and polls the core after each of its steps.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -41,12 +41,14 @@ class Shielded:
 class Await:
     """Await ``function(*args)``, the user's own code, in the caller's task; answered with whether it came to its end.
 
+    Where callers block it is called in their thread, to its end.
+
     Attributes:
         seconds: after which it is cancelled; ``None``: it may take as long as it likes.
         shield: a cancellation of the caller does not reach it.
     """
 
-    function: Callable[..., Awaitable[object]]
+    function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     seconds: float | None = None
     shield: bool = False

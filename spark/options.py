@@ -14,11 +14,12 @@ import difflib
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
+from ottla.sdk.kafka_security import Security, is_security, read_security
 from ottla.spark.offsets import Limit, TopicPartition, parse_assign, parse_places
 
 log = logging.getLogger("ottla.spark")
@@ -82,10 +83,10 @@ _CLIENT_WITHOUT_EFFECT = tuple(
         "socket.connection.setup.timeout.max.ms",
     )
 )
+_PREFIX = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
-_SECURITY = "kafka.security.protocol"
 _ISOLATION = "kafka.isolation.level"
-_CLIENT = (_BOOTSTRAP, "kafka.client.id", _SECURITY, _ISOLATION, *_CLIENT_SECONDS, *_CLIENT_BYTES)
+_CLIENT = (_BOOTSTRAP, "kafka.client.id", _ISOLATION, *_CLIENT_SECONDS, *_CLIENT_BYTES)
 
 _REFUSED = {
     "path": "topics are no paths: name them in option subscribe",
@@ -96,7 +97,6 @@ _REFUSED = {
     "kafka.key.deserializer": "keys are bytes: decode the column key, as in key.cast('string')",
     "kafka.value.deserializer": "values are bytes: decode the column value, as in value.cast('string')",
 }
-_REFUSED_PREFIXES = ("kafka.ssl.", "kafka.sasl.")
 
 _KNOWN = (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_WITHOUT_EFFECT, *_CLIENT, *_CLIENT_WITHOUT_EFFECT)
 _SPELLING = {name.lower(): name for name in _KNOWN}
@@ -109,10 +109,28 @@ class ClientConfig:
     Attributes:
         bootstrap: ``host:port``, several separated by commas, or ``zeroconf://name``.
         options: names and values as `ottla.connect` takes them.
+        security: Kafka's names for TLS and SASL, with their values; files are those of the machine that connects.
     """
 
     bootstrap: str
     options: tuple[tuple[str, Any], ...] = ()
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What a client is made with. Raises as `secured`."""
+        return {**dict(self.options), **self.secured().arguments}
+
+    def secured(self) -> Security:
+        """What is made of the names for TLS and SASL.
+
+        Raises:
+            ConfigurationError: they make no sense; says which, and shows no secret.
+        """
+        made = read_security(dict(self.security))
+        if made.wrong:
+            raise ConfigurationError(f"options {_PREFIX}…: {'; '.join(made.wrong)}")
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +182,9 @@ def _spelt(given: Mapping[str, str]) -> dict[str, str]:
         lower = name.lower()
         if lower in _REFUSED:
             raise ConfigurationError(f"option {name} cannot be used with format ottla: {_REFUSED[lower]}")
-        if lower.startswith(_REFUSED_PREFIXES):
-            raise ConfigurationError(f"option {name}: TLS and SASL are not supported yet, only plaintext")
+        if lower.startswith(_PREFIX) and is_security(lower.removeprefix(_PREFIX)):
+            options[lower] = value.strip()
+            continue
         if lower not in _SPELLING:
             close = difflib.get_close_matches(lower, _SPELLING, n=1)
             hint = f"did you mean {_SPELLING[close[0]]}?" if close else f"there are {', '.join(_KNOWN)}"
@@ -182,8 +201,6 @@ def _client(options: Mapping[str, str]) -> ClientConfig:
     bootstrap = options.get(_BOOTSTRAP)
     if not bootstrap:
         raise ConfigurationError(f"option {_BOOTSTRAP} is missing: host:port of a broker, or zeroconf://name")
-    if (protocol := options.get(_SECURITY, "PLAINTEXT")).upper() != "PLAINTEXT":
-        raise ConfigurationError(f"{_SECURITY} {protocol} is not supported yet, only PLAINTEXT")
     if (level := options.get(_ISOLATION, "read_uncommitted")).lower() != "read_uncommitted":
         raise ConfigurationError(f"{_ISOLATION} {level} is not supported yet, only read_uncommitted")
     chosen: dict[str, Any] = {}
@@ -195,7 +212,12 @@ def _client(options: Mapping[str, str]) -> ClientConfig:
     for name, ours in _CLIENT_BYTES.items():
         if (size := _positive(options, name)) is not None:
             chosen[ours] = size
-    return ClientConfig(bootstrap, tuple(sorted(chosen.items())))
+    names = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
+    secured = tuple(sorted((name, value) for name, value in names.items() if is_security(name)))
+    config = ClientConfig(bootstrap, tuple(sorted(chosen.items())), secured)
+    for name, why in config.secured().left_out.items():
+        log.warning("option has no effect", extra={"option": f"{_PREFIX}{name}", "why": why})
+    return config
 
 
 def _source(options: Mapping[str, str]) -> tuple[str, ...] | frozenset[TopicPartition] | str:

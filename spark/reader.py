@@ -92,7 +92,7 @@ def _client(config: ClientConfig) -> Iterator[BlockingClient]:
     """The client of this process; one that failed is closed, so that the next task starts afresh."""
     key = (os.getpid(), config)
     if key not in _clients:
-        _clients[key] = BlockingClient(config.bootstrap, **dict(config.options))
+        _clients[key] = BlockingClient(config.bootstrap, **config.arguments)
     try:
         yield _clients[key]
     except GeneratorExit:

@@ -9,12 +9,14 @@ import os
 import platform
 import signal
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from ottla.codec import engine
+from ottla.sdk.logs import HELD
 from tests.gates import FAILURES
 from tests.packaging import extension
 
@@ -71,3 +73,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"{'':<14}{'quick':>7}{'slow':>7}")
     for part, (quick, slow) in sorted(_seconds.items()):
         terminalreporter.write_line(f"{part:<14}{quick / 60:7.2f}{slow / 60:7.2f}")
+
+
+@pytest.fixture(autouse=True)
+def log_lines_are_not_held() -> Iterator[None]:
+    """What leaves a client in the midst of a step would keep the lines of all tests behind it."""
+    yield
+    held, HELD.lines = HELD.lines, None
+    assert held is None, held

@@ -273,3 +273,9 @@ def test_no_secret_is_shown(ca: trustme.CA) -> None:
     assert "hunter2" not in repr(tls) and "PRIVATE" not in repr(tls)
     both = TLS(certificate=pem(own.private_key_pem, *own.cert_chain_pems))
     assert repr(both) == "TLS(certificate=the text of certificate, check_hostname=True)"
+
+
+@pytest.mark.parametrize("host", ["", ".example.com", "a" * 64 + ".example.com", "a\0b"])
+def test_a_host_that_no_certificate_can_name_is_refused(ca: trustme.CA, host: str) -> None:
+    with pytest.raises(AuthenticationFailed, match="no certificate can name the host"):
+        client(ca, host)

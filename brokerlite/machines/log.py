@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
-from ottla.codec.compression import Compression, decompress
+from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, LENGTH_END, MAGIC, NO_TIMESTAMP, Record, RecordBatch, parse_batch, rebased
 from ottla.codec.wire import Buffer
 from ottla.errors import (
@@ -370,7 +370,7 @@ def _count_records(batch: RecordBatch) -> None:
     Raises:
         DecodeError: they are not as many as the batch says, or do not end where it does.
     """
-    body = decompress(batch.compression, batch.data[HEADER_SIZE:], DECOMPRESSED_LIMIT)
+    body = batch.body(DECOMPRESSED_LIMIT)
     position = 0
     try:
         for _ in range(batch.count):

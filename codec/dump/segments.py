@@ -167,7 +167,7 @@ def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None
         if row is None or not isinstance(batch, RecordBatch):
             return (), error
         body = _body(batch)
-        return [_record(batch, _parse_record(body, at)[0]) for at in _starts(body, row)[:-1]], error
+        return (_record(batch, _parse_record(body, at)[0]) for at in _starts(body, row)[:-1]), error
 
 
 def _row(path: str) -> int | None:

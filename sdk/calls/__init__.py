@@ -12,9 +12,10 @@ from ottla.sdk.calls.groups import (
     group_lags,
     list_groups,
 )
-from ottla.sdk.calls.offsets import list_offsets, offsets
-from ottla.sdk.calls.reads import fetch, leader
+from ottla.sdk.calls.offsets import list_offsets, offsets, offsets_before
+from ottla.sdk.calls.reads import How, fetch_many, leader
 from ottla.sdk.calls.topics import (
+    brokers,
     create_partitions,
     create_topic,
     delete_topic,
@@ -23,6 +24,8 @@ from ottla.sdk.calls.topics import (
 )
 
 __all__ = [
+    "How",
+    "brokers",
     "committed",
     "create_partitions",
     "create_topic",
@@ -31,11 +34,12 @@ __all__ = [
     "delete_topic",
     "describe_groups",
     "describe_topic",
-    "fetch",
+    "fetch_many",
     "group_lags",
     "leader",
     "list_groups",
     "list_offsets",
     "list_topics",
     "offsets",
+    "offsets_before",
 ]

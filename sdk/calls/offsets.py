@@ -2,6 +2,8 @@
 
 Rules:
 - One ListOffsets goes to each leader, and is repeated for the partitions that are still wanting.
+- The last offset before a time is the one before the first record at or after it, or before the end where there is
+  none: timestamps need not ascend, but all before that offset are older.
 - Brokers before 0.10.1 know only where segments begin: what they say for a time lies at or before the record meant.
 - A caller that only wants to see what there is (`reachable_offsets`) gets an error in the place of each offset that is
   not known, and waits no longer than `PATIENCE` for a partition that nobody leads.
@@ -16,6 +18,7 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
+    LATEST,
     MAX_TIMESTAMP,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -37,7 +40,7 @@ from ottla.sdk.connection.versions import LIST_OFFSETS_MAX_TIMESTAMP
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome, all_of
-from ottla.sdk.steps import Steps
+from ottla.sdk.steps import Steps, settled
 
 PATIENCE = 3.0
 """Seconds until `reachable_offsets` does without a partition whose trouble might pass."""
@@ -72,6 +75,22 @@ def offsets(
     """The offset at each timestamp; -1 where no record is so young."""
     found = list_offsets(core, wanted, now, isolation)
     return mapped(found, lambda found: {place: each.offset for place, each in found.items()})
+
+
+def offsets_before(
+    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float
+) -> Outcome[dict[TopicPartition, int]]:
+    """The last offset before each timestamp; -1 where the log begins later, or is empty."""
+
+    def work(task: Task[dict[TopicPartition, int]]) -> Steps[dict[TopicPartition, int]]:
+        found = yield from settled(offsets(core, wanted, task.now))
+        late = {place: LATEST for place, offset in found.items() if offset < 0}
+        if late:
+            found |= yield from settled(offsets(core, late, task.now))
+        first = yield from settled(offsets(core, dict.fromkeys(wanted, EARLIEST), task.now))
+        return {place: offset - 1 if offset > first[place] else -1 for place, offset in found.items()}
+
+    return Task(core, "ListOffsets", now, work).outcome
 
 
 def reachable_offsets(core: ClientCore, wanted: Mapping[TopicPartition, int], now: float) -> Outcome[Found]:

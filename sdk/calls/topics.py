@@ -1,4 +1,4 @@
-"""Topics: made, grown, listed, described, deleted.
+"""Topics: made, grown, listed, described, deleted; and the brokers that have them.
 
 Rules:
 - A repeat of a request that changes something may meet its own work, after a broken connection or where the broker
@@ -40,7 +40,7 @@ from ottla.errors import (
     UnsupportedVersion,
     broker_error,
 )
-from ottla.sdk.admin import TopicDescription
+from ottla.sdk.admin import BrokerDescription, TopicDescription
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.offsets import partition_counts
 from ottla.sdk.cluster.cluster import Topic
@@ -54,6 +54,19 @@ _Result = CreatableTopicResult | CreatePartitionsTopicResult | DeletableTopicRes
 
 _TOPIC = 2
 """The resource type of topics in DescribeConfigs."""
+
+
+def brokers(core: ClientCore, now: float) -> Outcome[tuple[BrokerDescription, ...]]:
+    """The brokers of the cluster at this moment."""
+
+    def work(task: Task[tuple[BrokerDescription, ...]]) -> Steps[tuple[BrokerDescription, ...]]:
+        answer = yield from task.ask_cluster(())
+        return tuple(
+            BrokerDescription(each.node_id, each.host, each.port, each.rack, each.node_id == answer.controller_id)
+            for each in sorted(answer.brokers, key=lambda each: each.node_id)
+        )
+
+    return Task(core, "listing brokers", now, work).outcome
 
 
 def create_topic(

@@ -45,6 +45,11 @@ class Client(Protocol):
 class MetadataClient(Client, Protocol):
     """What follows from metadata besides."""
 
+    @property
+    def missing(self) -> str:
+        """Why no connection can begin; empty if one can."""
+        ...
+
     def nodes_changed(self, now: float) -> None:
         """The nodes of the cluster may be others, or have other addresses."""
         ...

@@ -139,7 +139,7 @@ class Cluster:
         return None
 
     def update(self, answer: MetadataResponse) -> None:
-        self.cluster_id = answer.cluster_id
+        self.cluster_id = answer.cluster_id or self.cluster_id  # brokers before 0.10.1 do not say
         self.controller_id = answer.controller_id
         self.nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
         for each in answer.topics:

@@ -5,8 +5,8 @@ Rules:
   as well: a dead address costs a second at most.
 - However many parts ask, and however often, metadata are refreshed once in `retry_backoff` at most. Only what a caller
   waits for (a topic that is not known, the first connection) and the next address after one that failed are asked for
-  at once.
-- Bootstrap addresses that were found by zeroconf are looked for again (`Find`) after a round in which no node
+  at once; and after a round in which no node gave metadata, nothing is before its pause is over.
+- Bootstrap addresses that were found by zeroconf are looked for again after a round in which no node
   answered. A broker that answers REBOOTSTRAP_REQUIRED makes the client forget all nodes (KIP-1102).
 - A client belongs to the first cluster that it learns of. Metadata of a cluster with another id are refused, and the
   node that gave them counts as one that failed: records, offsets and sequences of the one mean nothing in the other.
@@ -71,7 +71,7 @@ class Metadata:
 
     Args:
         nodes: those to ask in turn.
-        findable: the driver can look for other bootstrap addresses (`Find`).
+        findable: other bootstrap addresses can be looked for.
     """
 
     def __init__(self, client: MetadataClient, cluster: Cluster, nodes: Nodes, *, findable: bool = False) -> None:
@@ -80,6 +80,8 @@ class Metadata:
         self._findable, self._finding = findable, False
         self.updated_at = -math.inf
         """When they were last learned."""
+        self.asked_since = math.nan
+        """When they were first asked for since then; NaN while nobody is asked."""
         self.observers: list[Callable[[float], None]] = []
         """Called after every update."""
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
@@ -91,8 +93,12 @@ class Metadata:
         """Metadata newer than those under way were asked for."""
         self._created = False
         """The last request was one that may create topics."""
-        self._failures = 0
-        """Attempts without metadata since they were last learned."""
+        self._gave_none: set[int] = set()
+        """Nodes that gave none in this round."""
+        self._rounds = 0
+        """Pauses since metadata were last learned."""
+        self._paused_until = -math.inf
+        """When the next round may begin."""
         self._troubles: dict[str, tuple[str, int]] = {}
         """Per address, why it could not be used, and how often that was tried; cleared by success."""
         self._denied: AuthenticationFailed | None = None
@@ -159,11 +165,21 @@ class Metadata:
         unanswered = [known[each] for each in self._asked if each in known] or (
             [] if self._troubles else self._nodes.seeds
         )
-        said = {_address(node): "no answer yet" for node in unanswered}
+        said = {_address(node): self._client.missing or "no answer yet" for node in unanswered}
         said |= {where: f"{why} ({_tried(times)})" for where, (why, times) in self._troubles.items()}
         tried = "; ".join(f"{where}: {why}" for where, why in said.items())
         advice = "check the address, and that a broker listens there"
         return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
+
+    @property
+    def waited_for(self) -> bool:
+        """Somebody cannot go on without them."""
+        return bool(self._connecting) or any(not each.outcome.done for each in self._waits)
+
+    def tried(self, most: int) -> str:
+        """The addresses that gave none, and why, as far as they are not more than ``most``."""
+        said = [f"{where}: {why} ({_tried(times)})" for where, (why, times) in self._troubles.items()]
+        return "; ".join(said[:most]) + (f"; and {len(said) - most} more" if len(said) > most else "")
 
     def explain(self, now: float) -> Iterator[str]:
         """What is waited for, in lines for people; nothing if all is well."""
@@ -196,7 +212,7 @@ class Metadata:
 
     def suspect(self, now: float, delay: float) -> None:
         """A connection broke, or a node does not answer: the cluster may have changed."""
-        if not self._failures and not self._client.closed:
+        if not self._troubles and not self._client.closed:
             self.refresh(now, delay)
 
     def _ask_at(self, when: float) -> None:
@@ -209,9 +225,12 @@ class Metadata:
 
     def _ask(self, now: float) -> None:
         self._due = None
-        waited_for = self._connecting or self._failures or any(not each.outcome.done for each in self._waits)
-        if not waited_for and now < self.updated_at + self._options.retry_backoff:
-            self.refresh(now)  # the caller for whom it was to be at once has gone
+        earliest = self._paused_until
+        if not (self._troubles or self.waited_for):
+            # The caller for whom it was to be at once has gone.
+            earliest = self.updated_at + self._options.retry_backoff
+        if now < earliest:
+            self._ask_at(earliest)
             return
         # A node that has not answered in time may be stopped: the others are asked nevertheless.
         asked = len(self._asked)
@@ -221,8 +240,8 @@ class Metadata:
             self._ask_again = True
 
     def _ask_another(self, now: float) -> None:
-        """Ask a node that is not being asked."""
-        node = self._client.other_node(self._asked)
+        """Ask a node that is not being asked, and of these one that has not failed, if there is any."""
+        node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
             return
         names, create = self._next_topics()
@@ -235,7 +254,9 @@ class Metadata:
         self._asked[node.id] = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
         request = requests.metadata(names, create=create)
-        self._client.submit(node, Exchange(request, ended, now + timeout), now)
+        if math.isnan(self.asked_since):
+            self.asked_since = now
+        self._client.submit(node, Exchange(request, ended, now + timeout, background=True), now)
 
     def _next_topics(self) -> tuple[list[str], bool]:
         """The topics to ask for, and whether they may be created.
@@ -269,19 +290,29 @@ class Metadata:
         where = _address(node)
         _, times = self._troubles.get(where, ("", 0))
         self._troubles[where] = (str(error).removeprefix(where).lstrip(": "), times + 1)
-        self._failures += 1
+        self._gave_none.add(node.id)
         if isinstance(error, AuthenticationFailed):
             self._denied = error
         log.info("metadata could not be had", extra={"node": logged(node), "address": where, "why": str(error)})
-        # The next address is tried at once; only a whole round of failures earns a pause.
-        rounds, rest = divmod(self._failures, len(self._nodes))
-        self._ask_at(now if rest else now + self._client.backoff(rounds))
-        if not rest and self._denied:
+        left = self._nodes.ids - self._gave_none
+        if left - self._asked.keys():
+            self._ask_at(now)
+            return
+        self._rounds += 1
+        self._paused_until = now + self._client.backoff(self._rounds)
+        self._ask_at(self._paused_until)
+        if not left:
+            self._round_failed()
+
+    def _round_failed(self) -> None:
+        """No node gave metadata."""
+        self._gave_none.clear()
+        if self._denied:
             for outcome in self._take_connecting():
                 outcome.fail(self._denied)
             for each in self._waits:
                 each.outcome.fail(self._denied)
-        if not rest and self._findable and not self._finding:
+        if self._findable and not self._finding:
             self._finding = True
             self._client.find()
 
@@ -294,8 +325,13 @@ class Metadata:
         self._finding = False
         if event.addresses and not self._client.closed:
             self._nodes.replace(event.addresses)
-            self._failures = 0
+            self._new_start()
             self._ask_at(now)
+
+    def _new_start(self) -> None:
+        """What has failed does not count any more."""
+        self._gave_none.clear()
+        self._rounds, self._paused_until = 0, -math.inf
 
     def _rebootstrap(self, node: Node, now: float) -> None:
         """The broker knows that what is known of the cluster is worthless."""
@@ -317,8 +353,9 @@ class Metadata:
         self._failed(node, InconsistentClusterId(f"{_address(node)}: {what}"), now)
 
     def _learn(self, answer: MetadataResponse, asked: list[str], now: float) -> None:
-        self._failures, self.updated_at, self._denied = 0, now, None
+        self.updated_at, self.asked_since, self._denied = now, math.nan, None
         self._troubles.clear()
+        self._new_start()
         self.cluster.update(answer)
         answered = {each.name for each in answer.topics}
         for name in asked:

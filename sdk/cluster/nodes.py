@@ -26,8 +26,10 @@ class Nodes:
         """The bootstrap addresses."""
         self.replace(addresses)
 
-    def __len__(self) -> int:
-        return len(self.seeds) + len(self._cluster.nodes)
+    @property
+    def ids(self) -> set[int]:
+        """Those of all."""
+        return {each.id for each in self.seeds} | self._cluster.nodes.keys()
 
     def replace(self, addresses: Iterable[tuple[str, int]]) -> None:
         """Others are the bootstrap addresses now."""

@@ -5,6 +5,8 @@
       ├──────────────────────────────── ENDED, or IDLE for long ───────────────────────────────────┤
       └──────────────────────────────────── ENDED ── FINISHING ◄── FINISHED ───────────────────────┘
 
+    READY ── EXPIRING ──► REAUTHENTICATING ── AGREED ──► READY
+
 Rules:
 - The state changes by `TRANSITIONS`, in `Connection._enter` and nowhere else. An input that the table does not have for
   a state means nothing there.
@@ -13,6 +15,8 @@ Rules:
   does not trust the other ends what waits, for good: another attempt would end alike.
 - The stages of the handshake (`ottla.sdk.connection.handshake`) follow; each later request goes out in the highest
   version that both sides know.
+- A session that ends (KIP-368) is renewed before, on the same connection, as soon as there is something to send: behind
+  what is under way, and ahead of what waits. The broker serves nothing else meanwhile, so nothing else is sent.
 - Each request has a deadline. Past that of one that the driver has, the connection is dead, whatever TCP reports; one
   that waits ends alone.
 - A request that is cancelled before the driver has it is never sent; after that its answer is thrown away.
@@ -22,8 +26,8 @@ Rules:
 - Nothing is retried here: an `Exchange` ends exactly once, and the part that made it decides whether to try again.
 - `poll` costs what is due, however many requests wait.
 
-Source: NetworkClient.java, ClusterConnectionStates.java; KIP-219 (the broker reports to a client that it is over its
-quota, and the client waits).
+Source: NetworkClient.java, ClusterConnectionStates.java, SaslClientAuthenticator.java; KIP-219 (the broker reports to a
+client that it is over its quota, and the client waits).
 """
 
 import functools
@@ -52,11 +56,14 @@ from ottla.sdk.timers import Timer, Timers
 log = logger("ottla.sdk.connection")
 
 EXPLAIN_AFTER = 1.0
-"""Seconds that an answer may take before `explain` mentions it."""
+"""Seconds that an answer may take before it counts as missing, and `explain` mentions it."""
 SLOW_SECONDS = 1.0
 """An answer that took longer may be logged as slow, depending on the time that it was given."""
 SLOW_LOG_INTERVAL = 10.0
 """Seconds between two lines about slow answers of one connection."""
+
+SHORTEST_SESSION = 1.0
+"""Seconds between two renewals; brokers refuse one that comes sooner. Source: KafkaChannel.java."""
 
 
 class State(Enum):
@@ -67,6 +74,7 @@ class State(Enum):
     SECURING = "TLS is agreed on, where it is wanted"
     HANDSHAKE = "the stages of the handshake follow one another"
     READY = "requests are sent"
+    REAUTHENTICATING = "what is under way is answered, then this client proves again who it is"
     FINISHING = "nothing more is sent, and the broker is to end it once it has read everything"
 
 
@@ -77,6 +85,7 @@ class Input(Enum):
     CONNECTED = "the driver has connected"
     SECURED = "TLS is agreed on, or not wanted"
     AGREED = "the last stage of the handshake is done"
+    EXPIRING = "the session ends soon"
     IDLE = "no request has used it for long"
     FINISHED = "the last request is written"
     ENDED = "it was lost, given up or closed"
@@ -90,11 +99,18 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (State.SECURING, Input.ENDED): State.DOWN,
     (State.HANDSHAKE, Input.AGREED): State.READY,
     (State.HANDSHAKE, Input.ENDED): State.DOWN,
+    (State.READY, Input.EXPIRING): State.REAUTHENTICATING,
+    (State.REAUTHENTICATING, Input.AGREED): State.READY,
+    (State.REAUTHENTICATING, Input.ENDED): State.DOWN,
+    (State.REAUTHENTICATING, Input.FINISHED): State.FINISHING,
     (State.READY, Input.IDLE): State.DOWN,
     (State.READY, Input.ENDED): State.DOWN,
     (State.READY, Input.FINISHED): State.FINISHING,
     (State.FINISHING, Input.ENDED): State.DOWN,
 }
+
+LIVE = (State.READY, State.REAUTHENTICATING)
+"""The handshake was done once."""
 
 
 class Connection:
@@ -114,8 +130,12 @@ class Connection:
         self._since = math.nan
         """When the state began."""
         self._active_at = -math.inf
+        self.heard_at = -math.inf
+        """When something arrived last."""
         self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
+        self._session = self._renew_at = math.inf
+        """For how many seconds it lasts, and when it is to be renewed."""
         self._answered = False
         """A request after the handshake was answered: of interest for messages only."""
         self._slow_logged = -math.inf
@@ -129,6 +149,8 @@ class Connection:
     @property
     def load(self) -> int:
         """Requests that have not ended; those of the handshake do not count."""
+        if self.state is State.REAUTHENTICATING:
+            return self.requests.load - 1
         return self.requests.load if self.state is State.READY else len(self.requests.waiting)
 
     def unanswered_for(self, now: float) -> float:
@@ -136,7 +158,25 @@ class Connection:
         in_flight = self.requests.in_flight
         if not in_flight or in_flight[0].name in WAIT_FOR_MEMBERS:
             return 0.0
-        return now - in_flight[0].sent_at
+        return now - in_flight[0].sent_at - in_flight[0].wait
+
+    def trouble(self, now: float) -> tuple[float, str] | None:
+        """Since when requests cannot be sent, or are not answered, and why.
+
+        Where another connection to the node is answered, one answer only takes long.
+        """
+        if self.state is State.READY:
+            since = max(now - self.unanswered_for(now), self.peer.answered_at)
+            if now - since <= EXPLAIN_AFTER:
+                return None
+            return since, f"{self.requests.in_flight[0].name} is not answered for {now - since:.1f} s"
+        waiting = next((each.since for each in self.requests.waiting if not each.background), None)
+        return None if waiting is None else (waiting, self._obstacle(now))
+
+    @property
+    def needed_for(self) -> int:
+        """Requests that have not ended, and that this very node is wanted for."""
+        return sum(not each.background for each in (*self.requests.waiting, *self.requests.in_flight))
 
     def submit(self, exchange: Exchange, now: float) -> None:
         exchange.timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
@@ -144,7 +184,7 @@ class Connection:
 
     def open(self, now: float) -> None:
         """Connect though there is no request yet, unless that failed just now."""
-        if self.state is State.DOWN and self.peer.retry_at <= now:
+        if self.state is State.DOWN and self.peer.retry_at <= now and self.peer.credentials.usable(now):
             self._dial(now)
 
     def poll(self, now: float) -> list[Action]:
@@ -153,10 +193,14 @@ class Connection:
             call(now)
         if self.state is State.DOWN:
             if self.requests.waiting and self.peer.retry_at <= now:
-                self._dial(now)
+                self._begin(now)
         elif self.state is State.READY:
             if self._may_send:
-                if self.muted_until <= now:
+                if self.muted_until > now:
+                    pass
+                elif self._renew_at <= now and self.peer.credentials.renewed(self._session, now):
+                    self._renew(now)
+                else:
                     self._send_next(now)
             elif not self.load and now >= self._idle_at:
                 log.debug("connection closed, idle", extra=self._extra())
@@ -170,7 +214,7 @@ class Connection:
         """When `poll` has something to do if nothing happens; ``None`` for never."""
         due = self._timers.next
         if self.state is State.DOWN and self.requests.waiting:
-            own = self.peer.retry_at
+            own = self.peer.connects_at
         elif self.state is State.READY and self._may_send:
             own = self.muted_until
         elif self.state is State.READY and not self.load:
@@ -193,9 +237,12 @@ class Connection:
     def connected(self, now: float) -> list[Action]:
         """The driver's `Connect` succeeded."""
         if self._enter(Input.CONNECTED, now):
-            self._wire = Wire(self.peer.secured())
-            self._wire.begin()
-            self._secure(now)
+            try:
+                self._wire = Wire(self.peer.secured())
+                self._wire.begin()
+                self._secure(now)
+            except (AuthenticationFailed, ConnectionLost) as error:
+                self._give_up(now, type(error)(f"{self.where}: {error}"))
         return self.poll(now)
 
     def written(self, now: float) -> list[Action]:
@@ -219,7 +266,7 @@ class Connection:
         return self._arrived(count, self._wire.filled(count), now)
 
     def _arrived(self, count: int, whole: Iterator[Buffer], now: float) -> list[Action]:
-        self._active_at = now
+        self._active_at = self.heard_at = now
         traffic = self.peer.traffic
         traffic.received.add(count, now)
         traffic.operations.add(1, now)
@@ -229,6 +276,11 @@ class Connection:
                     self._answer(frame, now)
                 elif self.state is State.HANDSHAKE:
                     self._agree(frame, now)
+                elif self.state is State.REAUTHENTICATING:
+                    if len(self.requests.in_flight) > 1:  # what was sent before
+                        self._answer(frame, now)
+                    else:
+                        self._agree(frame, now)
                 else:
                     break
             self._secure(now)
@@ -284,20 +336,28 @@ class Connection:
         if state is State.DOWN:
             self.requests.drop_sent()
             self._wire = Wire()  # and with it the memory of the last large answers
-            self.muted_until = -math.inf
+            self.muted_until, self._renew_at = -math.inf, math.inf
         else:
             self._active_at = now
         traffic = self.peer.traffic
-        if state is State.READY:
+        if state in LIVE and before not in LIVE:
             self._answered = False
             traffic.connections.add(1)
             traffic.created.add(1, now)
-        elif before is State.READY:
+        elif before in LIVE and state not in LIVE:
             traffic.connections.add(-1)
             traffic.closed.add(1, now)
         if self._setup and state in (State.READY, State.DOWN):
             self._setup.cancel()
         return True
+
+    def _begin(self, now: float) -> None:
+        """Connect, if this client can prove who it is."""
+        credentials = self.peer.credentials
+        if credentials.usable(now):
+            self._dial(now)
+        elif denied := credentials.denied:
+            self._fail(now, type(denied)(f"{self.where}: {denied}"))
 
     def _dial(self, now: float) -> None:
         self.node = self.peer.node
@@ -312,20 +372,23 @@ class Connection:
             self._actions.append(Send(self.key, answers))
         if self.state is State.SECURING and self._wire.agreed:
             self._enter(Input.SECURED, now)
-            self._handshake = Handshake(sasl=self.peer.options.sasl)
+            self._handshake = Handshake(credentials=self.peer.credentials)
             self._ask(self._handshake.begin(), now)
 
     def _ask(self, step: Step, now: float) -> None:
         """Send a request of the handshake; the time for setting up bounds it."""
-        exchange = Exchange(step.request, ignored, math.inf, version=step.version)
+        exchange = Exchange(step.request, ignored, math.inf, version=step.version, background=True)
         self._send(self.requests.send_first(exchange, now))
 
     def _agree(self, frame: Buffer, now: float) -> None:
         """An answer to the handshake arrived."""
-        self.requests.answered(frame, now)
+        asked = self.requests.answered(frame, now)
         try:
             step = self._handshake.answered(frame)
-        except (RemoteProtocolError, AuthenticationFailed):
+        except RemoteProtocolError:
+            raise
+        except AuthenticationFailed:
+            self.peer.credentials.refused(now)
             raise
         except OttlaError as error:  # both keep to the protocol, and do not agree
             self._give_up(now, error)
@@ -333,15 +396,30 @@ class Connection:
         if step:
             self._ask(step, now)
             return
+        self._session = self._handshake.session_lifetime or math.inf
+        self._renew_at = asked.sent_at + max(self._session * self.peer.renewal, SHORTEST_SESSION)
+        renewed = self.state is State.REAUTHENTICATING
         self._enter(Input.AGREED, now)
-        self.peer.works(self._handshake.versions)
-        log.debug("connected", extra=self._extra())
+        if not renewed:
+            self.peer.works(self._handshake.versions)
+        log.debug("session renewed" if renewed else "connected", extra=self._extra())
+
+    def _renew(self, now: float) -> None:
+        """Prove again who this client is, behind what is under way."""
+        self._enter(Input.EXPIRING, now)
+        self._handshake = Handshake(credentials=self.peer.credentials, versions=self.peer.versions)
+        self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
+        self._ask(self._handshake.begin(), now)
 
     def _not_set_up(self, now: float) -> None:
+        if self.state is State.REAUTHENTICATING and len(self.requests.in_flight) > 1:
+            self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
+            return  # what was sent before may take the broker long, and has a deadline of its own
         waited = now - self._since
         what = {
             State.SECURING: "TLS was not agreed on",
             State.HANDSHAKE: f"no answer to {self._handshake.stage.name}",
+            State.REAUTHENTICATING: "the session was not renewed",
         }.get(self.state, "no connection")
         self._give_up(now, ConnectionLost(f"{self.where}: {what} within {waited:.3g} s"), late=True)
 
@@ -389,7 +467,7 @@ class Connection:
 
     def _answer(self, frame: Buffer, now: float) -> None:
         exchange = self.requests.answered(frame, now)
-        self._answered = True
+        self._answered, self.peer.answered_at = True, now
         self._measure(exchange, now)
         try:
             response = exchange.response(frame)
@@ -441,6 +519,10 @@ class Connection:
                 doing = f"connected, but TLS is not agreed on for {now - self._since:.1f} s"
             case State.HANDSHAKE:
                 doing = f"connected, but {self._handshake.stage.name} is not answered for {now - self._since:.1f} s"
+            case State.REAUTHENTICATING:
+                return f"the session is being renewed for {now - self._since:.1f} s"
+            case State.DOWN if self.peer.credentials.missing:
+                doing = f"not connected, {self.peer.credentials.missing}"
             case State.DOWN:
                 doing = f"not connected, next attempt in {max(self.peer.retry_at - now, 0.0):.1f} s"
         tried = self.peer.attempts(now)
@@ -450,7 +532,7 @@ class Connection:
         """What an end at this point often means."""
         if self.state is State.SECURING:
             return " while TLS was agreed on; so do listeners without TLS"
-        if self.state is State.HANDSHAKE:
+        if self.state in (State.HANDSHAKE, State.REAUTHENTICATING):
             return self._handshake.stage.hint
         if self.state is State.READY and self.requests.in_flight and not self._answered:
             return " at the first request; so do listeners that want authentication (SASL)"

@@ -36,6 +36,7 @@ class Exchange:
         one_way: the broker sends no answer (Produce with acks=0); ended with ``None`` once it is written.
         build: makes the request of the version that is spoken.
         versions: the lowest and the highest that will do, where they are fewer than `versions.SPOKEN`.
+        background: whichever node answers will do, or nobody waits for the answer: its node is not missed for it.
         since: when it was submitted.
         sent_at: when it was handed to the driver.
         timer: ends it at its deadline.
@@ -48,6 +49,7 @@ class Exchange:
     one_way: bool = False
     build: Callable[[int], Any] | None = None
     versions: tuple[int, int] | None = None
+    background: bool = False
     version: int = -1
     correlation_id: int = -1
     since: float = math.nan
@@ -59,6 +61,11 @@ class Exchange:
     def kind(self) -> type:
         """The class of the request."""
         return self.message if isinstance(self.message, type) else type(self.message)
+
+    @property
+    def wait(self) -> float:
+        """Seconds for which it asks the broker to hold back an answer."""
+        return float(getattr(self.message, "max_wait_ms", 0)) / 1000
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ from ottla.errors import (
 from ottla.sdk.connection.versions import Range, agreed
 
 if TYPE_CHECKING:
-    from ottla.sasl import Mechanism  # a machine is given it: by itself it takes no chances
+    from ottla.sdk.connection.credentials import Credentials
 
 SOFTWARE_NAME = "ottla"
 NEWEST_API_VERSIONS = 3
@@ -105,16 +105,21 @@ class Sasl:
     """Proves to the broker who this client is: agrees on the mechanism, then carries its tokens.
 
     Args:
-        sasl: what the user has chosen, as `ottla.sasl.ScramSha512`.
+        credentials: with the mechanism that the user has chosen, as `ottla.sasl.ScramSha512`.
         versions: per API key, what the broker speaks; filled by the stage before.
+
+    Attributes:
+        lifetime: seconds of the session, once the stage is done; 0 if it lasts as long as the connection (KIP-368).
     """
 
     name = "SASL"
 
-    def __init__(self, sasl: "Mechanism", versions: Callable[[], Mapping[int, Range]]) -> None:
-        self.hint = f" while {sasl.mechanism} was under way"
-        self._sasl, self._versions = sasl, versions
-        self._exchange = sasl.exchange()
+    def __init__(self, credentials: "Credentials", versions: Callable[[], Mapping[int, Range]]) -> None:
+        assert credentials.sasl is not None
+        self._sasl, self._versions = credentials.sasl, versions
+        self.hint = f" while {self._sasl.mechanism} was under way"
+        self.lifetime = 0.0
+        self._exchange = credentials.exchange()
         self._version = -1
         """That of SaslAuthenticate, once the mechanism is agreed on."""
 
@@ -131,7 +136,8 @@ class Sasl:
         _, answer = frames.parse_response(SaslAuthenticateResponse, self._version, frame)
         if answer.error_code:
             said = answer.error_message or broker_error(answer.error_code).name
-            raise AuthenticationFailed(f"{self._who} is refused: {said}")
+            raise AuthenticationFailed(f"{self._sasl.who} is refused: {said}")
+        self.lifetime = answer.session_lifetime_ms / 1000
         following = self._exchange.answered(answer.auth_bytes)
         return None if following is None else self._next(following)
 
@@ -143,24 +149,36 @@ class Sasl:
             return
         if answer.error_code == UnsupportedSaslMechanism.code:
             there = ", ".join(answer.mechanisms) or "none"
-            raise AuthenticationFailed(f"{self._who}: the broker has not this mechanism; it has {there}")
+            raise AuthenticationFailed(f"{self._sasl.who}: the broker has not this mechanism; it has {there}")
         if answer.error_code == IllegalSaslState.code:
-            raise AuthenticationFailed(f"{self._who}: the listener has no SASL; leave out sasl=, or take another port")
-        raise AuthenticationFailed(f"{self._who} is refused: {broker_error(answer.error_code).name}")
-
-    @property
-    def _who(self) -> str:
-        return f"user {self._sasl.username!r} by {self._sasl.mechanism}"
+            raise AuthenticationFailed(
+                f"{self._sasl.who}: the listener has no SASL; leave out sasl=, or take another port"
+            )
+        raise AuthenticationFailed(f"{self._sasl.who} is refused: {broker_error(answer.error_code).name}")
 
 
 class Handshake:
-    """The stages of one connection, in their order; the last is SASL's where it is wanted."""
+    """The stages of one connection, in their order; the last is SASL's where it is wanted.
 
-    def __init__(self, *later: Stage, sasl: "Mechanism | None" = None) -> None:
+    Args:
+        versions: what the broker speaks, where a connection is ready already: it is not asked for again.
+    """
+
+    def __init__(
+        self,
+        *later: Stage,
+        credentials: "Credentials | None" = None,
+        versions: Mapping[int, Range] | None = None,
+    ) -> None:
         self._versions = ApiVersions()
         self._stages: list[Stage] = [self._versions, *later]
-        if sasl:
-            self._stages.append(Sasl(sasl, lambda: self.versions))
+        if versions is not None:
+            self._versions.versions = versions
+            del self._stages[0]
+        self._sasl: Sasl | None = None
+        if credentials and credentials.sasl:
+            self._sasl = Sasl(credentials, lambda: self.versions)
+            self._stages.append(self._sasl)
 
     @property
     def stage(self) -> Stage:
@@ -171,6 +189,11 @@ class Handshake:
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """Per API key the lowest and the highest version that the broker speaks; empty until it has said."""
         return self._versions.versions
+
+    @property
+    def session_lifetime(self) -> float:
+        """Seconds until this client has to prove again who it is; 0 if it need not."""
+        return self._sasl.lifetime if self._sasl else 0.0
 
     def begin(self) -> Step:
         """The first request of all."""

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.versions import Range, agreed, throttles_clients
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
@@ -29,6 +30,7 @@ log = logger("ottla.sdk.connection")
 SETUP_MAX = 3.0
 """The time for setting up a connection grows up to so many times `connect_timeout`."""
 _JITTER = 0.2
+_RENEWAL = (0.8, 0.9)
 
 
 class Traffic:
@@ -67,9 +69,11 @@ class Peer:
         options: Options,
         metrics: Metrics,
         rng: "Random",
+        credentials: Credentials,
         on_failure: Callable[[float], None] = lambda now: None,
     ) -> None:
         self.node = node
+        self.credentials = credentials
         self.options = options
         self.traffic = Traffic(metrics, node.id)
         self.versions: Mapping[int, Range] | None = None
@@ -85,6 +89,8 @@ class Peer:
         self.since = math.nan
         """When the first of them ended."""
         self.retry_at = -math.inf
+        self.answered_at = -math.inf
+        """When it answered last."""
         self._stale = ""
         """Why certificates that have changed could not be used, when that was last looked at."""
         self._rng, self._on_failure = rng, on_failure
@@ -94,6 +100,16 @@ class Peer:
     def setup_timeout(self) -> float:
         """Seconds for the next attempt to connect."""
         return self.options.connect_timeout * min(2.0**self._late, SETUP_MAX)
+
+    @property
+    def connects_at(self) -> float:
+        """When the next attempt to connect is due: never, while a token is missing."""
+        return math.inf if self.credentials.missing and not self.credentials.denied else self.retry_at
+
+    @property
+    def renewal(self) -> float:
+        """The part of a session after which to renew it: another for each, lest all connections do so at once."""
+        return self._rng.uniform(*_RENEWAL)
 
     def secured(self) -> "TlsConnection | None":
         """The client's side of TLS for a new connection, where it is wanted."""

@@ -20,7 +20,9 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.sdk.connection.connection import Connection, State
+from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.outages import Trouble
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.versions import common
 from ottla.sdk.events import (
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 log = logger("ottla.sdk")
 
 UNANSWERED_LIMIT = 5.0
-"""Seconds without an answer after which a node may be dead; Fetch may take its wait longer."""
+"""Seconds without an answer after which a node may be dead; Fetch may take longer by its wait."""
 
 ConnectionEvent = Connected | Written | Received | Filled | Lost
 
@@ -72,6 +74,7 @@ class Connections:
     ) -> None:
         self._options, self._metrics, self._rng = options, metrics, rng
         self._timers, self._actions, self._suspect = timers, actions, suspect
+        self.credentials = Credentials(options, rng, timers, actions, self._wake_all)
         self._peers: dict[int, Peer] = {}
         self._connections: dict[Key, Connection] = {}
         self._busy: dict[Key, None] = {}
@@ -160,6 +163,11 @@ class Connections:
         connection = self._connections.get((node_id, channel))
         return connection.muted_until if connection is not None else -math.inf
 
+    def heard_at(self, node_id: int, channel: str) -> float:
+        """When something arrived last by a connection."""
+        connection = self._connections.get((node_id, channel))
+        return connection.heard_at if connection is not None else -math.inf
+
     def least_loaded(self, but: Container[int]) -> Node | None:
         """The node with the least to do on its ordinary channel, of those that are connected and not among ``but``."""
         ready = [
@@ -181,6 +189,22 @@ class Connections:
         """What is known of a node, if there ever was a request to it."""
         return self._peers.get(node_id)
 
+    def troubles(self, now: float) -> dict[int, Trouble]:
+        """The nodes that cannot be reached, or do not answer."""
+        # Where one connection ended, as idle ones do, another may work on.
+        working = {node_id for (node_id, _), each in self._connections.items() if each.state is State.READY}
+        found = {
+            node_id: (max(peer.since, peer.answered_at), peer.trouble)
+            for node_id, peer in self._peers.items()
+            if peer.trouble and node_id not in working
+        }
+        requests: dict[int, int] = {}
+        for (node_id, _), each in self._connections.items():
+            requests[node_id] = requests.get(node_id, 0) + each.needed_for
+            if trouble := each.trouble(now):
+                found[node_id] = min(found.get(node_id, trouble), trouble)
+        return {key: Trouble(self._peers[key].node, *each, requests.get(key, 0)) for key, each in found.items()}
+
     def explain(self, now: float) -> Iterator[str]:
         """What the connections wait for, in lines for people."""
         for connection in self._connections.values():
@@ -201,9 +225,9 @@ class Connections:
             if not any(each.load for key, each in self._connections.items() if key[0] == node_id):
                 self._forget(node_id, now)
 
-    def give_up(self, node_id: int, why: str, now: float) -> None:
-        """Close the connections to a node, which is to blame: the next attempt comes after a pause."""
-        for key in [key for key in self._connections if key[0] == node_id]:
+    def give_up(self, node_id: int, why: str, now: float, channel: str | None = None) -> None:
+        """Close the connections to a node, or one, as it is to blame: the next attempt comes after a pause."""
+        for key in [key for key in self._connections if key[0] == node_id and channel in (None, key[1])]:
             self._give_up(key, why, now)
 
     def give_up_all(self, why: str, now: float) -> None:
@@ -242,7 +266,9 @@ class Connections:
         """What is known of the node, which may have another address by now."""
         peer = self._peers.get(node.id)
         if peer is None:
-            peer = self._peers[node.id] = Peer(node, self._options, self._metrics, self._rng, self._failed)
+            peer = self._peers[node.id] = Peer(
+                node, self._options, self._metrics, self._rng, self.credentials, self._failed
+            )
         elif peer.node != node and peer.moved(node):
             log.info("a node has another address", extra={"node": node.id, "address": f"{node.host}:{node.port}"})
             for key, connection in list(self._connections.items()):
@@ -281,8 +307,8 @@ class Connections:
 
     def _unanswered(self, now: float) -> list[Key]:
         """Connections to nodes of the cluster that have not answered for too long."""
-        limit = UNANSWERED_LIMIT + self._options.fetch_max_wait
-        return [key for key, each in self._connections.items() if key[0] >= 0 and each.unanswered_for(now) >= limit]
+        unanswered = [key for key, each in self._connections.items() if each.unanswered_for(now) >= UNANSWERED_LIMIT]
+        return [key for key in unanswered if key[0] >= 0]
 
     def _watch(self, key: Key, connection: Connection) -> None:
         """Have the connection polled at its deadline; an earlier poll that is due anyway will look again."""
@@ -291,6 +317,9 @@ class Connections:
             return
         self._watched[key] = due
         self._timers.add(due, lambda now: self._wake(key, due))
+
+    def _wake_all(self) -> None:
+        self._busy |= dict.fromkeys(self._connections)
 
     def _wake(self, key: Key, due: float) -> None:
         if self._watched.get(key) == due:

@@ -137,8 +137,8 @@ class FetchBuffers:
         del self._turns[position]
         return position.trouble
 
-    def take(self, position: Position) -> tuple[Fetched | None, OttlaError | None]:
-        """What is next of the partition, up to a damaged batch; and what is wrong with that.
+    def take(self, position: Position, most: int | None = None) -> tuple[Fetched | None, OttlaError | None]:
+        """What is next of the partition, ``most`` records, up to a damaged batch; and what is wrong with that.
 
         What follows damage is to be fetched again: where a damaged batch ends cannot be trusted.
         """
@@ -146,7 +146,7 @@ class FetchBuffers:
         if damage is not None and not position.buffer[0].batches:
             self.rewind(position)
             return None, damage
-        fetched = position.take()
+        fetched = position.take(most)
         self.size -= fetched.size
         if damage is not None:
             fetched.size = sum(len(each.data) for each in fetched.batches)

@@ -39,6 +39,7 @@ from ottla.sdk.consume.polls import PollWatch
 from ottla.sdk.consume.resuming import Resuming
 from ottla.sdk.consume.subscription import Subscription, know_topics
 from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Place
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.member import ClassicMember
 from ottla.sdk.group.membership import Lose, Membership, Receive, Revoke, Step
@@ -79,6 +80,8 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and replaced, whenever there may be something new."""
         self._failed: OttlaError | None = None
+        self._back: tuple[Fetched, Claim | None] | None = None
+        """A batch that has not reached its caller."""
         self._turn = -math.inf
         """When other tasks had their turn last."""
         self.membership: Membership | None = None
@@ -216,6 +219,9 @@ class ConsumerCore:
                 self.polls.stop()
                 if self.membership is not None:
                     self.membership.join(self._core.now)
+                if self._back is not None:
+                    back, self._back, self._asking.holder = self._back, None, task
+                    return back
                 self.committing.finish()
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
@@ -233,6 +239,10 @@ class ConsumerCore:
             if not (abandoned or self.closed or self._asking.left):
                 self.polls.away(self._core.now)
 
+    def put_back(self, batch: tuple[Fetched, Claim | None]) -> None:
+        """The batch that `next_batch` returned last has not reached its caller: it is the next one, too."""
+        self._back = batch
+
     def _take(self) -> Fetched | None:
         if self._failed is not None:
             raise self._failed
@@ -240,7 +250,7 @@ class ConsumerCore:
             raise self.membership.failed
         if self.commits is not None:
             self.commits.raise_failures()
-        return self.fetcher.take(self._readable())
+        return self.fetcher.take(self._readable(), self._options.max_records)
 
     def _wait(self) -> Outcome[None]:
         """Settled when there may be something new. Shared by all waiters, so it is never cancelled."""
@@ -297,7 +307,7 @@ class ConsumerCore:
     def _taken(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The coordinator has taken these."""
         if (on_commit := self._on_commit) is not None:
-            self._core.run(lambda: on_commit(offsets))
+            self._core.run(lambda: on_commit(offsets), Place.CALLBACK)
 
     def _subscribe(self, now: float) -> None:
         """It is known which topics there are."""
@@ -343,6 +353,10 @@ class ConsumerCore:
     def _notify(self) -> None:
         moved, self._moved = self._moved, Outcome()
         moved.succeed(None)
+
+    def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+        """What it reads, its fetcher counts."""
+        return {}
 
     def explain(self, now: float) -> Iterator[str]:
         yield from self._subscription.explain(now)

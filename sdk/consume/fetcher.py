@@ -221,6 +221,13 @@ class Fetcher:
         """How many offsets the user is behind what can be read; ``None`` while that is not known."""
         return self._positions.assigned[place].lag(self._isolation)
 
+    def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+        """Partitions that cannot be read on without these nodes."""
+        leader, read = self._core.cluster.leader, self._positions.assigned.items()
+        known = [(each, leader(*place)) for place, each in read if not each.paused and each.state is not State.FAILED]
+        count = sum(nodes is None or (led is not None and led.id in nodes) for _, led in known)
+        return {"partitions": count} if count else {}
+
     def explain(self, now: float) -> Iterator[str]:
         """What is not as it should be, in lines for people: which partitions, since when, why."""
         for (topic, index), error in self._positions.failed.items():
@@ -233,11 +240,12 @@ class Fetcher:
 
     # -- taking and waiting -------------------------------------------------------------------------------------------
 
-    def take(self, only: Container[TopicPartition] | None = None) -> Fetched | None:
+    def take(self, only: Container[TopicPartition] | None = None, most: int | None = None) -> Fetched | None:
         """The next records of some partition, in fair turns; ``None`` where nothing is buffered.
 
         Args:
             only: hand out nothing of other partitions.
+            most: hand out no more records at once.
 
         Raises:
             OttlaError: a partition cannot be read on, until a seek; the error says which and why. It is raised once,
@@ -246,7 +254,7 @@ class Fetcher:
         while (position := self._buffers.next(only)) is not None:
             if error := self._buffers.error(position):
                 raise error
-            fetched, damage = self._buffers.take(position)
+            fetched, damage = self._buffers.take(position, most)
             if fetched is None:
                 if damage is not None:
                     self._positions.damaged(position, damage, self._now)

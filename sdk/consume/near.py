@@ -10,6 +10,8 @@ Rules:
   may choose by the client's address or id as well.
 - To probe is to ask for nothing at all, while leaders are read from. So it delays no reading, not even where the
   replica is silent and its answer never comes.
+- A replica that sends nothing for some seconds is not waited for any longer, as there is the leader: the Fetch ends
+  with its connection. What only arrives slowly is waited for, as everywhere.
 - A replica that answers that may still bring no records: pauses are short again only once a Fetch for some was
   answered.
 - A replica that refuses one partition may serve the others: only that partition keeps to its leader for a while. Not
@@ -19,6 +21,7 @@ Rules:
 Source: AbstractFetch.java, selectReadReplica; ReplicaManager.scala, findPreferredReadReplica, KafkaApis.scala.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,8 @@ from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.consume.positions import Position
+from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
 
 if TYPE_CHECKING:
@@ -39,6 +44,29 @@ WITHOUT_REPLICAS = 10
 """The last version of Fetch in which no leader recommends anybody."""
 _PAUSE = 2.0
 """Seconds before a replica that failed is tried again; four times as long each time, up to `metadata_max_age`."""
+
+
+SILENCE = 2.0
+"""Seconds beyond the wait of a Fetch in which nothing has arrived from a near replica, or it was not even reached."""
+
+
+class Patience:
+    """Waits for a Fetch that a near replica was sent at ``now``, which may hold it back for ``wait`` seconds."""
+
+    def __init__(self, core: "ClientCore", node: Node, channel: str, wait: float, now: float) -> None:
+        self._core, self._node, self._channel, self._since = core, node, channel, now + wait
+        self._timer = core.later(self._since + SILENCE, self._look)
+
+    def cancel(self) -> None:
+        """It has ended."""
+        self._timer.cancel()
+
+    def _look(self, now: float) -> None:
+        core, where = self._core, (self._node.id, self._channel)
+        over = max(self._since, core.heard_at(*where), core.muted_until(*where)) + SILENCE
+        self._timer = core.later(over if over > now else now + SILENCE, self._look)
+        if over <= now:
+            core.give_up(self._node, f"a near replica has sent nothing for {SILENCE:g} s", now, self._channel)
 
 
 class NearReplicas:
@@ -95,6 +123,14 @@ class NearReplicas:
             self._failures[node] = 0
         self._allow(node)
 
+    def wait_for(
+        self, node: Node, positions: Iterable[Position], channel: str, wait: float, now: float
+    ) -> Patience | None:
+        """Watch over a Fetch of these partitions, where the node is the near replica of one of them."""
+        if node.id not in self._failures or all(each.replica != node.id for each in positions):
+            return None
+        return Patience(self._core, node, channel, wait, now)
+
     def failed(self, node: int, why: object, now: float) -> None:
         """A Fetch came to nothing; one failure that several notice counts as one."""
         if node not in self._failures or node in self._avoided:
@@ -136,7 +172,8 @@ class NearReplicas:
             if isinstance(answer, OttlaError):
                 self.failed(replica, answer, now)
 
-        exchange = Exchange(requests.fetch_nothing(), ended, now + self._core.options.request_timeout)
+        until = now + self._core.options.request_timeout
+        exchange = Exchange(requests.fetch_nothing(), ended, until, background=True)
         self._core.submit(node, exchange, now, self._channel)
 
     def _allow(self, replica: int) -> None:

@@ -11,8 +11,8 @@ Rules:
   that, and overtakes it. A partition whose coming was not notified goes without a notice, too.
 """
 
-from collections.abc import Awaitable, Callable, Container, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Container, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.commits import Commits
@@ -21,11 +21,16 @@ from ottla.sdk.steps import Await, Steps
 
 
 class Listener(Protocol):
-    """What users are called back with; see `ottla.sdk.consumer.RebalanceListener`."""
+    """What users are called back with; see `ottla.sdk.consumer.RebalanceListener`. Awaited, but by code that blocks."""
 
-    async def assigned(self, places: Sequence[TopicPartition]) -> None: ...
-    async def revoked(self, places: Sequence[TopicPartition]) -> None: ...
-    async def lost(self, places: Sequence[TopicPartition]) -> None: ...
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        ...
+
+    def assigned(self, places: Sequence[TopicPartition]) -> Any: ...
+    def revoked(self, places: Sequence[TopicPartition]) -> Any: ...
+    def lost(self, places: Sequence[TopicPartition]) -> Any: ...
 
 
 class Notice(NamedTuple):
@@ -115,10 +120,10 @@ class Notices:
             self._readable.pop(place, None)
         if self._listener is None or not places:
             return ""
-        function: Callable[[Sequence[TopicPartition]], Awaitable[None]] = getattr(self._listener, method)
+        function: Callable[[Sequence[TopicPartition]], Any] = getattr(self._listener, method)
         self._going = tuple(places)
         try:
             returned = yield Await(function, (tuple(places),), seconds, shield)
         finally:
             self._going = ()
-        return "" if returned else f"{type(self._listener).__name__}.{method}"
+        return "" if returned else f"{self._listener.name}.{method}"

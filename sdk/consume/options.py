@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from ottla.errors import ConfigurationError
-from ottla.sdk.arguments import string
+from ottla.sdk.arguments import integer, string
 from ottla.sdk.consume.positions import Start
 from ottla.sdk.group.assignors import ASSIGNORS, Assignor
 from ottla.sdk.group.membership import MemberOptions
@@ -51,6 +51,7 @@ class ConsumerOptions:
         matches: of topics by pattern, which; ``None`` where they are named.
         member: ``None`` where the partitions are not the group's to give.
         auto_commit: seconds between two commits of what is done.
+        max_records: of one batch; ``None``: as many as came together.
     """
 
     start: Start
@@ -59,10 +60,13 @@ class ConsumerOptions:
     group: str | None = None
     member: MemberOptions | None = None
     auto_commit: float | None = None
+    max_records: int | None = None
 
     def __post_init__(self) -> None:
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
             raise ConfigurationError(f"a group needs a name, a string, not {self.group!r}")
+        if self.max_records is not None and integer("max_records", self.max_records) < 1:
+            raise ConfigurationError(f"max_records must be 1 or more, not {self.max_records}: a batch has records")
         if self.auto_commit is None:
             return
         if self.group is None:

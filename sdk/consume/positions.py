@@ -95,11 +95,54 @@ class Fetched:
     """Of the record before `next_offset`, for the commit; -1: unknown."""
     size: int = 0
     """Bytes, as they came."""
+    cut: Records | None = None
+    """Of the one batch, the part that this is: it was too large to be handed out at once."""
+    checked: bool = False
+    """No checksum of the batches is wrong."""
     count: int = field(init=False)
     """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
 
     def __post_init__(self) -> None:
-        self.count = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
+        batches = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
+        self.count = batches if self.cut is None else len(self.cut)
+
+    def split(self, most: int) -> list["Fetched"]:
+        """This in parts, of which the first has ``most`` records at the most: whole batches, as far as they fit.
+
+        What is damaged stays whole: that is found when its records are wanted.
+        """
+        taken = 0
+        for index, batch in enumerate(self.batches):
+            taken += len(self.cut) if self.cut is not None else _records_in(batch)
+            if taken > most:
+                if index:
+                    return self._split_at(index)
+                first, *rest = self._split_at(1)
+                return [*first._cut_at(most), *rest]
+        return [self]
+
+    def _split_at(self, index: int) -> list["Fetched"]:
+        """In two between two batches, where there are as many."""
+        first, rest = self.batches[:index], self.batches[index:]
+        if not rest:
+            return [self]
+        size, following = self.size * index // len(self.batches), first[-1].next_offset
+        begin = replace(self, batches=first, next_offset=following, leader_epoch=_epoch_of(first[-1]), size=size)
+        return [begin, replace(self, first_offset=following, batches=rest, size=self.size - size)]
+
+    def _cut_at(self, most: int) -> list["Fetched"]:
+        """In two within the only batch, where it has more records than ``most``."""
+        try:
+            [records] = self.parts()
+        except DecodeError:
+            return [self]
+        if len(records) <= most:
+            return [self]
+        following, size = records[most].offset, self.size * most // len(records)
+        first, rest = records.between(-BEYOND, following), records.between(following, BEYOND)
+        epoch = _epoch_of(self.batches[0])
+        begin = replace(self, next_offset=following, leader_epoch=epoch, size=size, cut=first)
+        return [begin, replace(self, first_offset=following, size=self.size - size, cut=rest)]
 
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
@@ -107,6 +150,8 @@ class Fetched:
         Raises:
             DecodeError: a batch is damaged; says which.
         """
+        if self.cut is not None:
+            return [self.cut]
         try:
             return [batch.records().between(self.first_offset, BEYOND) for batch in self.batches]
         except DecodeError as error:
@@ -119,7 +164,7 @@ class Fetched:
     def columns(self) -> Columns:
         """The records that were asked for, field by field, without making an object of any; errors as `parts`."""
         batches = [each for each in self.batches if isinstance(each, RecordBatch)]
-        if len(batches) < len(self.batches):  # messages of before Kafka 0.11
+        if len(batches) < len(self.batches) or self.cut is not None:  # messages of before Kafka 0.11, or a part
             return Columns.of(self.parts())
         try:
             return read_columns(batches, self.first_offset)
@@ -132,6 +177,16 @@ class Fetched:
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
+
+
+def _records_in(batch: AnyBatch) -> int:
+    """How many there are at the most."""
+    if isinstance(batch, RecordBatch):
+        return batch.count
+    try:
+        return len(batch.records())
+    except DecodeError:
+        return 1
 
 
 def _epoch_of(batch: AnyBatch) -> int:
@@ -240,7 +295,10 @@ class Position:
     def check(self, isolation: int) -> OttlaError | None:
         """Compare the checksums of what is next; keep what lies before a damaged batch, and say what that has."""
         fetched = self.buffer[0]
+        if fetched.checked:
+            return None
         good, damage = sound(fetched.batches, isolation)
+        fetched.checked = damage is None
         if damage is not None:
             following, epoch = self.position, self.position_epoch
             if good:
@@ -257,9 +315,12 @@ class Position:
         self.drop()
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
-    def take(self) -> Fetched:
-        """What is next."""
+    def take(self, most: int | None = None) -> Fetched:
+        """What is next: ``most`` records, where that is given."""
         fetched = self.buffer.popleft()
+        if most is not None:
+            fetched, *rest = fetched.split(most)
+            self.buffer.extendleft(reversed(rest))
         self.buffered -= fetched.size
         self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
         return fetched

@@ -148,7 +148,12 @@ class FetchScheduler:
         limits = Limits(wait, max_bytes, options.partition_max_bytes, self._isolation, options.rack or "")
         session.under_way, session.since, session.reserved = True, now, max_bytes
 
+        channel = self._priority if session.priority else self._channel
+        patience = self._near.wait_for(session.node, session.wanted.values(), channel, wait, now)
+
         def ended(answer: FetchResponse | OttlaError, now: float) -> None:
+            if patience is not None:
+                patience.cancel()
             session.under_way = False
             if not self._closed:
                 self._answered(session, answer, now)
@@ -157,7 +162,7 @@ class FetchScheduler:
         deadline = now + wait + options.request_timeout
         build, versions = partial(session.request, limits), self._versions(session, now)
         exchange = Exchange(FetchRequest, ended, deadline, build=build, versions=versions)
-        self._core.submit(session.node, exchange, now, self._priority if session.priority else self._channel)
+        self._core.submit(session.node, exchange, now, channel)
 
     def _versions(self, session: Session, now: float) -> tuple[int, int] | None:
         """The versions that will do; those in which a leader cannot redirect, if it would to a replica in trouble."""

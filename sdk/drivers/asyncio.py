@@ -19,18 +19,18 @@ import asyncio
 import contextlib
 import math
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+import threading
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ottla.errors import LocalProtocolError, OttlaError
+from ottla.errors import LocalProtocolError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.dialing import dial
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.stepper import CHUNK, Link, reason
-from ottla.sdk.events import Connect, Connected, Event, Filled, Found, Key, Received, Written
+from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, Written
 from ottla.sdk.logs import logger
-from ottla.sdk.options import parse_bootstrap
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
 
@@ -103,11 +103,11 @@ class AsyncioDriver(Driver[AsyncioLink]):
         "loop_scope"
     )
 
-    def __init__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None = None) -> None:
+    def __init__(self, core: ClientCore) -> None:
         self.require_loop()
         loop = asyncio.get_running_loop()
         super().__init__(core, loop.time, "asyncio", partial(AsyncioLink, self))
-        self._find, self._on = find, loop
+        self._on = loop
         self._owner = asyncio.current_task()
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
@@ -362,20 +362,18 @@ class AsyncioDriver(Driver[AsyncioLink]):
             self._reached[where] = connection.getpeername()[0]
         return connection
 
-    # -- zeroconf ----------------------------------------------------------------------------------------------------
+    # -- threads -----------------------------------------------------------------------------------------------------
 
-    def _find_again(self) -> None:
-        self._start(self._look())
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        """In a thread that ends with the program: the loop's own are waited for when it ends, however long."""
 
-    async def _look(self) -> None:
-        addresses: list[tuple[str, int]] = []
-        if self._find:
-            try:
-                addresses = parse_bootstrap(list(await self.in_thread(self._find)))
-            except OttlaError:
-                pass  # nobody is announced now: the core asks again
-            except asyncio.CancelledError:
-                if self.core.closed is None:  # by others
-                    self.tell(Found(()))
-                raise
-        self.tell(Found(tuple(addresses)))
+        def run() -> None:
+            event = call()
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._call_soon(partial(self._told, event))
+
+        threading.Thread(target=run, name="ottla", daemon=True).start()
+
+    def _told(self, event: Event) -> None:
+        if self.core.closed is None:
+            self.tell(event)

@@ -4,13 +4,11 @@ Private for now: the Spark reader uses it, because Spark's Python workers are fo
 background thread survives that well. Nothing happens between calls: a call takes steps until its outcome is settled.
 """
 
-import errno
-import os
 import random
-import selectors
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from ottla.errors import OttlaError, TimeoutExpired
@@ -20,9 +18,9 @@ from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.sockets import SocketLink
-from ottla.sdk.drivers.stepper import Stepper, reason
-from ottla.sdk.events import Connect, Connected, Found, Key, Written
+from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
+from ottla.sdk.drivers.stepper import reason
+from ottla.sdk.events import Connect, Event
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
@@ -32,13 +30,7 @@ _SEARCH = 2.0
 """Seconds of one more search by zeroconf, in which everything else waits."""
 
 
-class _Link(SocketLink):
-    def __init__(self, key: Key) -> None:
-        super().__init__(key)
-        self.connecting = True
-
-
-class BlockingClient(Stepper[_Link]):
+class BlockingClient(SelectorStepper):
     """A client for one thread.
 
         with BlockingClient("localhost:9092") as client:
@@ -56,14 +48,11 @@ class BlockingClient(Stepper[_Link]):
         self._options = Options(**options)
         announced, name = announced_name(bootstrap)
         addresses = mdns.find(name, self._options.connect_timeout) if announced else bootstrap
-        self._name = name
-        core = ClientCore(parse_bootstrap(addresses), self._options, random.Random(), findable=announced)
-        super().__init__(core, time.monotonic, "blocking", _Link)
-        self._selector = selectors.DefaultSelector()
+        find = partial(mdns.find, name, _SEARCH) if announced else None
+        core = ClientCore(parse_bootstrap(addresses), self._options, random.Random(), find=find)
+        super().__init__(core, time.monotonic, "blocking")
         self._kicked = False
         """The next step is due at once."""
-        self._attempts: dict[tuple[str, int], int] = {}
-        """Per name and port, how many connections were tried."""
         try:
             self._call(core.connect)
         except BaseException:  # an interrupt included
@@ -79,10 +68,7 @@ class BlockingClient(Stepper[_Link]):
     def close(self) -> None:
         """Close the sockets; waits for nothing."""
         super().close()
-        for link in self._links.values():
-            self._hang_up(link)
-        self._links.clear()
-        self._selector.close()
+        self._hang_up_all()
 
     def topics(self) -> list[str]:
         """The names of all topics but Kafka's internal ones, sorted."""
@@ -155,13 +141,7 @@ class BlockingClient(Stepper[_Link]):
         due = self.core.deadline
         if due is None and not self._links:
             raise OttlaError("nothing to wait for: this is a bug in ottla, please report it")
-        timeout = 0.0 if self._kicked else None if due is None else max(0.0, due - self.now())
-        for ready, mask in self._selector.select(timeout):
-            link: _Link = ready.data
-            if mask & selectors.EVENT_WRITE and self.has(link):
-                self._writable(link)
-            if mask & selectors.EVENT_READ and self.has(link):
-                self._readable(link)
+        self._wait(0.0 if self._kicked else None if due is None else max(0.0, due - self.now()))
 
     # -- what a loop can do --------------------------------------------------------------------------------------------
 
@@ -174,70 +154,16 @@ class BlockingClient(Stepper[_Link]):
     def _kick(self) -> None:
         self._kicked = True
 
-    def _find_again(self) -> None:
-        try:
-            found = parse_bootstrap(mdns.find(self._name, _SEARCH))
-        except OttlaError:
-            found = []  # nobody is announced now: the core asks again
-        self.tell(Found(tuple(found)))
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        self.tell(call())  # here there is one thread only
 
-    # -- connections -------------------------------------------------------------------------------------------------
-
-    def _dial(self, link: _Link, wanted: Connect) -> None:
+    def _dial(self, link: SelectorLink, wanted: Connect) -> None:
         where = wanted.host, wanted.port
         try:
             found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)
-            # A name may have several addresses, of which each attempt takes the next.
-            attempts = self._attempts[where] = self._attempts.get(where, -1) + 1
-            family, kind, protocol, _, address = found[attempts % len(found)]
-            link.socket = socket.socket(family, kind, protocol)
         except UnicodeError:
             self._lost(link, f"{wanted.host!r} is no host name")
-            return
         except OSError as error:
             self._lost(link, reason(error))
-            return
-        link.socket.setblocking(False)
-        link.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._selector.register(link.socket, selectors.EVENT_WRITE, link)
-        code = link.socket.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
-            self._end(link, OSError(code, os.strerror(code)))
-
-    def _hang_up(self, link: _Link) -> None:
-        if link.socket is not None:
-            self._selector.unregister(link.socket)
-            link.socket.close()
-            link.socket = None
-
-    def _await_writable(self, link: _Link) -> None:
-        assert link.socket is not None
-        self._selector.modify(link.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, link)
-
-    def _writable(self, link: _Link) -> None:
-        assert link.socket is not None
-        if link.connecting and (code := link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
-            self._end(link, OSError(code, os.strerror(code)))
-            return
-        had_to_wait = link.full
-        link.write()
-        if not link.full:
-            self._selector.modify(link.socket, selectors.EVENT_READ, link)
-        if link.connecting:
-            link.connecting = False
-            self.tell(Connected(link.key))
-        elif had_to_wait and link.wrote:
-            self.tell(Written(link.key))
-
-    def _readable(self, link: _Link) -> None:
-        try:
-            event = link.read(self.core.room(link.key))
-        except OSError as error:
-            self._end(link, error)
-            return
-        if event is not None:
-            self.tell(event)
-
-    def _end(self, link: _Link, error: OSError) -> None:
-        self._hang_up(link)
-        self._lost(link, reason(error))
+        else:
+            self._connect_to(link, where, found)

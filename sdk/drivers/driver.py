@@ -8,13 +8,15 @@ A driver derives from `Driver` and says how its loop waits, dials and rings.
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import L, Stepper
 from ottla.sdk.drivers.watchdog import Watchdog
 from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.core import ProducerCore, Take
+from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import CHECK, Await, Outside, Shielded, Steps, Wait, settled
 
 T = TypeVar("T")
@@ -97,8 +99,12 @@ class Driver(Stepper[L]):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    async def run(self, steps: Steps[T]) -> T:
-        """Take the steps of a call, waiting for what each waits for."""
+    async def run(self, steps: Steps[T], undo: Callable[[T], object] | None = None) -> T:
+        """Take the steps of a call, waiting for what each waits for.
+
+        Args:
+            undo: is called with a result that does not reach the caller: here each one does.
+        """
         sent: object = None
         raised: BaseException | None = None
         late: BaseException | None = None
@@ -150,9 +156,13 @@ class Driver(Stepper[L]):
         with contextlib.suppress(RuntimeError):  # the loop is ending, and takes no more calls
             self.nudge()
 
+    async def send_many(self, core: ProducerCore, take: Take, make: Callable[[Any, Any], PendingRecord]) -> None:
+        """Take the steps of `ProducerCore.send_many`."""
+        await self.run(core.send_many(take, make))
+
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:
         """Start something on the core and wait for its outcome, which is cancelled with its caller."""
-        return await self.run(_started(self.core, start))
+        return await self.run(started(self.core, start))
 
     def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None, late: bool) -> Wait:
         self.refuse_another_loop()
@@ -202,10 +212,11 @@ class Driver(Stepper[L]):
 class DriverType(Protocol):
     """A class of drivers."""
 
-    def __call__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None) -> Driver[Any]: ...
+    def __call__(self, core: ClientCore) -> Driver[Any]: ...
     def require_loop(self) -> None: ...
     async def in_thread(self, function: Callable[[], T]) -> T: ...
 
 
-def _started(core: ClientCore, start: Callable[[float], Outcome[T]]) -> Steps[T]:
+def started(core: ClientCore, start: Callable[[float], Outcome[T]]) -> Steps[T]:
+    """Start something and wait for its outcome."""
     return (yield from settled(start(core.now)))

@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 from ottla.codec.wire import Buffer
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import Action, Close, Connect, Event, Find, Finish, Key, Lost, Run, Send, Written
+from ottla.sdk.events import Action, Close, Connect, Event, Finish, Key, Lost, Run, RunInThread, Send, Written
 from ottla.sdk.logs import logger
 
 log = logger("ottla.sdk")
@@ -116,8 +116,8 @@ class Stepper(ABC, Generic[L]):
         """Have the link write again whenever the system takes more, and report to the core when all is `Written`."""
 
     @abstractmethod
-    def _find_again(self) -> None:
-        """Look for brokers by zeroconf, and report to the core what was `Found`."""
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        """Have ``call()`` run where it may block, and `tell` what it returns."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -167,16 +167,20 @@ class Stepper(ABC, Generic[L]):
                 case Close(key=key):
                     if closed := self._links.pop(key, None):
                         self._hang_up(closed)
-                case Find():
-                    self._find_again()
-                case Run(call=call):
-                    self._runs.append(call)
+                case RunInThread(call=work):
+                    self._run_in_thread(work)
+                case Run():
+                    self._take(action)
         for link in sent.values():
             if not link.full:
                 link.write()
                 if link.full:
                     self._await_writable(link)
         return [link for link in sent.values() if link.wrote]
+
+    def _take(self, run: Run) -> None:
+        """Code of the user's is to be called."""
+        self._runs.append(run.call)
 
     def _run_one(self) -> None:
         call = self._runs.popleft()
@@ -213,6 +217,18 @@ class Stepper(ABC, Generic[L]):
             raise
         finally:  # what is refused may have something to be done as well
             self.nudge()
+
+    def read(self, call: Callable[[], T]) -> T:
+        """Look at what belongs to the core."""
+        return call()
+
+    def is_gone(self, error: BaseException | None) -> bool:
+        """Whether there is nothing to leave for a block that is left by ``error``."""
+        return False
+
+    def abandon(self) -> bool:
+        """Nobody will ever leave the client: end what can be ended here; whether the client is this process's."""
+        return True
 
     def close(self) -> None:
         """End the core: whatever waits fails, and what that hands out is run."""
@@ -305,6 +321,7 @@ class Stepper(ABC, Generic[L]):
             why = f"the client has stopped in the midst of something, by {what}"
         error = OttlaError(why)
         error.__cause__ = bug
+        self.core.gate.release()  # else the lines of this thread's log were held for ever
         with contextlib.suppress(Exception), self.core.gate:  # what is broken may be broken here too: `bug` says more
             self.core.close(self.now(), error)
 

@@ -15,18 +15,17 @@ outbox. There is no `room` then, for what is read is not yet the answer.
 import contextlib
 import math
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import trio
 
-from ottla.errors import LocalProtocolError, OttlaError
+from ottla.errors import LocalProtocolError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.sockets import SocketLink
 from ottla.sdk.drivers.stepper import reason
-from ottla.sdk.events import Connect, Connected, Found, Key, Written
-from ottla.sdk.options import parse_bootstrap
+from ottla.sdk.events import Connect, Connected, Event, Key, Written
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
 
@@ -70,15 +69,14 @@ class TrioLink(SocketLink):
 
 
 class TrioDriver(Driver[TrioLink]):
-    """Drives ``core`` with tasks in a nursery of its own; ``find`` looks for brokers as at the beginning (zeroconf)."""
+    """Drives ``core`` with tasks in a nursery of its own."""
 
     _from_thread = "trio.from_thread.run(function, trio_token=token), what is not async by trio.from_thread.run_sync"
     _another_loop = "each trio.run has its own, and pytest-trio one for each test"
 
-    def __init__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None = None) -> None:
+    def __init__(self, core: ClientCore) -> None:
         self.require_loop()
         super().__init__(core, trio.lowlevel.current_clock().current_time, "trio", TrioLink)
-        self._find = find
         self._token = trio.lowlevel.current_trio_token()
         self._manager = trio.open_nursery()
         self._nursery: trio.Nursery
@@ -274,17 +272,13 @@ class TrioDriver(Driver[TrioLink]):
                 self.tell(event)
                 del event
 
-    # -- zeroconf ----------------------------------------------------------------------------------------------------
+    # -- threads -----------------------------------------------------------------------------------------------------
 
-    def _find_again(self) -> None:
-        self._nursery.start_soon(self._look)
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        self._nursery.start_soon(self._told_by, call)
 
-    async def _look(self) -> None:
-        addresses: list[tuple[str, int]] = []
-        if self._find:
-            with contextlib.suppress(OttlaError):  # nobody is announced now: the core asks again
-                addresses = parse_bootstrap(list(await self.in_thread(self._find)))
-        self.tell(Found(tuple(addresses)))
+    async def _told_by(self, call: Callable[[], Event]) -> None:
+        self.tell(await self.in_thread(call))
 
 
 def _taken_from(stream: trio.SocketStream) -> socket.socket:

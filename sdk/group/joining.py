@@ -5,6 +5,7 @@ Rules:
 - JoinGroup and SyncGroup wait at the coordinator for other members, which may rightly take minutes. A coordinator that
   dies in silence meanwhile closes nothing, so others are asked who coordinates the group; if that is another node now,
   the attempt ends, and the next one goes there.
+- Where they let the group wait for more than some seconds, because one of them is busy or dead, the member is notified.
 - What comes when the attempt is over changes nothing.
 
 Source: AbstractCoordinator.java, JoinGroupResponseHandler, SyncGroupResponseHandler.
@@ -42,6 +43,11 @@ _ASK_AGAIN = 10.0
 """Seconds between two questions who coordinates the group, while a request waits at the coordinator."""
 
 
+_LONG = 5.0
+"""Seconds for which JoinGroup or SyncGroup waits at the coordinator before that is worth a line: more than the three by
+which brokers delay the first rebalance of a group (group.initial.rebalance.delay.ms)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a member reports to the leader about itself.
@@ -63,6 +69,7 @@ class Joiner(Protocol):
     def joined(self, now: float) -> None: ...
     def sync_sent(self, now: float) -> None: ...
     def synced(self, places: tuple[TopicPartition, ...], now: float) -> None: ...
+    def held_up(self, now: float) -> None: ...
     def join_failed(self, error: OttlaError, now: float) -> None: ...
     def fail(self, error: OttlaError, now: float) -> None: ...
 
@@ -77,6 +84,8 @@ class Joining:
         self._over: Outcome[None] = Outcome()
         self._waiting: Timer | None = None
         """When it is asked again whether the coordinator, where a request waits, is still the right one."""
+        self._long: Timer | None = None
+        """When the member is notified that it waits for long."""
         self._begin: Timer = core.later(now + delay, self._find)
 
     def end(self) -> None:
@@ -235,6 +244,7 @@ class Joining:
         """Send what waits at the coordinator, and see to it that it waits at the right one."""
         self._core.submit(node, exchange, now, self._seat.channel)
         self._waiting = self._core.later(now + _ASK_AGAIN, lambda now: self._ask(node, now))
+        self._long = self._core.later(now + _LONG, self._member.held_up)
 
     def _ask(self, node: Node, now: float) -> None:
         waiting = self._waiting = self._core.later(now + _ASK_AGAIN, lambda now: self._ask(node, now))
@@ -251,6 +261,7 @@ class Joining:
 
     def _unpark(self) -> None:
         """The request that waited is answered, or of no use any more."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self._waiting = None
+        for timer in (self._waiting, self._long):
+            if timer is not None:
+                timer.cancel()
+        self._waiting = self._long = None

@@ -125,12 +125,16 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     **{(state, On.CLOSE): S.CLOSED for state in (S.OUT, S.FAILED, *IN_GROUP)},
 }
 
+_HELD_UP = {
+    S.JOINING: "a rebalance waits for a member of the group that is busy, or dead",
+    S.SYNCING: "a rebalance waits for the leader of the group, which is busy, or dead",
+}
 _DOING = {
     S.OUT: "is out until your loop asks for the next batch: {left}",
     S.PREPARING: "is about to join",
-    S.JOINING: "waits for all members to join",
+    S.JOINING: "waits for all members to join, {most:.0f} s more at most",
     S.ASSIGNING: "divides the partitions",
-    S.SYNCING: "waits for the leader's assignment",
+    S.SYNCING: "waits for the leader's assignment, {most:.0f} s more at most",
     S.STABLE: "gets no heartbeat through",
     S.REVOKING: "waits for your loop to give up {owned} partition(s)",
     S.FAILED: "has ended",
@@ -177,6 +181,8 @@ class ClassicMember:
         """When the coordinator last knew this member."""
         self._left = ""
         """Why this member is out of the group."""
+        self._complained = False
+        """It is in the log that the present rebalance takes long."""
         self._rebalances = core.metrics.meter("rebalance", group=group)
 
     # -- the owner's side --------------------------------------------------------------------------------------------
@@ -258,9 +264,16 @@ class ClassicMember:
         since = self._seen if self.state is S.STABLE else self._since
         remote = self.state in IN_GROUP and self.state is not S.REVOKING
         where = f"; {self._core.coordinators.where(self._seat.group)}" if remote else ""
-        doing = _DOING[self.state].format(left=self._left, owned=len(self.owned))
+        doing = _DOING[self.state].format(left=self._left, owned=len(self.owned), most=self._most(now))
         trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
         yield f"group {self._seat.group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
+
+    def _most(self, now: float) -> float:
+        """Seconds for which a request waits for other members, at most: then the coordinator goes on without them.
+
+        Theirs may be more, where they have another `max_poll_interval`.
+        """
+        return max(self._since + self._seat.options.max_poll_interval - now, 0.0)
 
     # -- states ------------------------------------------------------------------------------------------------------
 
@@ -335,7 +348,7 @@ class ClassicMember:
         # Nobody may have what is revoked before it is given up: that takes a second round.
         if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
             return
-        self._failures, self._trouble, self._seen = 0, "", now
+        self._failures, self._trouble, self._seen, self._complained = 0, "", now, False
         self._rebalances.add(1, now)
         log.info(
             "partitions are assigned",
@@ -355,6 +368,14 @@ class ClassicMember:
         self._notify(None, now)
         if self._joining is not None and self._joining.claim.topics != self.topics:
             self.rejoin("the subscription changed", now)
+
+    def held_up(self, now: float) -> None:
+        """The coordinator does not answer, because others are awaited. One line in a rebalance says so."""
+        if self._complained or self.state not in _HELD_UP:
+            return
+        self._complained = True
+        extra = {"group": self._seat.group, "seconds": round(now - self._since, 1), "at_most": round(self._most(now))}
+        log.warning(_HELD_UP[self.state], extra=extra)
 
     def join_failed(self, error: OttlaError, now: float) -> None:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):

@@ -34,7 +34,7 @@ from collections import deque
 from itertools import islice
 
 from ottla.codec.append import OpenBatch, PartitionBuffer
-from ottla.codec.compression import Compression
+from ottla.codec.compression import UNLIMITED, Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -141,7 +141,7 @@ class Batch(OpenBatch):
 
     def halves(self) -> tuple["Batch", "Batch"]:
         """Two batches in its place; the sequences stay those of the records."""
-        records: Records = parse_batch(self.builder.build()).records()
+        records: Records = parse_batch(self.builder.build()).records(UNLIMITED)
         middle = self.count // 2
         first, second = self._part(records[:middle], 0), self._part(records[middle:], middle)
         if self.sequence is not None:
@@ -329,7 +329,7 @@ class PartitionQueue(PartitionBuffer):
             EncodeError: the format of that version cannot hold it.
         """
         if version < PRODUCE_RECORD_BATCHES:
-            records = parse_batch(batch.builder.build()).records()
+            records = parse_batch(batch.builder.build()).records(UNLIMITED)
             return build_message_set(records, magic=1, compression=compression, level=level)
         if self.identity is None or batch.sequence is None:
             return batch.builder.build(compression=compression, level=level)

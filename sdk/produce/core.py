@@ -22,7 +22,7 @@ Rules:
 Source: KafkaProducer.java (doSend, close).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from ottla.codec.records import HEADER_SIZE, check_bytes
 from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError, OttlaError, RecordTooLarge
 from ottla.sdk.arguments import is_async
 from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Place
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.accumulator import Accumulator
@@ -56,6 +57,10 @@ _CHAIN = 100
 """How many records, each sent by the callback of the one before, the end of a block waits for."""
 
 
+Take = Callable[[], tuple[Any, Any] | tuple[()] | None]
+"""Has `ProducerCore.appends` take some records, as its `append_many`, which says what it returns."""
+
+
 class ProducerCore:
     """One producer on a `ClientCore`; ``rng`` chooses the partitions of keyless records."""
 
@@ -64,7 +69,7 @@ class ProducerCore:
         partitioner = named(options.partitioner, rng)
         self._keyed = isinstance(partitioner, Keyed)
         hash = partitioner.hash if isinstance(partitioner, Keyed) else None
-        self.appends = AppendFastPath(hash, options.buffer_memory, check_callback, core.gate.entered)
+        self.appends = AppendFastPath(hash, options.buffer_memory, check_callback, core.gate.entered, core.threaded)
         """Takes a record at once, as nearly all can be; `append` and `offer` have to look at the others."""
         self._delivery_timeout = options.delivery_timeout or core.options.delivery_timeout
         self._room = Room(
@@ -121,15 +126,8 @@ class ProducerCore:
         yield from self.turn()
         yield from self._enter(record)
 
-    def send_many(
-        self, take: Callable[[], tuple[Any, Any] | tuple[()] | None], make: Callable[[Any, Any], PendingRecord]
-    ) -> Steps[None]:
-        """Accept many records, waiting for room.
-
-        Args:
-            take: has `appends` take some, as its `append_many`, which says what it returns.
-            make: the record of a pair that it has refused.
-        """
+    def send_many(self, take: Take, make: Callable[[Any, Any], PendingRecord]) -> Steps[None]:
+        """Accept many records, waiting for room; ``make`` makes the record of a pair that ``take`` has refused."""
         yield from self.turn()
         while (refused := (yield Outside(take))) is not None:
             if refused:
@@ -205,7 +203,7 @@ class ProducerCore:
             if isinstance(given, str):
                 error.add_note(f"or give the producer a serializer: client.producer({what}_serializer=str.encode)")
         if isinstance(acknowledgement := record.callback, Acknowledgement):
-            self._core.run(lambda: acknowledgement.intercept(error))
+            self._core.run(lambda: acknowledgement.intercept(error), Place.CALLBACK)
 
     def _hurry(self, error: BaseException) -> Steps[None]:
         """Give what is on its way a moment, and say what was not delivered: nothing is lost without a word."""
@@ -359,6 +357,19 @@ class ProducerCore:
         """Records that are neither stored nor failed."""
         placed = sum(batch.count for queue in self._sender.queues.values() for batch in queue.batches)
         return placed + len(self._unplaced) + len(self._room.waiters)
+
+    def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+        """Records, and their bytes before compression, that cannot be sent without these nodes."""
+        leader, queues = self._core.cluster.leader, self._sender.queues
+        batches = [
+            batch
+            for place, queue in queues.items()
+            if nodes is None or ((led := leader(*place)) is not None and led.id in nodes)
+            for batch in queue.batches
+        ]
+        unplaced = len(self._unplaced) if nodes is None else 0
+        records = sum(each.count for each in batches) + unplaced
+        return {"records": records, "bytes": sum(each.size for each in batches)} if records else {}
 
     def explain(self, now: float) -> Iterator[str]:
         if waiters := self._room.waiters:

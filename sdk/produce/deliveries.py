@@ -8,16 +8,17 @@ Rules:
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 
 from ottla.errors import ConfigurationError, DeliveryFailed, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Place
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import AfterCallbacks, Outcome
 from ottla.sdk.produce.batches import Batch
-from ottla.sdk.produce.records import DeliveryCallback, PendingRecord, Receipt, awaited_by, unseen
+from ottla.sdk.produce.records import Awaited, DeliveryCallback, PendingRecord, Receipt, awaited_by, unseen
 from ottla.sdk.produce.room import Room
 
 log = logger("ottla.sdk.producer")
@@ -51,7 +52,7 @@ class Deliveries:
 
     def flush(self) -> Outcome[None]:
         """Settled once everything that has a number is, and its callbacks were called."""
-        outcome: Outcome[None] = Outcome()
+        outcome: Outcome[None] = AfterCallbacks()
         flush = (self._numbers, outcome)
         self._flushes.append(flush)
         outcome.when_done(lambda: self._flushes.remove(flush) if flush in self._flushes else None)
@@ -96,7 +97,7 @@ class Deliveries:
             if self._core.closed:  # which calls nobody back any more
                 outcome.succeed(None)
             else:
-                self._core.run(lambda outcome=outcome: outcome.succeed(None))  # type: ignore[misc] # bound now
+                self._core.run(partial(outcome.succeed, None), Place.BEHIND)
 
     # -- what becomes of batches -------------------------------------------------------------------------------------
 
@@ -107,7 +108,8 @@ class Deliveries:
             self._run(
                 lambda: batch.call_back(
                     Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable
-                )
+                ),
+                batch.callbacks,
             )
         self.settled(batch.number)
 
@@ -128,7 +130,7 @@ class Deliveries:
                 for index, callback in enumerate(callbacks):
                     if callback is not None and (awaited := awaited_by(callback)):
                         awaited.fail(error_of(index))
-            self._run(call_back)
+            self._run(call_back, callbacks)
         self.settled(batch.number)
 
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
@@ -139,17 +141,18 @@ class Deliveries:
             return
         if self._core.closed and (awaited := awaited_by(callback)):
             awaited.fail(error)
-        self._run(lambda: self._call_back(callback, error, record.aim))
+        self._run(lambda: self._call_back(callback, error, record.aim), (callback,))
 
-    def _run(self, call: Callable[[], object]) -> None:
-        """Have callbacks called."""
+    def _run(self, call: Callable[[], object], callbacks: Iterable[DeliveryCallback | None]) -> None:
+        """Have callbacks called; those that only settle an outcome are none of the user's."""
 
         def run() -> None:
             used = self._room.used
             call()
             self.chained |= self._room.used > used
 
-        self._core.run(run)
+        users = any(each is not None and type(each) is not Awaited for each in callbacks)
+        self._core.run(run, Place.CALLBACK if users else Place.HERE)
 
     def release(self, batch: Batch) -> None:
         """The batch needs no memory any more, nor is it waited for."""
@@ -185,7 +188,7 @@ class Deliveries:
 
     def _call_back(self, callback: DeliveryCallback, error: OttlaError, place: TopicPartition) -> None:
         if unseen(callback):
-            self.count(place, 1, error)
+            self._core.come_back(partial(self.count, place, 1, error))
         try:
             refuse_awaitable(callback(error))
         except BaseException as raised:  # as in `stored`
@@ -193,12 +196,16 @@ class Deliveries:
 
     def _callback_failed(self, error: BaseException, result: Receipt | OttlaError) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):  # once the others are called
-            self._core.run(partial(_raise, error))
+            self._core.come_back(lambda: self._core.run(partial(_raise, error), Place.CALLBACK))
             return
         if not isinstance(error, Exception):  # a cancellation of something else, which is not the caller's
             error, raised = OttlaError(f"on_delivery raised {error!r}"), error
             error.__cause__ = raised
         log.error("on_delivery raised; the next call to the producer raises it too", exc_info=error)
+        self._core.come_back(partial(self._keep, error, result))
+
+    def _keep(self, error: Exception, result: Receipt | OttlaError) -> None:
+        """Raise by the next call what a callback raised first."""
         if self._callback_error is None:
             error.add_note(f"raised by on_delivery, which was called with: {result}")
             self._callback_error = error

@@ -9,7 +9,7 @@ from ottla.codec.records import Headers
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import AfterCallbacks
 
 log = logger("ottla.sdk.producer")
 
@@ -58,7 +58,7 @@ class ProducerInterceptor:
         """``record`` was stored, or failed."""
 
 
-class Awaited(Outcome[Receipt]):
+class Awaited(AfterCallbacks[Receipt]):
     """What becomes of a record, for a caller that awaits it."""
 
     __slots__ = ("unseen",)

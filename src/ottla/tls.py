@@ -49,6 +49,9 @@ class TlsConnection:
 
     Attributes:
         agreed: the handshake is done, and what is sealed and read is the application's.
+
+    Raises:
+        AuthenticationFailed: no certificate can name ``server_hostname``.
     """
 
     def __init__(
@@ -60,7 +63,10 @@ class TlsConnection:
         shows_certificate: bool = True,
     ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        try:
+            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        except (ValueError, TypeError) as error:  # the latter for a null byte
+            raise AuthenticationFailed(f"no certificate can name the host {server_hostname!r:.80}: {error}") from None
         self._other = "the client" if server_side else "the broker"
         self._expected = server_hostname or ""
         self._shows_certificate = shows_certificate
@@ -215,11 +221,13 @@ class TLS:
         ]
         return f"TLS({', '.join([*given, f'check_hostname={self.check_hostname}'])})"
 
+    def context(self) -> ssl.SSLContext:
+        """What is loaded of the files as they are now; for HTTP clients, too."""
+        return self._loaded.context()
+
     def connection(self, host: str) -> TlsConnection:
         """The client's side of a new connection to a host."""
-        return TlsConnection(
-            self._loaded.context(), server_hostname=host, shows_certificate=self.certificate is not None
-        )
+        return TlsConnection(self.context(), server_hostname=host, shows_certificate=self.certificate is not None)
 
     @property
     def stale(self) -> str:

@@ -54,6 +54,7 @@ HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_k
         ("ottla.codec", {*HEAVY, "ottla.sdk", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.sdk.core", {*HEAVY, "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.sdk", {*HEAVY} - {"trio"} | {"ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
+        ("ottla.sync", {*HEAVY, "asyncio", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.brokerlite.machines", {*HEAVY, "socket", "ottla.sdk", "ottla.proxy", "ottla.spark"}),
         ("ottla.brokerlite", {*HEAVY} - {"trio"} | {"ottla.sdk", "ottla.proxy", "ottla.spark"}),
         ("ottla.proxy", {*HEAVY} - {"trio"} | {"ottla.brokerlite", "ottla.spark"}),

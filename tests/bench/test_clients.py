@@ -27,6 +27,7 @@ with warnings.catch_warnings():
     from tests.bench.clients.run import table
 
 CLIENTS = ("ottla", "confluent", "aiokafka", "kafka_python")
+BLOCKING = "ottla_sync"
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def done(broker: CannedBroker, client: str, way: str, **more: Any) -> dict[str, 
 # -- the clients -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [*CLIENTS, BLOCKING])
 def test_each_client_reads_what_the_canned_broker_has(broker: CannedBroker, client: str) -> None:
     figures = done(broker, client, "consume", seconds=0.05)
     assert figures["records"] > 0
@@ -55,7 +56,7 @@ def test_each_client_reads_what_the_canned_broker_has(broker: CannedBroker, clie
     assert figures["cpu_us"] > 0
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [*CLIENTS, BLOCKING])
 @pytest.mark.parametrize("way", ["produce", "receipts"])
 def test_each_client_has_every_record_that_it_counts_acknowledged(broker: CannedBroker, client: str, way: str) -> None:
     figures = done(broker, client, way, seconds=0.02)
@@ -63,7 +64,7 @@ def test_each_client_has_every_record_that_it_counts_acknowledged(broker: Canned
     assert broker.produced >= figures["records"] + warm_up_and_first
 
 
-@pytest.mark.parametrize(("client", "way"), [*((each, "paced") for each in CLIENTS), ("ottla", "awaited")])
+@pytest.mark.parametrize(("client", "way"), [*((each, "paced") for each in (*CLIENTS, BLOCKING)), ("ottla", "awaited")])
 def test_each_client_keeps_the_pace(broker: CannedBroker, client: str, way: str) -> None:
     figures = done(broker, client, way, seconds=0.1, rate=200.0)
     assert (figures["records"], figures["failed"], broker.produced) == (20, 0, 21)
@@ -80,7 +81,7 @@ def test_each_client_reads_one_record_from_every_partition_and_waits_for_more(
     assert figures["idle_cpu"] >= 0
 
 
-@pytest.mark.parametrize("client", ["ottla", "confluent"])
+@pytest.mark.parametrize("client", ["ottla", BLOCKING, "confluent"])
 def test_lists_are_produced_whole(broker: CannedBroker, client: str) -> None:
     figures = done(broker, client, "produce_many", seconds=0.02)
     assert broker.produced >= figures["records"] + 1001

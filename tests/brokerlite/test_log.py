@@ -128,6 +128,22 @@ def test_a_batch_that_would_grow_beyond_all_bounds_is_invalid(
     append(log, a_batch(bytes(40_000), compression=compression))
 
 
+@pytest.mark.parametrize("compression", list(Compression), ids=lambda each: each.name.lower())
+def test_a_batch_of_so_many_records_that_no_reader_could_hold_them_is_invalid(
+    log: PartitionLog, compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "DECOMPRESSED_LIMIT", 50_000)
+    with pytest.raises(InvalidRecord, match="would take more memory than the limit of 50000 bytes"):
+        append(log, a_batch(*[b""] * 600, compression=compression))
+    append(log, a_batch(*[b""] * 400, compression=compression))
+
+
+def test_records_of_no_bytes_are_invalid(log: PartitionLog) -> None:
+    batch = a_batch(*[b""] * 20)[:HEADER_SIZE] + bytes(20)
+    with pytest.raises(InvalidRecord, match="20 records in 20 bytes"):
+        append(log, changed(batch, 8, (len(batch) - 12).to_bytes(4, "big")))
+
+
 def test_records_whose_lengths_do_not_end_where_the_batch_does_are_invalid(log: PartitionLog) -> None:
     batch = a_batch(b"value")
     for length in (b"\0", b"\x7e", b"\xff", b"\xff" * 5):

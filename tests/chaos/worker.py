@@ -161,14 +161,14 @@ class Listener(RebalanceListener):
         self._journal = journal
         self.consumer: Consumer | None = None
 
-    async def assigned(self, places: Sequence[tuple[str, int]]) -> None:
+    async def assigned(self, consumer: Consumer, places: Sequence[tuple[str, int]]) -> None:
         assert self.consumer is not None
         self._journal.write("assigned", {place[1]: self.consumer.position(*place) for place in places})
 
-    async def revoked(self, places: Sequence[tuple[str, int]]) -> None:
+    async def revoked(self, consumer: Consumer, places: Sequence[tuple[str, int]]) -> None:
         self._journal.write("revoked", [partition for _, partition in places])
 
-    async def lost(self, places: Sequence[tuple[str, int]]) -> None:
+    async def lost(self, consumer: Consumer, places: Sequence[tuple[str, int]]) -> None:
         self._journal.write("lost", [partition for _, partition in places])
 
 

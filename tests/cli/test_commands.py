@@ -1,6 +1,7 @@
 """topics, produce and consume as processes, against a broker of the test's own."""
 
 import json
+import os
 import signal
 import socket
 import time
@@ -80,6 +81,23 @@ def test_what_is_consumed_as_json_can_be_produced_again(ottla_broker: Broker) ->
     assert ottla(ottla_broker, "produce", "u", "--json", given=first.encode())[0] == 0
     code, second, _ = ottla(ottla_broker, "consume", "u", "--until-end", "--json")
     assert second == first.replace('"topic":"t"', '"topic":"u"')
+
+
+def test_a_separator_that_is_not_utf8_goes_out_and_comes_back(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    ours = ("t", "--bootstrap", ottla_broker.bootstrap, "--key-separator", os.fsdecode(b"\xff"))
+    assert program.run("produce", *ours, given=b"k\xffv\n").returncode == 0
+    consumed = program.run("consume", *ours, "--until-end")
+    assert (consumed.stdout, consumed.stderr) == (b"k\xffv\n", b"")
+
+
+def test_a_line_that_is_nested_deeply_is_named_in_one_line(ottla_broker: Broker) -> None:
+    given = b'{"value": "fine"}\n{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    code, _, err = ottla(ottla_broker, "produce", "t", "--json", given=given)
+    assert code == 1
+    assert err.startswith("ottla: line 2: nested too deeply: ")
+    assert err.endswith("; the 1 before it were sent\n")
+    assert err.count("\n") == 1
 
 
 def test_receipts_say_where_each_record_is(ottla_broker: Broker) -> None:

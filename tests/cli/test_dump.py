@@ -1,5 +1,6 @@
 """`ottla dump`: every kind of file, what it says of broken ones, and how it lives with pipes and terminals."""
 
+import base64
 import json
 import os
 import pty
@@ -61,6 +62,16 @@ def test_several_files_are_told_apart() -> None:
     files = Counter(item["file"] for item in items(PLAIN, PLAIN.with_suffix(".index")))
     assert set(files) == {str(PLAIN), str(PLAIN.with_suffix(".index"))}
     assert "file" not in items(PLAIN)[0]
+
+
+def test_a_file_whose_name_is_not_utf8_is_dumped_with_its_name_as_base64(tmp_path: Path) -> None:
+    builder = BatchBuilder()
+    builder.append(0, b"k", b"v")
+    for name in (b"a.log", b"b\xff.log", b"c.log"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(builder.build())
+    shown = [each for each in items(tmp_path) if each["kind"] == "record"]
+    files = [each["file"] if "file" in each else base64.b64decode(each["file_base64"]) for each in shown]
+    assert files == [f"{tmp_path}/a.log", os.fsencode(tmp_path) + b"/b\xff.log", f"{tmp_path}/c.log"]
 
 
 def test_a_log_is_shown_from_an_offset_and_for_so_many_records() -> None:

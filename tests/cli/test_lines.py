@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.exits import BadInput
-from ottla.cli.lines import Line, as_json, header_fields, parse_json, parse_text
+from ottla.cli.lines import Line, as_json, header_fields, parse_json, parse_separator, parse_text
+from ottla.codec import read_record_set
+from ottla.codec.message_sets import Message, build_message
 
 optional_bytes = st.none() | st.binary(max_size=40)
 
@@ -18,6 +20,15 @@ def test_a_line_without_a_separator_is_a_value() -> None:
 
 def test_a_line_is_cut_at_its_first_separator() -> None:
     assert parse_text(b"k::v", b":") == Line(key=b"k", value=b":v")
+
+
+def test_a_separator_may_be_a_tab_and_need_not_be_utf8() -> None:
+    assert parse_separator(None) is None
+    assert parse_separator(r"\t") == b"\t"
+    assert parse_separator(b"\xff".decode(errors="surrogateescape")) == b"\xff"
+    assert parse_text(b"k\xffv", b"\xff") == Line(key=b"k", value=b"v")
+    with pytest.raises(BadInput, match=r"\\xff.* is not in 'kv'"):
+        parse_text(b"kv", b"\xff")
 
 
 def test_a_line_that_lacks_its_separator_is_refused() -> None:
@@ -74,6 +85,41 @@ def test_a_value_that_is_no_string_is_sent_as_the_json_it_is(line: bytes, value:
     assert parse_json(line).value == value
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["12345678901234567.25", "1.10", "1e999", "-0.0", "1E+2", '{"price":0.10000000000000000555}', "[1.0,[2e0]]"],
+)
+def test_a_number_is_sent_with_the_digits_that_were_given(given: str) -> None:
+    for line in (f'{{"value":{given}}}', f' {{ "key" : "k" , "value" : {given} , "headers" : {{"value":"[1.5]"}} }} '):
+        assert parse_json(line.encode()).value == given.encode()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@given(st.lists(json_values, max_size=3) | st.dictionaries(st.text(max_size=3), json_values, max_size=3), st.booleans())
+def test_a_value_keeps_its_meaning_and_loses_its_spaces_only(value: object, ascii: bool) -> None:
+    line = json.dumps({"headers": {"value": "1"}, "value": value, "key": "k"}, ensure_ascii=ascii, indent=1)
+    sent = parse_json(line.encode()).value or b""
+    assert json.loads(sent) == value
+    assert sent.decode() == json.dumps(value, ensure_ascii=ascii, separators=(",", ":"))
+
+
+def test_the_last_of_two_values_counts() -> None:
+    assert parse_json(b'{"value": 1.0, "value": 2.0}').value == b"2.0"
+
+
+def test_what_consume_prints_of_a_record_without_a_timestamp_produce_takes() -> None:
+    stored = build_message(Message(offset=0, magic=0, key=None, value=b"old"))
+    [record] = next(read_record_set(stored)).records()
+    line = as_json(topic="t", partition=0, offset=0, timestamp=record.timestamp, key=record.key, value=record.value)
+    assert b'"timestamp":-1' in line
+    assert parse_json(line) == Line(value=b"old", partition=0, timestamp=None)
+
+
 def test_headers_may_be_written_as_an_object() -> None:
     assert parse_json(b'{"value": "v", "headers": {"a": "1", "b": null}}').headers == (("a", b"1"), ("b", None))
 
@@ -91,6 +137,12 @@ def test_headers_may_be_written_as_an_object() -> None:
         (b'{"value_base64": 7}', "not base64"),
         (b'{"value": "v", "partition": -1}', "partition must be a whole number"),
         (b'{"value": "v", "partition": true}', "partition must be a whole number"),
+        (b'{"value": "v", "timestamp": -2}', "timestamp must be a whole number"),
+        (b'{"value": "v", "timestamp": 1e3}', "timestamp must be a whole number"),
+        (b'{"value": NaN}', "NaN is not a number of JSON"),
+        (b'{"value": [-Infinity]}', "-Infinity is not a number of JSON"),
+        (b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"value": "v", "value_base64": "dg=="}', 'both "value" and "value_base64"'),
         (b'{"value": "v", "headers": ["h"]}', "headers must be"),
         (b'{"value": "v", "headers": 7}', "headers must be"),
     ],

@@ -387,3 +387,47 @@ def test_what_a_callback_returns_is_checked(loops: ModuleType) -> None:
     batch = made.topics["t"].partitions[0].open
     batch.call_back(Place, "t", 0, 5, -1, lambda error, place: failed.append((str(error), place)), check)
     assert failed == [("'something'", ("t", 0, 6, NOW))]
+
+
+def test_nothing_is_appended_while_the_driver_wants_the_caller_to_come_by(loops: ModuleType) -> None:
+    entered = bytearray(2)
+    made = loops.AppendFastPath(loops.murmur2_partition, 1000, None, entered)
+    made.topics = fast_path(loops, 1000).topics
+    entered[1] = 1
+    assert not made.append("t", b"", None, NOW)
+    entered[1] = 0
+    assert made.append("t", b"", None, NOW)
+
+
+def test_any_thread_appends_where_nothing_comes_in_between(loops: ModuleType) -> None:
+    made = loops.AppendFastPath(loops.murmur2_partition, 1000, None, bytearray(2), True)
+    made.topics = fast_path(loops, 1000).topics
+    with ThreadPoolExecutor(1) as other:
+        appended = other.submit(made.append, "t", b"", None, NOW).result()
+    assert appended is (loops is LOOPS.get("c"))
+
+
+def test_a_partitioner_during_which_the_core_is_entered_appends_nothing(loops: ModuleType) -> None:
+    """As another thread may while it runs."""
+    if loops is not LOOPS.get("c"):
+        pytest.skip("in Python no other thread appends")
+
+    def hash(key: bytes, partitions: int) -> int:
+        entered[0] = 1
+        return 0
+
+    entered = bytearray(2)
+    made = loops.AppendFastPath(hash, 1000, None, entered, True)
+    made.topics = fast_path(loops, 1000).topics
+    assert not made.append("t", b"", b"key", NOW)
+    assert made.topics["t"].partitions[0].open.builder.count == 0
+
+
+def test_for_a_caller_that_blocks_a_record_is_accepted_or_left_to_another_function(loops: ModuleType) -> None:
+    made, asked = fast_path(loops, 100), list[Any]()
+    fast = loops.SendFastPath(made, lambda *args, **given: asked.append((args, given)), lambda: NOW * 1_000_000)
+    assert fast.accept("t", b"1", key=None) is None
+    assert made.topics["t"].partitions[0].open.builder.count == 1 and not asked
+    assert fast.accept("t", b"2", headers=[("a", b"b")]) is None
+    assert fast.accept("t", bytes(1000), on_delivery=None) is None
+    assert [(args[1], given["headers"]) for args, given in asked] == [(b"2", [("a", b"b")]), (bytes(1000), ())]

@@ -165,6 +165,19 @@ def test_damage_is_told_in_the_same_words(damaged: tuple[bytes, int], changed: d
     same(lambda module: buffers(batch_in(module, *damaged, changed).columns()))
 
 
+@given(damaged_bodies(), changes, st.integers(0, 2000))
+@settings(max_examples=500)
+@example((record_bytes(offset_delta=zigzag(1)), 1), {"base_offset": 2**63 - 1}, 96)
+@example((record_bytes(headers=zigzag(1) + zigzag(2) + "é".encode() + zigzag(-1)), 1), {}, 96 + 176 + 5)
+@example((record_bytes(headers=zigzag(1) + zigzag(2) + "é".encode() + zigzag(-1)), 1), {}, 96 + 176 + 6)
+@example((record_bytes(headers=zigzag(1) + zigzag(2) + "é".encode() + zigzag(-2)), 1), {}, 96 + 176 + 5)
+def test_what_takes_too_much_memory_is_told_in_the_same_words(
+    damaged: tuple[bytes, int], changed: dict[str, int], limit: int
+) -> None:
+    same(lambda module: values(batch_in(module, *damaged, changed).records(limit)))
+    same(lambda module: buffers(batch_in(module, *damaged, changed).columns(limit)))
+
+
 @given(st.binary(max_size=60), st.integers(-1, 9))
 @settings(max_examples=500)
 def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:

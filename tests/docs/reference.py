@@ -259,6 +259,7 @@ def kafka_names() -> str:
     security = [f"| `{name}` | `tls=ottla.TLS({option}=…)` |" for name, option in kafka_security.TLS_NAMES.items()]
     rows += [f"| `security.protocol` | {', '.join(f'`{each}`' for each in kafka_security.PROTOCOLS)} |", *security]
     rows += [f"| `{name}` | `sasl=` |" for name in kafka_security.SASL_NAMES]
+    rows += [f"| `{name}` | `sasl=`, of a token endpoint |" for name in kafka_security.OAUTH_NAMES]
     head = "## Every name\n"
     return "\n".join([head, "| Kafka's name | here |", "|---|---|", *rows, *same, ""])
 
@@ -271,6 +272,7 @@ PAGES: dict[str, Page] = {
         (
             Part("sdk/client.py"),
             Part("sdk/aio.py"),
+            Part("sdk/sync/__init__.py"),
             Part("sdk/client.py", ("connect", "Client")),
             Part("sdk/consume/places.py", ("Where",)),
         ),
@@ -297,7 +299,8 @@ PAGES: dict[str, Page] = {
         "What administration returns",
         (
             Part("sdk/admin.py"),
-            Part("sdk/admin.py", ("TopicDescription", "PartitionDescription", "ListedOffset", "CommittedOffset")),
+            Part("sdk/admin.py", ("BrokerDescription", "TopicDescription", "PartitionDescription")),
+            Part("sdk/admin.py", ("ListedOffset", "CommittedOffset")),
             Part("sdk/admin.py", ("GroupListing", "GroupDescription", "GroupMember", "GroupLag", "PartitionLag")),
             Part("sdk/admin.py", ("ResetPlan", "PlannedOffset", "offsets_from_csv")),
             Part("sdk/events.py", ("Node",)),
@@ -327,7 +330,8 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/tls.py"),
             Part("src/ottla/tls.py", ("TLS",)),
             Part("src/ottla/sasl.py"),
-            Part("src/ottla/sasl.py", ("Plain", "ScramSha256", "ScramSha512")),
+            Part("src/ottla/sasl.py", ("Plain", "ScramSha256", "ScramSha512", "OAuthBearer", "Token")),
+            Part("src/ottla/oidc.py", ("ClientCredentials",)),
         ),
     ),
     "kafka-config": Page(

@@ -261,7 +261,10 @@ async def _reset(client: Client) -> None:
 
 call("leader", lambda client: client.leader("t", 0))
 call("fetch", lambda client: _values(client))
+call("fetch_many", lambda client: _many_values(client))
 call("offsets", lambda client: client.offsets({("t", 0): "end"}))
+call("offsets_before", lambda client: client.offsets_before({("t", 0): timedelta(0)}))
+call("brokers", lambda client: client.brokers())
 call("list_offsets", lambda client: client.list_offsets({("t", 0): "max_timestamp"}))
 call("create_topic", lambda client: client.create_topic("new", partitions=2), again=_created)
 call("create_partitions", lambda client: client.create_partitions("t", 3), again=_grown)
@@ -292,3 +295,8 @@ async def offsets_of_topics_that_are_not_there(run: Run) -> None:
 
 async def _values(client: Client) -> list[bytes | None]:
     return [each.value for each in await client.fetch("t", 0, 0)]
+
+
+async def _many_values(client: Client) -> list[bytes | None]:
+    fetched = await client.fetch_many({("t", 0): 0})
+    return [each.value for some in fetched.values() for each in some]

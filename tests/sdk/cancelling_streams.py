@@ -290,16 +290,16 @@ class Told(RebalanceListener):
         self.has: set[TopicPartition] = set()
         self.gone: list[TopicPartition] = []
 
-    async def assigned(self, places: Sequence[TopicPartition]) -> None:
+    async def assigned(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
         await self._run.sleep(0.002)
         self.has |= set(places)
 
-    async def revoked(self, places: Sequence[TopicPartition]) -> None:
+    async def revoked(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
         self.gone += places
         await self._run.sleep(0.002)
         self.has -= set(places)
 
-    async def lost(self, places: Sequence[TopicPartition]) -> None:
+    async def lost(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
         self.gone += places
         await self._run.sleep(0.002)
         self.has -= set(places)

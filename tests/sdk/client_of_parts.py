@@ -20,11 +20,14 @@ class Client:
 
     def __init__(self, seeds: int = 2) -> None:
         self.options = Options()
+        self.missing = ""
         self.closed: OttlaError | None = None
         self.timers = Timers()
         self.now = 0.0
         self.asked: list[tuple[Node, Exchange]] = []
         self.done: list[str] = []
+        self.connected: Node | None = None
+        """Is preferred to all others."""
         cluster = Cluster()
         self.nodes = Nodes([("seed", 1 + index) for index in range(seeds)], cluster, random.Random(1))
         self.metadata = Metadata(self, cluster, self.nodes, findable=True)
@@ -44,7 +47,8 @@ class Client:
         self.asked.append((node, exchange))
 
     def other_node(self, but: Container[int]) -> Node | None:
-        return self.nodes.next(but)
+        connected = self.connected
+        return connected if connected and connected.id not in but else self.nodes.next(but)
 
     def nodes_changed(self, now: float) -> None:
         self.done.append("changed")

@@ -1,4 +1,7 @@
-"""The fixture `loop`: a test that has it runs once under each loop that the client runs in (tests/sdk/loops.py)."""
+"""The fixture `loop`: a test that has it runs once under each loop that the client runs in (tests/sdk/loops.py).
+
+And once without a loop, by code that blocks (tests/sdk/blocking_loop.py).
+"""
 
 import functools
 import inspect
@@ -6,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.sdk.blocking_loop import BEYOND, THREADS, Threads, blocking
 from tests.sdk.loops import LOOPS, Loop
 
 
@@ -14,16 +18,30 @@ def _quickly(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow) if name == "uvloop" else name
 
 
-@pytest.fixture(params=[_quickly(name) for name in LOOPS])
-def loop(request: pytest.FixtureRequest) -> Loop:
-    return LOOPS[request.param]
+@pytest.fixture(params=[*(_quickly(name) for name in LOOPS), "threads"])
+def loop(request: pytest.FixtureRequest) -> Loop | Threads:
+    return THREADS if request.param == "threads" else LOOPS[request.param]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-trio marks what is still `async def` as its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if not _is_beyond(item)]
     for item in items:
-        if isinstance(item, pytest.Function) and "loop" in item.fixturenames and inspect.iscoroutinefunction(item.obj):
-            item.obj = _run_in_loop(item.obj)
+        if isinstance(item, pytest.Function) and "loop" in item.fixturenames:
+            if _loop_of(item) == "threads":
+                item.obj = blocking(item.obj)
+            elif inspect.iscoroutinefunction(item.obj):
+                item.obj = _run_in_loop(item.obj)
+
+
+def _loop_of(item: pytest.Function) -> Any:
+    return item.callspec.params.get("loop") if hasattr(item, "callspec") else None
+
+
+def _is_beyond(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or _loop_of(item) != "threads":
+        return False
+    return item.originalname in BEYOND or item.name in BEYOND
 
 
 def _run_in_loop(scenario: Any) -> Any:

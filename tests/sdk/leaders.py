@@ -66,6 +66,8 @@ from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 
 Place = tuple[str, int]
+PIECE = 40
+"""Bytes."""
 
 NEW = {1: (4, 18), 2: (1, 11), 3: (1, 13), 18: (0, 3), 23: (2, 4)}
 """What Kafka 4.3 speaks, of what a fetcher asks."""
@@ -142,6 +144,8 @@ class Leaders:
     ) -> None:
         self.nodes, self.versions = list(range(1, nodes + 1)), dict(versions or NEW)
         self.ids = {name: uuid.UUID(int=100 + index) for index, name in enumerate(topics)}
+        self._once = dict(self.ids)
+        """The ids of topics that were asked for, also of those that are gone."""
         places = [(name, index) for name, count in topics.items() for index in range(count)]
         self.logs: dict[Place, Log] = {place: Log(leader=self.nodes[i % nodes]) for i, place in enumerate(places)}
         self.sessions: dict[tuple[int, int], Session] = {}
@@ -152,6 +156,10 @@ class Leaders:
         self.bend: Callable[[int, Any, Any], Any] = lambda node, request, answer: answer
         self.hide: Callable[[int], bool] = lambda node: False
         """Nodes that refuse connections."""
+        self.mute: Callable[[int], bool] = lambda node: False
+        """Nodes that neither take nor refuse them."""
+        self.drip = 0.0
+        """Seconds between two pieces of an answer, if it comes in pieces."""
         self.core = ClientCore([("leaders", 9001)], options or Options(), random.Random(1))
         self.now = 0.0
         self._numbers = itertools.count(1)
@@ -200,8 +208,9 @@ class Leaders:
                 match action:
                     case Connect(key=key):
                         self._links[key], self._inbox[key] = next(self._numbers), b""
-                        hidden = self.hide(max(key[0], 1))
-                        self._later(key, Lost(key, "refused") if hidden else Connected(key), 0.001)
+                        node = max(key[0], 1)
+                        if not self.mute(node):
+                            self._later(key, Lost(key, "refused") if self.hide(node) else Connected(key), 0.001)
                     case Send(key=key, parts=parts) if key in self._links:
                         self._later(key, b"".join(parts), 0.001)
                         self.core.handle(Written(key), self.now)
@@ -231,7 +240,9 @@ class Leaders:
             answer = self.bend(node, request.message, answer)
             if answer is not None:
                 data = frames.build_response(answer, version, request.header.correlation_id)
-                self._later(key, Received(key, data), 0.001 + wait)
+                size = PIECE if self.drip else len(data)
+                for at in range(0, len(data), size):
+                    self._later(key, Received(key, data[at : at + size]), 0.001 + wait + at // size * self.drip)
         self._inbox[key] = buffer
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -314,6 +325,7 @@ class Leaders:
 
     def _fetch(self, node: int, version: int, message: FetchRequest) -> tuple[FetchResponse, float]:
         names = {id: name for name, id in self.ids.items()}
+        self._once |= self.ids
         asked: dict[Place, FetchPartition] = {}
         gone: dict[Place, uuid.UUID] = {}
         for topic in message.topics:
@@ -336,7 +348,7 @@ class Leaders:
                 node, version, place, each, message, left, first=not any(r.records for r in results.values())
             )
             left -= len(result.records or b"")
-            if place in gone:
+            if place in gone or (version >= 13 and place[0] not in self.ids):
                 result.error_code = UnknownTopicId.code
             news = result.records or result.error_code or result.preferred_read_replica >= 0
             news = news or result.diverging_epoch.end_offset >= 0
@@ -350,7 +362,7 @@ class Leaders:
             FetchableTopicResponse(
                 topic=name,
                 topic_id=next(
-                    (id for place, id in gone.items() if place[0] == name), self.ids.get(name, uuid.UUID(int=0))
+                    (id for place, id in gone.items() if place[0] == name), self._once.get(name, uuid.UUID(int=0))
                 ),
                 partitions=tuple(result for place, result in results.items() if place[0] == name),
             )

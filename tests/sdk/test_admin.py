@@ -164,3 +164,62 @@ def test_a_plan_is_read_back_as_kafkas_tool_writes_it() -> None:
     for line in ("t,0", "t,0,x", "t,-1,5", ",0,5", "g,t,0,5,6", "topic,partition,offset"):
         with pytest.raises(ConfigurationError, match="line 2"):
             offsets_from_csv(f"t,0,5\n{line}\n", "g")
+
+
+async def test_the_brokers_of_a_cluster_are_listed(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        [broker] = await client.brokers()
+        host, _, port = ottla_broker.bootstrap.rpartition(":")
+        assert (broker.host, broker.port, broker.rack, broker.is_controller) == (host, int(port), None, True)
+        await client.create_topic("t")
+        assert broker.id == (await client.leader("t", 0)).id
+
+
+async def test_the_last_offset_before_a_time_is_found(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await fill(client)
+        await client.create_topic("empty")
+
+        async def before(when: datetime | timedelta) -> int:
+            return (await client.offsets_before({T0: when}))[T0]
+
+        assert await before(NOON) == await before(datetime(1969, 1, 1, tzinfo=UTC)) == -1
+        assert await before(NOON + timedelta(seconds=1)) == 0
+        assert await before(NOON + timedelta(minutes=5)) == 4
+        assert await before(NOON + timedelta(days=1)) == await before(timedelta(0)) == 9
+        assert await client.offsets_before({("empty", 0): NOON, T1: NOON + timedelta(minutes=1)}) == {
+            ("empty", 0): -1,
+            T1: 0,
+        }
+        for wrong in ("end", 5, None):
+            with pytest.raises(LocalProtocolError, match="is no time"):
+                await before(wrong)  # type: ignore[arg-type] # on purpose
+        with pytest.raises(UnknownTopicOrPartition):
+            await client.offsets_before({("t", 7): NOON})
+
+
+async def test_timestamps_that_do_not_ascend_have_older_ones_before_that_offset(
+    loop: Loop, ottla_broker: Broker
+) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await client.create_topic("t", partitions=1)
+        async with client.producer() as producer:
+            for stamp in (1000, 3000, 2000, 5000, 4000):
+                await producer.send("t", b"x", partition=0, timestamp=stamp)
+        when = datetime.fromtimestamp(3.0, UTC)
+        assert await client.offsets_before({T0: when}) == {T0: 0}, "record 2 is older, but comes behind one that is not"
+
+
+async def test_several_partitions_are_fetched_in_one_call(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 3)
+        found = await client.fetch_many({T0: 1, T1: 2})
+        assert {place: [each.value for each in some] for place, some in found.items()} == {T0: [b"1", b"2"], T1: [b"2"]}
+        with pytest.raises(PartialFailure, match="t-1: OFFSET_OUT_OF_RANGE") as failed:
+            await client.fetch_many({T0: 0, T1: 99})
+        assert list(failed.value.found) == [T0] and list(failed.value.failures) == ["t-1"]
+        with pytest.raises(LocalProtocolError, match="offset of 0 or more"):
+            await client.fetch_many({T0: -1})
+        with pytest.raises(LocalProtocolError, match="wait shorter"):
+            await client.fetch_many({T0: 0}, wait=1000.0)
+        assert await client.fetch_many({}) == {}

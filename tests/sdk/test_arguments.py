@@ -61,7 +61,7 @@ def test_what_has_to_be_awaited_is_what_returns_a_coroutine() -> None:
 
 
 class Listener(ottla.RebalanceListener):
-    def assigned(self, places: Any) -> None:  # type: ignore[override] # on purpose
+    def assigned(self, consumer: Any, places: Any) -> None:  # type: ignore[override] # on purpose
         pass
 
 
@@ -71,7 +71,7 @@ class Interceptor(ottla.ConsumerInterceptor):
 
 
 class Greedy(ottla.RebalanceListener):
-    async def revoked(self, places: Any, extra: Any) -> None:  # type: ignore[override] # on purpose
+    async def revoked(self, consumer: Any, places: Any, extra: Any) -> None:  # type: ignore[override] # on purpose
         pass
 
 
@@ -111,8 +111,12 @@ def test_methods_are_async_where_they_are_awaited_and_nowhere_else() -> None:
 @pytest.mark.parametrize(
     ("owner", "base", "says"),
     [
-        (Greedy(), ottla.RebalanceListener, r"Greedy\.revoked is called with \(places\), .* argument: 'extra'"),
-        (Deaf(), ottla.RebalanceListener, r"Deaf\.lost is called with \(places\), .* too many"),
+        (
+            Greedy(),
+            ottla.RebalanceListener,
+            r"revoked is called with \(consumer, places\), .* argument: 'extra'",
+        ),
+        (Deaf(), ottla.RebalanceListener, r"Deaf\.lost is called with \(consumer, places\), .* too many"),
         (Empty(), ottla.ConsumerInterceptor, r"Empty\.on_commit is called with \(offsets\), .* not a callable"),
         (Forgetful(), ottla.ProducerInterceptor, r"on_acknowledgement is called with \(record, result\), .* too many"),
     ],
@@ -134,11 +138,11 @@ def test_methods_may_take_what_they_are_given_in_any_way() -> None:
             pass
 
         @staticmethod
-        async def revoked(p: Any, extra: int = 0) -> None:
+        async def revoked(c: Any, p: Any, extra: int = 0) -> None:
             pass
 
         @with_more
-        async def lost(self, places: Any, more: str) -> None:
+        async def lost(self, consumer: Any, places: Any, more: str) -> None:
             pass
 
     derived(Liberal(), ottla.RebalanceListener)
@@ -164,10 +168,10 @@ def test_methods_may_take_what_they_are_given_in_any_way() -> None:
     ],
 )
 def test_a_misspelt_method_is_refused_with_what_is_meant(name: str, meant: str) -> None:
-    async def method(self: object, places: object) -> None:
+    async def method(self: object, consumer: object, places: object) -> None:
         raise AssertionError("nobody calls it")
 
-    async def right(self: object, places: object) -> None:
+    async def right(self: object, consumer: object, places: object) -> None:
         pass
 
     asked = {each: right for each in ("assigned", "revoked", "lost") if each != meant}
@@ -216,13 +220,13 @@ def test_only_what_is_likely_a_slip_of_a_method_that_is_not_written_is_refused(
 
 def test_who_writes_all_methods_may_name_others_as_he_likes() -> None:
     class Whole(ottla.RebalanceListener):
-        async def assigned(self, places: Any) -> None:
+        async def assigned(self, consumer: Any, places: Any) -> None:
             pass
 
-        async def revoked(self, places: Any) -> None:
+        async def revoked(self, consumer: Any, places: Any) -> None:
             pass
 
-        async def lost(self, places: Any) -> None:
+        async def lost(self, consumer: Any, places: Any) -> None:
             pass
 
         def on_shutdown(self) -> None:
@@ -238,7 +242,7 @@ def test_what_hears_nothing_is_refused_and_what_has_other_methods_is_not() -> No
     class Both(ottla.RebalanceListener, ottla.ConsumerInterceptor):
         on = 1
 
-        async def lost(self, places: Any) -> None:
+        async def lost(self, consumer: Any, places: Any) -> None:
             pass
 
         def on_commit(self, offsets: Any) -> None:

@@ -15,7 +15,8 @@ import ottla
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import BrokerUnreachable, OffsetOutOfRange, TimeoutExpired, UnknownTopicOrPartition
 from ottla.sdk import mdns
-from ottla.sdk.drivers.blocking import BlockingClient, _Link
+from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.sdk.drivers.selecting import SelectorLink
 from ottla.sdk.events import Event, Send, Written
 from ottla.testing import Broker
 
@@ -132,7 +133,7 @@ def test_what_the_socket_does_not_take_at_once_follows_in_order_and_is_reported_
     ours, theirs = socket.socketpair()
     with BlockingClient(ottla_broker.bootstrap) as client, ours, theirs:
         ours.setblocking(False)
-        link = client._links[7, "data"] = _Link((7, "data"))
+        link = client._links[7, "data"] = SelectorLink((7, "data"))
         link.socket, link.connecting = ours, False
         client._selector.register(ours, selectors.EVENT_READ, link)
         told: list[Event] = []

@@ -11,7 +11,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import LeaderNotAvailable, UnknownTopicOrPartition
+from ottla.errors import InconsistentClusterId, LeaderNotAvailable, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import Cluster
 
 FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -97,3 +97,11 @@ def test_a_topic_without_partitions_is_not_there_yet() -> None:
     assert "t" not in cluster.topics and cluster.errors["t"] == LeaderNotAvailable.code
     told(cluster, FIRST)
     assert cluster.leader("t", 0) and not cluster.errors
+
+
+def test_a_broker_that_does_not_say_its_clusters_id_makes_no_client_forget_it() -> None:
+    cluster, nodes = Cluster(), (MetadataResponseBroker(node_id=1, host="h", port=1),)
+    cluster.update(MetadataResponse(brokers=nodes, cluster_id="mine", topics=()))
+    cluster.update(MetadataResponse(brokers=nodes, cluster_id=None, topics=()))
+    foreign = MetadataResponse(brokers=nodes, cluster_id="another", topics=())
+    assert isinstance(cluster.refusal(foreign), InconsistentClusterId)

@@ -12,17 +12,22 @@ from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateResponse
+from ottla.codec.apis.sasl_handshake import SaslHandshakeResponse
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     AuthenticationFailed,
     ConnectionLost,
     EncodeError,
+    OttlaError,
     RemoteProtocolError,
     SaslAuthenticationFailed,
     TimeoutExpired,
     UnsupportedVersion,
 )
+from ottla.sasl import Mechanism, Plain
 from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
+from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.peer import Peer
@@ -30,9 +35,11 @@ from ottla.sdk.connection.versions import SPOKEN, since
 from ottla.sdk.events import Action, Close, Connect, Finish, Node, Send
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
+from ottla.sdk.timers import Timers
 
 KEY = (1, "data")
 SERVED = {0: (3, 9), 3: (0, 8)}
+SASL_SERVED = SERVED | {17: (0, 1), 36: (0, 1)}
 
 
 class Ends:
@@ -96,10 +103,15 @@ class Greeting:
 
 
 def connection(
-    metrics: Metrics | None = None, kind: type[Connection] = Quick, tls: Greeting | None = None
+    metrics: Metrics | None = None,
+    kind: type[Connection] = Quick,
+    tls: Greeting | None = None,
+    sasl: Mechanism | None = None,
 ) -> Connection:
-    options = Options(tls=tls)  # type: ignore[arg-type]
-    return kind(KEY, Peer(Node(1, "b", 9092), options, metrics or Metrics(), random.Random(1)), "test")
+    options = Options(tls=tls, sasl=sasl)  # type: ignore[arg-type]
+    rng = random.Random(1)
+    credentials = Credentials(options, rng, Timers(), [], lambda: None)
+    return kind(KEY, Peer(Node(1, "b", 9092), options, metrics or Metrics(), rng, credentials), "test")
 
 
 def metadata(ended: Ends, deadline: float = 30.0) -> Exchange:
@@ -122,6 +134,27 @@ def ready(
     for action in one.received(versions(keys), 0):  # of an API that the broker lacks nothing is sent
         one.received(answer_to(sent([action])), 0)
         one.written(0)
+    assert one.state is State.READY and not one.load
+    return one
+
+
+def let_in(lifetime: float = 10.0) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=int(lifetime * 1000)
+    )
+
+
+def authenticated(lifetime: float = 10.0) -> Connection:
+    """A connection whose session lasts for so many seconds."""
+    one = connection(sasl=Plain("alice", "secret"))
+    one.submit(metadata(Ends(), 1000), 0)
+    one.poll(0)
+    one.connected(0)
+    one.written(0)
+    asked = sent(one.received(versions(SASL_SERVED), 0))
+    for answer in (SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",)), let_in(lifetime)):
+        asked = sent(one.received(frames.build_response(answer, 1, asked.header.correlation_id), 0))
+    one.received(answer_to(asked), 0)
     assert one.state is State.READY and not one.load
     return one
 
@@ -476,8 +509,13 @@ def test_an_answer_out_of_turn_breaks_the_protocol(correlation_id: int) -> None:
 
 def brought_to(state: State) -> Connection:
     """A connection in this state, with a request that waits or, where it is ready, none."""
+    if state is State.REAUTHENTICATING:
+        one = authenticated()
+        one.submit(metadata(Ends(), 1000), 9.0)
+        assert sent(one.poll(9.0)).header.api_key == 17
+        return one
     if state in (State.READY, State.FINISHING):
-        one = ready(SERVED)
+        one = authenticated()
         if state is State.FINISHING:
             assert one.finish(0) == [Finish(KEY)]
         return one
@@ -509,8 +547,15 @@ def happens(one: Connection, what: Input) -> None:
             one.connected(1.0)
         case Input.SECURED:
             one.received(b"hello", 1.0)
+        case Input.AGREED if one.state is State.REAUTHENTICATING:
+            for request in (SaslHandshakeResponse(error_code=0, mechanisms=()), let_in()):
+                one.received(frames.build_response(request, 1, one.requests.in_flight[0].correlation_id), 9.0)
         case Input.AGREED:
             one.received(versions(SERVED), 1.0)
+        case Input.EXPIRING:
+            one._renew_at = 1.0
+            one.submit(metadata(Ends(), 1000), 1.0)
+            one.poll(1.0)
         case Input.FINISHED:
             assert one.finish(0.0) in ([Finish(KEY)], [Close(KEY)], [])
         case Input.IDLE:
@@ -578,6 +623,21 @@ def test_a_side_that_is_not_trusted_ends_what_waits_for_good() -> None:
     (error,) = ends.all
     assert isinstance(error, AuthenticationFailed) and not error.retriable
     assert str(error) == "b:9092 (node 1): b'who are you?' is no greeting"
+
+
+def test_a_host_that_tls_cannot_ask_for_fails_the_connection_and_not_the_client() -> None:
+    class Never(Greeting):
+        def connection(self, host: str) -> Hello:
+            raise AuthenticationFailed(f"no certificate can name the host {host!r}")
+
+    one, ends = connection(tls=Never()), Ends()
+    one.submit(metadata(ends), 0)
+    one.poll(0)
+    assert one.connected(0) == [Close(KEY)]
+    assert one.state is State.DOWN
+    (error,) = ends.all
+    assert isinstance(error, AuthenticationFailed)
+    assert str(error) == "b:9092 (node 1): no certificate can name the host 'b'"
 
 
 def test_tls_that_is_never_agreed_on_is_given_up() -> None:
@@ -778,3 +838,68 @@ def test_a_message_that_cannot_be_encoded_fails_alone() -> None:
     one.submit(metadata(fine), 0)
     sent(one.poll(0))
     assert isinstance(broken.all[0], EncodeError) and broken.all[0].path == "ProduceRequest.acks"
+
+
+# -- sessions that end (KIP-368) ---------------------------------------------------------------------------------------
+
+
+def test_a_session_is_renewed_before_it_ends_ahead_of_what_waits() -> None:
+    one, before, after = authenticated(), Ends(), Ends()
+    one.submit(metadata(before), 7.0)
+    first = sent(one.poll(7.0))
+    one.submit(metadata(after), 9.0)
+    handshake = sent(one.poll(9.0))
+    assert handshake.header.api_key == 17, "behind what is under way"
+    assert (one.state, one.load) == (State.REAUTHENTICATING, 2)
+    assert one.received(answer_to(first), 9.0) == []
+    assert len(before.all) == 1 and not isinstance(before.all[0], OttlaError)
+    hello = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+    token = sent(one.received(frames.build_response(hello, 1, handshake.header.correlation_id), 9.1))
+    assert (token.header.api_key, token.message.auth_bytes) == (36, b"\0alice\0secret")
+    request = sent(one.received(frames.build_response(let_in(), 1, token.header.correlation_id), 9.1))
+    assert one.state is State.READY and request.header.api_key == 3
+    one.received(answer_to(request), 9.2)
+    assert len(after.all) == 1 and not isinstance(after.all[0], OttlaError)
+    one.submit(metadata(Ends(), 1000), 10.0)
+    assert sent(one.poll(10.0)).header.api_key == 3, "the new session lasts until 19.1"
+
+
+def test_a_session_that_nobody_needs_is_renewed_when_somebody_does_even_after_its_end() -> None:
+    one = authenticated()
+    assert one.poll(60.0) == [] and one.state is State.READY
+    one.submit(metadata(Ends(), 1000), 60.0)
+    assert sent(one.poll(60.0)).header.api_key == 17
+
+
+def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words() -> None:
+    one, ends = authenticated(), Ends()
+    one.submit(metadata(ends), 9.0)
+    handshake = sent(one.poll(9.0))
+    hello = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+    token = sent(one.received(frames.build_response(hello, 1, handshake.header.correlation_id), 9.0))
+    no = SaslAuthenticateResponse(error_code=SaslAuthenticationFailed.code, error_message="alice left", auth_bytes=b"")
+    assert one.received(frames.build_response(no, 1, token.header.correlation_id), 9.0) == [Close(KEY)]
+    (error,) = ends.all
+    assert isinstance(error, AuthenticationFailed)
+    assert str(error) == "b:9092 (node 1): user 'alice' by PLAIN is refused: alice left"
+
+
+def test_a_broker_that_does_not_answer_to_a_renewal_is_given_up_but_not_while_what_was_sent_before_waits() -> None:
+    one, slow, ends = authenticated(), Ends(), Ends()
+    one.submit(metadata(slow, 1000), 7.0)
+    first = sent(one.poll(7.0))
+    one.submit(metadata(ends, 1000), 9.0)
+    one.poll(9.0)
+    assert one.poll(30.0) == [], "its own deadline is far off"
+    one.received(answer_to(first), 30.0)
+    assert one.poll(50.0) == [Close(KEY)]
+    assert "the session was not renewed within" in str(ends.all[0])
+
+
+def test_a_connection_counts_once_however_often_its_session_is_renewed() -> None:
+    one = brought_to(State.REAUTHENTICATING)
+    happens(one, Input.AGREED)
+    traffic = one.peer.traffic
+    assert traffic.connections.value == 1
+    one.lost("reset", 10.0)
+    assert traffic.connections.value == 0

@@ -5,11 +5,11 @@ from typing import Any
 
 from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
-from ottla.codec.apis.metadata import MetadataRequest
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.errors import ConnectionLost
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.pool import UNANSWERED_LIMIT, Connections
-from ottla.sdk.events import DATA, PRODUCE, Action, Close, Connect, Connected, Key, Node, Received, Send, Written
+from ottla.sdk.events import DATA, PRODUCE, Action, Close, Connect, Connected, Key, Lost, Node, Received, Send, Written
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
@@ -88,7 +88,7 @@ def test_the_least_loaded_node_is_judged_by_its_ordinary_channel() -> None:
 def test_a_node_that_does_not_answer_is_suspected_and_given_up_once_the_cluster_has() -> None:
     pool = Pool()
     pool.ask(ONE, 0.0)
-    pool.run(0.0)
+    pool.run(0.01)
     pool.run(UNANSWERED_LIMIT)
     assert not pool.suspected
     now = UNANSWERED_LIMIT * 1.5
@@ -99,6 +99,25 @@ def test_a_node_that_does_not_answer_is_suspected_and_given_up_once_the_cluster_
     pool.all.update({2: TWO}, (), now)
     assert keys(pool.run(now), Close) == [(1, DATA)]
     assert "the cluster has given it up" in str(pool.ends[0])
+
+
+def test_a_node_is_in_no_trouble_where_one_connection_ended_and_another_works() -> None:
+    pool = Pool()
+    pool.ask(ONE, 0.0)
+    pool.ask(ONE, 0.0, PRODUCE)
+    pool.run(0.0)
+    for channel in (DATA, PRODUCE):
+        answer = frames.build_response(MetadataResponse(brokers=(), topics=()), 9, 1)
+        pool.all.handle(Received((1, channel), answer), 0.1)
+    pool.all.handle(Lost((1, PRODUCE), "closed by the broker"), 1.0)
+    assert pool.all.troubles(20.0) == {}
+    pool.ask(ONE, 30.0)
+    pool.run(30.0)
+    answer = frames.build_response(MetadataResponse(brokers=(), topics=()), 9, 2)
+    pool.all.handle(Received((1, DATA), answer), 30.0)
+    pool.all.handle(Lost((1, DATA), "closed by the broker"), 61.0)
+    [trouble] = pool.all.troubles(62.0).values()
+    assert trouble.node == ONE and trouble.since == 30.0 and trouble.requests == 0
 
 
 def test_a_node_that_left_is_forgotten_and_begins_anew_when_it_is_back() -> None:

@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -36,12 +36,12 @@ from ottla.errors import (
     UnknownMemberId,
 )
 from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Fetched, Offset
 from ottla.sdk.consume.subscription import PATTERN_AGE
-from ottla.sdk.consumer import RebalanceListener
 from ottla.sdk.group.assignors import ASSIGNORS, build_assigned
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.membership import MemberOptions, Membership
@@ -52,6 +52,16 @@ from tests.sdk.coordinator import Coordinator
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 Places = tuple[tuple[str, int], ...]
 Told = tuple[str, Places]
+
+
+class Listening:
+    """A listener that does nothing by itself."""
+
+    name = "Listening"
+
+    async def assigned(self, places: Sequence[TopicPartition]) -> None: ...
+    async def revoked(self, places: Sequence[TopicPartition]) -> None: ...
+    async def lost(self, places: Sequence[TopicPartition]) -> None: ...
 
 
 class Reader:
@@ -73,7 +83,7 @@ class Reader:
             ConsumerOptions(start=Offset(0), group="g", member=member, **named),
             Fetcher(self.world.core),
             Tasks(),
-            RebalanceListener(),
+            Listening(),
         )
         assert self.call(self.machine.enter({}, "task")).over
         self.loop = self.call(self.machine.next_batch("task"))

@@ -37,13 +37,12 @@ from ottla.sdk.events import (
     Close,
     Connect,
     Connected,
-    Find,
-    Found,
     Key,
     Lost,
     Node,
     Received,
     Run,
+    RunInThread,
     Send,
     Written,
 )
@@ -58,7 +57,8 @@ class Net:
     """Addresses and what listens there: a `Fake`, or a word for how it fails; time jumps from event to event."""
 
     def __init__(self, seeds: list[Address], options: Options | None = None, findable: bool = False) -> None:
-        self.core = ClientCore(seeds, options or Options(), random.Random(1), findable=findable)
+        find = (lambda: [f"{host}:{port}" for host, port in self.found or ()]) if findable else None
+        self.core = ClientCore(seeds, options or Options(), random.Random(1), find=find)
         self.at: dict[Address, Fake | str] = {}
         self.found: list[Address] | None = None
         self.now = 0.0
@@ -123,8 +123,8 @@ class Net:
                 call()
             case Close(key=key):
                 self._links.pop(key, None)
-            case Find():
-                self._soon(None, -1, Found(tuple(self.found or ())))
+            case RunInThread(call=call):
+                self._soon(None, -1, call())
 
 
 class Fake:

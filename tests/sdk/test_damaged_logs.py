@@ -11,7 +11,7 @@ from ottla.codec.apis.list_offsets import LATEST
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.records import BatchBuilder, RecordBatch
 from ottla.errors import ChecksumMismatch, CorruptMessage, DataLoss, DecodeError, OttlaError, RecordTooLarge
-from ottla.sdk.calls.reads import fetch
+from ottla.sdk.calls.reads import How, fetch_many
 from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset, Time
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.options import Options
@@ -293,9 +293,11 @@ def test_damage_that_the_broker_finds_is_an_error_too_and_not_asked_for_again_an
 
 
 def fetched_once(leaders: Leaders, offset: int) -> Fetched:
-    outcome = fetch(leaders.core, T, offset, leaders.now, max_bytes=1 << 20, wait=0.1, isolation=READ_UNCOMMITTED)
+    outcome = fetch_many(leaders.core, {T: offset}, leaders.now, How(1 << 20, 0.1, READ_UNCOMMITTED))
     leaders.run(outcome)
-    return outcome.result()
+    if isinstance(fetched := outcome.result()[T], OttlaError):
+        raise fetched
+    return fetched
 
 
 def test_a_single_fetch_gives_what_is_good_and_then_the_error() -> None:

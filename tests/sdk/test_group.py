@@ -35,13 +35,13 @@ class Diary(ottla.RebalanceListener):
         self.entries: list[tuple[str, tuple[Place, ...]]] = []
         self.changed = self._loop.event()
 
-    async def assigned(self, places: Sequence[Place]) -> None:
+    async def assigned(self, consumer: Consumer, places: Sequence[Place]) -> None:
         self._write("assigned", places)
 
-    async def revoked(self, places: Sequence[Place]) -> None:
+    async def revoked(self, consumer: Consumer, places: Sequence[Place]) -> None:
         self._write("revoked", places)
 
-    async def lost(self, places: Sequence[Place]) -> None:
+    async def lost(self, consumer: Consumer, places: Sequence[Place]) -> None:
         self._write("lost", places)
 
     def _write(self, what: str, places: Sequence[Place]) -> None:
@@ -309,9 +309,9 @@ async def test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_w
     ottla_broker: Broker,
 ) -> None:
     class Careful(Diary):
-        async def revoked(self, places: Sequence[Place]) -> None:
+        async def revoked(self, consumer: Consumer, places: Sequence[Place]) -> None:
             await consumer.commit()
-            await super().revoked(places)
+            await super().revoked(consumer, places)
 
     ottla_broker.create_topic("t", partitions=2)
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -341,10 +341,10 @@ async def test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_w
 
 async def test_a_listener_that_commits_what_is_lost_hears_that_it_cannot(loop: Loop, ottla_broker: Broker) -> None:
     class Late(Diary):
-        async def lost(self, places: Sequence[Place]) -> None:
+        async def lost(self, consumer: Consumer, places: Sequence[Place]) -> None:
             with pytest.raises(CommitFailed, match="consumer was closed"):
                 await consumer.commit()
-            await super().lost(places)
+            await super().lost(consumer, places)
 
     diary = Late(loop)
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -624,7 +624,7 @@ async def test_interceptors_see_every_batch_and_every_commit_and_their_errors_st
 
 async def test_a_listener_that_fails_ends_the_loop_with_its_error(loop: Loop, ottla_broker: Broker) -> None:
     class Broken(Diary):
-        async def assigned(self, places: Sequence[Place]) -> None:
+        async def assigned(self, consumer: Consumer, places: Sequence[Place]) -> None:
             raise ZeroDivisionError
 
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -806,7 +806,7 @@ async def test_two_tasks_cannot_wait_for_batches_of_one_consumer(
 
 async def test_a_listener_that_asks_for_batches_hears_that_it_cannot(loop: Loop, ottla_broker: Broker) -> None:
     class Greedy(ottla.RebalanceListener):
-        async def assigned(self, places: Sequence[Place]) -> None:
+        async def assigned(self, consumer: Consumer, places: Sequence[Place]) -> None:
             await anext(consumer)
 
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -820,7 +820,7 @@ async def test_a_listener_that_keeps_the_consumer_from_leaving_is_named(
     loop: Loop, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck(ottla.RebalanceListener):
-        async def revoked(self, places: Sequence[Place]) -> None:
+        async def revoked(self, consumer: Consumer, places: Sequence[Place]) -> None:
             await loop.sleep_forever()
 
     monkeypatch.setattr(leaving, "LEAVE_TIMEOUT", 0.2)
@@ -946,7 +946,7 @@ async def test_an_assignment_whose_telling_was_cancelled_is_told_again_before_an
     class Slow(ottla.RebalanceListener):
         turns = 0
 
-        async def assigned(self, places: Sequence[Place]) -> None:
+        async def assigned(self, consumer: Consumer, places: Sequence[Place]) -> None:
             self.turns += 1
             if self.turns == 1:
                 await loop.sleep_forever()
@@ -962,9 +962,31 @@ async def test_an_assignment_whose_telling_was_cancelled_is_told_again_before_an
     assert listener.turns == 2
 
 
+async def test_a_listener_is_given_the_consumer_to_seek_pause_and_commit(loop: Loop, ottla_broker: Broker) -> None:
+    given: list[Consumer] = []
+
+    class Seeking(ottla.RebalanceListener):
+        async def assigned(self, consumer: Consumer, places: Sequence[Place]) -> None:
+            given.append(consumer)
+            await consumer.seek(dict.fromkeys(places, 7))
+            consumer.pause(places)
+            consumer.resume(places)
+
+        async def revoked(self, consumer: Consumer, places: Sequence[Place]) -> None:
+            given.append(consumer)
+            await consumer.commit()
+
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await fill(client, 10)
+        async with client.consumer("t", group="g", listener=Seeking()) as consumer:
+            assert await read(loop, consumer, 3) == [7, 8, 9]
+        assert given == [consumer, consumer]
+        assert (await client.committed("g"))["t", 0].offset == 10
+
+
 async def test_a_listener_that_fails_on_leaving_leaves_no_ghost_in_the_group(loop: Loop, ottla_broker: Broker) -> None:
     class Broken(ottla.RebalanceListener):
-        async def revoked(self, places: Sequence[Place]) -> None:
+        async def revoked(self, consumer: Consumer, places: Sequence[Place]) -> None:
             raise ZeroDivisionError
 
     async with loop.connect(ottla_broker.bootstrap) as client:

@@ -256,7 +256,6 @@ def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog:
         ("group.protocol", "consumer"),
         ("retries", "0"),
         ("max.block.ms", 60000),
-        ("max.poll.records", 10),
         ("error_cb", print),
         ("on_delivery", print),
         ("value.serializer", str),

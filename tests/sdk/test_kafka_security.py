@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trustme
 
-from ottla import TLS, Plain, ScramSha256, ScramSha512, from_kafka_config
+from ottla import TLS, ClientCredentials, OAuthBearer, Plain, ScramSha256, ScramSha512, from_kafka_config
 from ottla.errors import ConfigurationError
 from tests.tls import text
 
@@ -16,6 +16,35 @@ OWN = CA.issue_cert("service")
 TRUST, CHAIN, KEY = text(CA.cert_pem), "".join(map(text, OWN.cert_chain_pems)), text(OWN.private_key_pem)
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="s\\"; =";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username='alice'\n  password=secret ;"
+IDP, MODULE = "https://idp.example.com/token", "org.apache.kafka.common.security.oauthbearer"
+OAUTH_JAAS = (
+    f"{MODULE}.OAuthBearerLoginModule required clientId=billing clientSecret='hush' scope=kafka "
+    "extension_logicalCluster=lkc-1;"
+)
+OAUTH = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": IDP,
+    "sasl.oauthbearer.client.id": "billing",
+    "sasl.oauthbearer.client.secret": "hush",
+}
+
+
+@pytest.mark.parametrize("between", ["", " ", "\t"])
+def test_pem_that_a_properties_file_continues_over_lines_has_its_lines_again(between: str) -> None:
+    names = {"ssl.truststore.certificates": TRUST, "ssl.keystore.certificate.chain": CHAIN, "ssl.keystore.key": KEY}
+    joined = {name: between.join(value.splitlines()) for name, value in names.items()}
+    tls = from_kafka_config({"security.protocol": "SSL", **joined})["tls"]
+    assert [each.split() for each in (tls.ca, tls.certificate, tls.key)] == [
+        each.split() for each in (TRUST, CHAIN, KEY)
+    ]
+
+
+@pytest.mark.parametrize("name", ["ssl.key.pem", "ssl.keystore.key"])
+def test_a_text_that_is_no_pem_is_not_taken_for_a_file_and_shown(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{name}' is not PEM") as caught:
+        from_kafka_config({"security.protocol": "SSL", "ssl.certificate.pem": CHAIN, name: "MIISecret"})
+    assert "MIISecret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +88,36 @@ def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> Non
         ({"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "a", "sasl.password": "s"}, ScramSha256("a", "s")),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN}, Plain("alice", 's"; =')),
         ({"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": SCRAM}, ScramSha512("alice", "secret")),
+        (OAUTH, OAuthBearer(ClientCredentials(IDP, "billing", "hush"))),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": IDP,
+                "sasl.login.callback.handler.class": f"{MODULE}.secured.OAuthBearerLoginCallbackHandler",
+                "sasl.jaas.config": OAUTH_JAAS,
+            },
+            OAuthBearer(ClientCredentials(IDP, "billing", "hush", scope="kafka"), {"logicalCluster": "lkc-1"}),
+        ),
+        (
+            OAUTH
+            | {
+                "sasl.oauthbearer.method": "OIDC",
+                "sasl.oauthbearer.scope": "kafka",
+                "sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=pool-1",
+                "https.ca.pem": TRUST,
+            },
+            OAuthBearer(
+                ClientCredentials(IDP, "billing", "hush", scope="kafka", tls=TLS(ca=TRUST)),
+                {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"},
+            ),
+        ),
     ],
 )
 @pytest.mark.parametrize(("protocol", "tls"), [("SASL_PLAINTEXT", {}), ("SASL_SSL", {"tls": TLS()})])
 def test_names_of_sasl_become_one_argument(
     given: Mapping[str, Any], sasl: Any, protocol: str, tls: dict[str, Any]
 ) -> None:
-    assert from_kafka_config({"security.protocol": protocol, **given}) == {"sasl": sasl} | tls
+    assert from_kafka_config({**given, "security.protocol": protocol}) == {"sasl": sasl} | tls
 
 
 def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,9 +141,16 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
             "'sasl.mechanism' is GSSAPI, as it is by default: here it can be PLAIN, SCRAM",
         ),
         (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
-            "'sasl.mechanism' is OAUTHBEARER: here it can",
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.client.id": "a"},
+            "needs 'sasl.oauthbearer.token.endpoint.url', 'sasl.oauthbearer.client.secret': or say sasl=OAuthBearer",
         ),
+        (
+            OAUTH | {"sasl.login.callback.handler.class": "com.example.Handler"},
+            "can only be oidc and .*OAuthBearerLoginCallbackHandler here: say sasl=OAuthBearer",
+        ),
+        (OAUTH | {"sasl.jaas.config": OAUTH_JAAS}, "'sasl.oauthbearer.client.id' and another name for it"),
+        (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "idp"}, "the token endpoint must be a URL"),
+        (OAUTH | {"sasl.oauthbearer.sub.claim.name": "x"}, "'sasl.oauthbearer.sub.claim.name' has no meaning here"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "can only be PEM here, not 'JKS': .*convert it"),
         ({"security.protocol": "SSL", "ssl.truststore.password": "hush"}, "'ssl.truststore.password' .*convert it"),
         (
@@ -124,7 +183,7 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
 def test_what_cannot_be_is_refused_and_no_secret_is_shown(given: Mapping[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as raised:
         from_kafka_config(given)
-    assert "hush" not in str(raised.value) and "secret" not in str(raised.value)
+    assert "hush" not in str(raised.value) and "=secret" not in str(raised.value)
 
 
 def test_a_lenient_reading_leaves_out_what_tunes() -> None:

@@ -476,11 +476,39 @@ def test_leaving_ends_though_nobody_answers() -> None:
 
 def test_the_state_can_be_told_to_people() -> None:
     group = InGroup()
-    assert "waits for all members to join" in "".join(group.member.explain(4.0))
+    assert "waits for all members to join, 296 s more at most, for 4.0 s" in "".join(group.member.explain(4.0))
     group.settle(1, T0)
     assert list(group.member.explain(group.world.now)) == []
     group.beat(RebalanceInProgress)
     assert "waits for your loop to give up 1 partition" in "".join(group.member.explain(group.world.now))
+
+
+def test_a_member_that_waits_for_a_dead_one_says_so_once_in_a_rebalance(caplog: pytest.LogCaptureFixture) -> None:
+    def said() -> list[dict[str, object]]:
+        return [each.__dict__ for each in caplog.records if "a rebalance waits for" in each.message]
+
+    group = InGroup()
+    group.world.later(4.9)
+    assert said() == []
+    group.world.later(0.2)
+    (line,) = said()
+    assert (line["group"], line["seconds"], line["at_most"]) == ("billing", 5.0, 295)
+    assert line["levelname"] == "WARNING" and "a member of the group that is busy, or dead" in str(line["message"])
+    group.world.later(60.0)
+    group.joined(1)
+    group.world.later(20.0)
+    assert len(said()) == 1  # it is the same rebalance in which it waits for the leader now
+    group.synced(T0)
+    group.beat(RebalanceInProgress)
+    while group.member.steps:
+        group.member.done(group.member.steps[0], group.world.now)
+    group.world.run()
+    group.joined(2)
+    group.world.later(6.0)
+    assert "waits for the leader" in str(said()[1]["message"]) and len(said()) == 2
+    group.synced(T0)
+    group.world.later(60.0)
+    assert len(said()) == 2
 
 
 def test_a_member_whose_coordinator_is_gone_says_since_when_it_is_not_heard() -> None:

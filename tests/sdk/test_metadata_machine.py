@@ -52,6 +52,50 @@ def test_after_a_round_of_failures_brokers_are_looked_for_and_a_pause_is_made() 
     assert [node.host for node, _ in client.asked] == ["other"]
 
 
+def test_a_connected_node_that_knows_nothing_is_not_asked_again_before_the_others() -> None:
+    client = Client(seeds=3)
+    client.connected = client.nodes.seeds[0]
+    client.metadata.connect(0.0)
+    client.passes(0.0)
+    asked = []
+    for _ in range(3):
+        asked.append(client.asked[0][0].id)
+        client.answer(MetadataResponse(brokers=(), cluster_id="c1", topics=()))
+    assert asked[0] == client.connected.id and sorted(asked) == [-3, -2, -1]
+    assert not client.asked, "a pause"
+
+
+def test_while_one_node_does_not_answer_another_that_knows_nothing_is_asked_after_pauses() -> None:
+    client = Client(seeds=2)
+    client.connected = client.nodes.seeds[0]
+    client.metadata.connect(0.0)
+    client.passes(0.0)
+    client.answer(ConnectionLost("refused"))  # the other is silent
+    client.passes(0.0)
+    assert [node.id for node, _ in client.asked] == [client.nodes.seeds[1].id]
+    times = 0
+    while client.now < 5.0:
+        client.passes(0.01)
+        if len(client.asked) > 1:
+            times += 1
+            client.asked.pop()[1].settle(ConnectionLost("refused"), client.now)
+    assert 5 <= times <= 10
+
+
+def test_nothing_is_asked_within_the_pause_after_a_round_of_failures() -> None:
+    client = Client(seeds=1)
+    client.metadata.connect(0.0)
+    client.passes(0.0)
+    client.answer(ConnectionLost("refused"))
+    for _ in range(9):
+        client.metadata.refresh(client.now)
+        client.metadata.topic("t", client.now)
+        client.passes(0.05)
+    assert not client.asked
+    client.passes(0.06)
+    assert len(client.asked) == 1
+
+
 def test_refreshes_come_once_in_a_backoff_and_a_topic_that_is_waited_for_at_once() -> None:
     client = Client()
     client.metadata.connect(0.0)

@@ -4,7 +4,7 @@ import math
 import operator
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -175,8 +175,12 @@ def test_the_core_asks_every_part_what_it_waits_for_in_the_order_of_their_coming
         def explain(self, now: float) -> Iterator[str]:
             yield f"{self.line} since {now:g} s"
 
+        def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+            return {"records": 2}
+
     core = ClientCore([("b", 9092)], Options(), random.Random(0))
     assert list(core.explain(0.0)) == []
     for part in (Part("b"), Part("a")):
         core.parts[part] = None
     assert list(core.explain(3.0)) == ["b since 3 s", "a since 3 s"]
+    assert core.waiting(None) == {"records": 4}

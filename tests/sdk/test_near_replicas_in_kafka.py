@@ -202,8 +202,8 @@ class Places(ottla.RebalanceListener):
     def __init__(self) -> None:
         self.mine: list[int] = []
 
-    async def assigned(self, places: Sequence[tuple[str, int]]) -> None:
+    async def assigned(self, consumer: ottla.Consumer, places: Sequence[tuple[str, int]]) -> None:
         self.mine += [partition for _, partition in places]
 
-    async def revoked(self, places: Sequence[tuple[str, int]]) -> None:
+    async def revoked(self, consumer: ottla.Consumer, places: Sequence[tuple[str, int]]) -> None:
         self.mine.clear()

@@ -171,7 +171,7 @@ class DeliveryCallback(ottla.RebalanceListener):
     def __init__(self, news: trio.MemorySendChannel[None]) -> None:
         self._news = news
 
-    async def assigned(self, places: Sequence[tuple[str, int]]) -> None:
+    async def assigned(self, consumer: ottla.Consumer, places: Sequence[tuple[str, int]]) -> None:
         self._news.send_nowait(None)
 
 

@@ -746,7 +746,7 @@ def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_e
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
 
 
-def test_a_replica_that_falls_silent_is_waited_for_once_and_tried_again_while_the_leader_is_read(
+def test_a_replica_that_falls_silent_costs_seconds_and_no_request_timeout_and_is_tried_again_while_the_leader_is_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     leaders = with_replica()
@@ -755,13 +755,31 @@ def test_a_replica_that_falls_silent_is_waited_for_once_and_tried_again_while_th
     leaders.bend = lambda node, request, answer: None if node == 2 else answer
     fill(leaders, "c")
     assert read(leaders, fetcher, 1) == {P: [b"c"]}
-    assert leaders.now < 32.0  # request_timeout, and what a broker may hold a Fetch back
+    assert leaders.now < 3.0, "the Fetch under way, for what a broker may hold it back, and its silence"
     late = [each for each in range(200) if not _read_soon(leaders, fetcher)]
     assert late == [] and near(leaders)[-1] == 1
     assert pauses(caplog) == [(2, 2), (2, 8), (2, 32), (2, 128)]
     leaders.bend = lambda node, request, answer: answer
     assert all(_read_soon(leaders, fetcher) for _ in range(130))
     assert near(leaders)[-1] == 2
+
+
+def test_a_replica_that_stops_to_take_connections_costs_seconds_too() -> None:
+    leaders = with_replica()
+    leaders.mute = lambda node: node == 2
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2, limit=4.0) == {P: [b"a", b"b"]}
+    assert near(leaders)[-1] == 1
+
+
+def test_a_slow_replica_is_waited_for_as_long_as_something_arrives() -> None:
+    leaders = with_replica()
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
+    leaders.drip = 1.0
+    fill(leaders, "c" * 100)
+    assert read(leaders, fetcher, 1) == {P: [b"c" * 100]}
+    assert leaders.now > 5.0 and near(leaders) == [1, 2]
 
 
 def _read_soon(leaders: Leaders, fetcher: Fetcher) -> bool:
@@ -783,7 +801,7 @@ def test_a_replica_that_answers_questions_but_brings_no_records_is_tried_ever_mo
     fetcher = reader(leaders, {P: Offset(0)})
     leaders.run(200.0)
     assert fetcher.take() is not None
-    assert pauses(caplog) == [(2, 2), (2, 8), (2, 32), (2, 128)]
+    assert pauses(caplog) == [(2, 2), (2, 8), (2, 32), (2, 128), (2, 300)]
 
 
 @pytest.mark.parametrize("dead", [2, 3])

@@ -7,8 +7,8 @@ import pytest
 from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import Record
-from ottla.errors import OffsetOutOfRange, RecordTooLarge, UnknownTopicOrPartition
-from ottla.sdk.calls import fetch, leader
+from ottla.errors import NotLeaderOrFollower, OffsetOutOfRange, OttlaError, RecordTooLarge, UnknownTopicOrPartition
+from ottla.sdk.calls import How, fetch_many, leader
 from ottla.sdk.consume.positions import Fetched
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
@@ -23,8 +23,9 @@ def done(leaders: Leaders, outcome: Outcome[Any]) -> Any:
 
 
 def one_fetch(leaders: Leaders, offset: int, max_bytes: int = 2**20, wait: float = 0.5) -> Fetched:
-    how = {"max_bytes": max_bytes, "wait": wait, "isolation": 0}
-    fetched = done(leaders, fetch(leaders.core, P, offset, leaders.now, **how))  # type: ignore[arg-type] # by name
+    fetched = done(leaders, fetch_many(leaders.core, {P: offset}, leaders.now, How(max_bytes, wait, 0)))[P]
+    if isinstance(fetched, OttlaError):
+        raise fetched
     assert isinstance(fetched, Fetched)
     return fetched
 
@@ -76,3 +77,40 @@ def test_a_fetch_asks_for_as_much_as_a_cut_record_needs() -> None:
     assert sizes == [100, 5034]
     with pytest.raises(RecordTooLarge, match="t-0 from offset 1: a batch of 20034 bytes"):
         one_fetch(leaders, 1, max_bytes=100)
+
+
+def test_several_partitions_are_one_request_to_each_leader_and_each_has_its_own_fate() -> None:
+    leaders = Leaders({"t": 4}, nodes=2)
+    for index in range(3):
+        leaders.logs["t", index].append(b"%d" % index, b"more")
+    wanted = {("t", 0): 0, ("t", 1): 1, ("t", 2): 9, ("t", 3): 0, ("t", 7): 0, ("nowhere", 0): 0}
+    answers = done(leaders, fetch_many(leaders.core, wanted, leaders.now, How(2**20, 0.5, 0)))
+    assert list(answers) == list(wanted)
+    assert [each.value for each in answers["t", 0]] == [b"0", b"more"]
+    assert [each.value for each in answers["t", 1]] == [b"more"] and answers["t", 1].next_offset == 2
+    assert isinstance(answers["t", 2], OffsetOutOfRange) and "t-2 at offset 9" in str(answers["t", 2])
+    assert list(answers["t", 3]) == [] and answers["t", 3].next_offset == 0
+    assert isinstance(answers["t", 7], UnknownTopicOrPartition)
+    assert isinstance(answers["nowhere", 0], UnknownTopicOrPartition)
+    asked = [[each.partition for each in m.topics[0].partitions] for m in leaders.asked(FetchRequest)]
+    assert asked == [[0, 2], [1, 3]]
+
+
+def test_of_several_partitions_only_those_that_are_wanting_are_asked_for_again() -> None:
+    leaders = Leaders({"t": 2}, nodes=1)
+    for index in range(2):
+        leaders.logs["t", index].append(b"x")
+    refused: list[int] = []
+
+    def refuse(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, FetchRequest) and not refused:
+            refused.append(node)
+            answer.responses[0].partitions[1].error_code = NotLeaderOrFollower.code
+        return answer
+
+    leaders.bend = refuse
+    wanted = {("t", 0): 0, ("t", 1): 0}
+    answers = done(leaders, fetch_many(leaders.core, wanted, leaders.now, How(2**20, 0.5, 0)))
+    assert [each.value for found in answers.values() for each in found] == [b"x", b"x"]
+    asked = [[each.partition for each in m.topics[0].partitions] for m in leaders.asked(FetchRequest)]
+    assert asked == [[0, 1], [1]]

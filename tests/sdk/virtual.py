@@ -31,7 +31,7 @@ from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.stepper import Link
-from ottla.sdk.events import Connect, Connected, Key, Received, Written
+from ottla.sdk.events import Connect, Connected, Event, Key, Received, Written
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -311,7 +311,7 @@ class Virtual:
 
     # -- as a type of drivers ----------------------------------------------------------------------------------------
 
-    def __call__(self, core: ClientCore, find: Callable[[], Sequence[str]] | None) -> "VirtualDriver":
+    def __call__(self, core: ClientCore) -> "VirtualDriver":
         driver = VirtualDriver(self, core)
         self.drivers.append(driver)
         return driver
@@ -514,7 +514,8 @@ class VirtualDriver(Driver[VirtualLink]):
 
         self._on.later(LATENCY, more)
 
-    def _find_again(self) -> None: ...
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        self.tell(call())
 
 
 async def _called(wanted: Await) -> None:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from itertools import islice
 
-from tests.sim.mutations import MUTATIONS, WITHIN
+from tests.sim.mutations import MUTATIONS, SEEDS
 from tests.sim.run import catches, play, play_many
 
 
@@ -53,10 +53,10 @@ def mutations() -> int:
     """Say of each mutation which are the first seeds that catch it, and by what."""
     missed = 0
     for name in MUTATIONS:
-        start, caught = time.process_time(), list(islice(catches(name, range(WITHIN)), 3))
+        start, caught = time.process_time(), list(islice(catches(name, SEEDS[name]), 3))
         missed += not caught
         seeds = ", ".join(str(each.seed) for each in caught) or "NONE"
-        print(f"{name}\n    seeds {seeds} of {WITHIN}, after {time.process_time() - start:.1f} s", flush=True)
+        print(f"{name}\n    seeds {seeds} of {len(SEEDS[name])}, after {time.process_time() - start:.1f} s", flush=True)
         for cause in dict.fromkeys(each.cause for each in caught):
             print(f"    {cause[:140]}", flush=True)
     return int(bool(missed))

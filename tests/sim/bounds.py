@@ -21,6 +21,8 @@ from weakref import ref
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
+from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
+from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.codec.records import HEADER_SIZE
 from ottla.errors import MessageTooLarge, RemoteProtocolError
 from ottla.sdk.consume.fetcher import Fetcher
@@ -83,7 +85,9 @@ class Haste:
         """Metadata are about to be asked for, and not because a node keeps the client waiting."""
         metadata, now = self._process.core.metadata, self._process.clock.now
         awaited = self._process.connecting or any(not each.outcome.done for each in metadata._waits)
-        if awaited or metadata._failures or metadata._asked:
+        if now < metadata._paused_until - ROUNDING and not metadata._asked:
+            self._wrong = f"{self._process.name} asks within the pause after a round in which no node answered"
+        if awaited or metadata._troubles or metadata._asked:
             return
         if (age := now - metadata.updated_at) < self._process.core.options.retry_backoff - ROUNDING:
             self._wrong = f"{self._process.name} has metadata of {age * 1000:.1f} ms ago"
@@ -143,7 +147,7 @@ class Requests:
         if isinstance(message, ProduceRequest):
             link.produces = True
             self._produced(link, message)
-        elif not isinstance(message, ApiVersionsRequest):
+        elif not isinstance(message, ApiVersionsRequest | SaslHandshakeRequest | SaslAuthenticateRequest):
             if link.produces:
                 raise Violation(BEHIND, f"{link.label}: {type(message).__name__}")
             if isinstance(message, MetadataRequest):

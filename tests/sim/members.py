@@ -5,7 +5,7 @@ it that somebody follows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
@@ -149,6 +149,8 @@ class Consuming:
     whims: Random = field(init=False)
     own: Random = field(init=False)
     """Of the tasks beside."""
+    most: int | None = field(init=False)
+    """`max_records`."""
     apart: bool = field(init=False)
     """One task asks for batches, and another leaves the block."""
     in_hand: bool = False
@@ -169,6 +171,7 @@ class Consuming:
     def __post_init__(self) -> None:
         self.whims = Random(f"{self.seed} {self.name} whims")
         self.own = Random(f"{self.seed} {self.name} own")
+        self.most = Random(f"{self.seed} {self.name} most").choice((None, None, 1, 3))
         self.apart = Random(f"{self.seed} {self.name} apart").random() < 0.25
 
     def _feature(self, what: str) -> None:
@@ -184,6 +187,7 @@ class Consuming:
         yield from process.connect()
         yield from known(process, self.topics)
         options = self.manner.options(self.ledger.group, self.topics, self.instance, self._assigning)
+        options = replace(options, max_records=self.most)
         fetcher = Fetcher(process.core, reset=None)
         machine = self.machine = process.do(
             lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self, self._taken)
@@ -261,12 +265,11 @@ class Consuming:
     def _handle(self, machine: ConsumerCore, fetched: Fetched, claim: Claim | None) -> Script:
         process, chance = self.process, self.chance
         place = (fetched.topic, fetched.partition)
-        records = [
-            (record.offset, record.value or b"")
-            for batch in fetched.batches
-            for record in batch.records()
-            if record.offset >= fetched.first_offset
-        ]
+        records = [(record.offset, record.value or b"") for record in fetched.records()]
+        if fetched.cut is not None:
+            self._feature("a batch is handed out in parts")
+        if self.most is not None and len(records) > self.most:
+            raise Violation("a batch has more records than it may", f"{self.name}: {len(records)}")
         if process.history.wanted:
             process.history.add("·", self.name, f"gets {place[0]}-{place[1]} {[each for each, _ in records]}")
         if place not in self.expected or machine.membership is None or claim is None:

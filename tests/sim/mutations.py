@@ -4,6 +4,7 @@ Each mutation changes the real machines through the class or module that it name
 `LookupError`: whoever renamed it says here how the mistake would be made now.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -26,6 +27,9 @@ from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.connection import peer
+from ottla.sdk.connection.connection import Connection
+from ottla.sdk.connection.credentials import Credentials
+from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.connection.versions import FETCH_BY_ID
@@ -38,7 +42,7 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
-from ottla.sdk.consume.positions import NO_NODE, Time
+from ottla.sdk.consume.positions import NO_NODE, Fetched, Time
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.review import Review
@@ -74,7 +78,9 @@ Change = Callable[[Any], Any]
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 """By their names, which say what the client does wrong."""
 WITHIN = 300
-"""Seeds, within which each is caught."""
+"""Seeds, within which most are caught."""
+SEEDS: dict[str, list[int]] = {}
+"""By the same names, those to be tried."""
 
 
 @contextmanager
@@ -94,8 +100,10 @@ def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _mutation(name: str, *changes: tuple[Any, str, Change]) -> None:
+def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
+    """Args: seed: one that catches it, and is tried first, where most do not meet what it takes."""
     MUTATIONS[name] = lambda: changed(*changes)
+    SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
 
 
 # -- the producer ------------------------------------------------------------------------------------------------------
@@ -208,11 +216,16 @@ _mutation("the epoch goes on where a topic is recreated", (PartitionQueue, "recr
 _mutation("sequences go on in a new epoch", (PartitionQueue, "adopt", _sequences_go_on))
 _mutation("acknowledgements go to the oldest batch", (Results, "stored", _the_oldest_is_acknowledged))
 _mutation("failed records are dropped without a word", (Deliveries, "count", _nothing))
-_mutation("a flush waits for what comes once a topic is known", (Deliveries, "placed", _flushes_wait_for_the_newest))
+_mutation(
+    "a flush waits for what comes once a topic is known",
+    (Deliveries, "placed", _flushes_wait_for_the_newest),
+    seed=467,
+)
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
 _mutation(
     "what was overtaken in a log without state is sent behind it",
     (Batch, "renumberable", lambda _: property(lambda batch: not batch.outcome_unknown)),
+    seed=718,
 )
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
@@ -536,6 +549,23 @@ def _whenever_somebody_asks(_: Any) -> Any:
     return lambda self, now, delay=0.0: self._ask_at(now + delay)
 
 
+def _asked_within_the_pause(_: Any) -> Any:
+    def broken(self: Metadata, now: float) -> None:
+        self._due = None
+        if not any(hedge.call for hedge in self._asked.values()):
+            self._ask_another(now)
+
+    return broken
+
+
+def _sends_within_a_renewal(renew: Any) -> Any:
+    def broken(self: Connection, now: float) -> None:
+        renew(self, now)
+        self._send_next(now)
+
+    return broken
+
+
 def _one_connection_for_all(submit: Any) -> Any:
     def broken(self: ClientCore, node: Any, exchange: Any, now: float, channel: str = DATA) -> None:
         submit(self, node, exchange, now, DATA)
@@ -735,7 +765,14 @@ _mutation(
 )
 _mutation("a timer keeps batches that are acknowledged", (Sender, "add", _a_timer_keeps_the_batch))
 _mutation("each batch that a node refuses has a pause of its own", (NodeQueue, "pause", _a_pause_for_each_batch))
-_mutation("metadata are asked for at each refusal", (Metadata, "refresh", _whenever_somebody_asks))
+_mutation(
+    "metadata are asked for at each refusal",
+    (Metadata, "refresh", _whenever_somebody_asks),
+    (Metadata, "_ask", _asked_within_the_pause),
+)
+_mutation("metadata are asked for within the pause after failures", (Metadata, "_ask", _asked_within_the_pause))
+_mutation("sessions are not renewed", (Credentials, "renewed", lambda _: lambda self, session, now: False))
+_mutation("requests are sent while a session is renewed", (Connection, "_renew", _sends_within_a_renewal))
 _mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
 _mutation(
     "a batch that comes cut for the second time is taken for damage", (FetchAnswers, "_torn", _torn_twice_is_damaged)
@@ -840,6 +877,42 @@ def _closers_stay(_: Any) -> Any:
     return broken
 
 
+def _what_was_said_is_said_again(report: Any) -> Any:
+    def broken(self: Outages, late: Any, due: Any, troubles: Any, now: float) -> bool:
+        written = report(self, late, due, troubles, now)
+        for each in troubles.values():
+            if each.node.id in self._needs:
+                self._needs[each.node.id].trouble = None
+        self._next_line = now
+        return bool(written)
+
+    return broken
+
+
+def _since_it_was_sent(trouble: Any) -> Any:
+    def broken(self: Connection, now: float) -> Any:
+        self.peer.answered_at = -math.inf
+        return trouble(self, now)
+
+    return broken
+
+
+_mutation(
+    "a broker that is not available is reported again and again", (Outages, "_report", _what_was_said_is_said_again)
+)
+_mutation("a broker that answers slowly passes for one that is away", (Connection, "trouble", _since_it_was_sent))
+
+
+def _as_the_whole(cut: Any) -> Any:
+    def broken(self: Fetched, most: int) -> Any:
+        first, *rest = cut(self, most)
+        first.next_offset = self.next_offset
+        return [first, *rest]
+
+    return broken
+
+
+_mutation("a part of a batch is committed as the whole", (Fetched, "_cut_at", _as_the_whole))
 _mutation("an idle topic is forgotten, and its sequences begin again", (Sender, "forget", _sequences_begin_again))
 _mutation("a newer commit forgets who waits for the older", (Commits, "_retry", _newer_ones_forget_who_waits))
 _mutation("a node that had no room is never asked", (FetchScheduler, "taken", _only_what_was_full))

@@ -13,6 +13,7 @@ Rules:
   client can call it back, so that there is nothing to test.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from tests.sim.history import History
 Reply = Callable[[Any], None]
 """Called once with the response message, at once or later; with a pair of it and its version where that is not the
 request's; with ``None`` where there is no answer."""
+
+Admit = Callable[["Link", int, Any, Reply, Callable[[str], None]], bool]
 
 PORT = 9000
 """Node ``n`` listens at ``PORT + n``."""
@@ -90,6 +93,15 @@ class Link:
     """It is for Produce."""
     finished: bool = False
     """The client has said that it sends nothing more."""
+    logged_in: bool = False
+    """The client has proved who it is."""
+    proving: bool = False
+    """It has begun to."""
+    proved_at: float = -math.inf
+    """When it began that last."""
+    session: float = math.inf
+    session_ends: float = math.inf
+    """For how many seconds that lasts, and when it has to have done so again."""
 
 
 class Network:
@@ -117,6 +129,8 @@ class Network:
         """Per client, the number of the latest commit that was heard."""
         self.sent: Callable[[Link, Any], None] = lambda link, message: None
         """DeliveryCallback of every request when its client sends it."""
+        self.admit: Admit = lambda link, version, message, reply, close: False
+        """Sees to a request before the cluster does; whether it needs to be asked no more."""
         self.delivered: Callable[[Link, Any, Any], None] = lambda link, request, answer: None
         """DeliveryCallback of every answer when its client gets it."""
 
@@ -294,7 +308,15 @@ class Network:
                 self._committed[link.client.name] = incoming.number
             link.serving = True
             header = incoming.request.header
-            self.cluster.handle(link.node, link.client.name, header.api_version, message, self._replier(link, incoming))
+            reply = self._replier(link, incoming)
+            if not self.admit(link, header.api_version, message, reply, partial(self._close_by_node, link)):
+                self.cluster.handle(link.node, link.client.name, header.api_version, message, reply)
+
+    def _close_by_node(self, link: Link, why: str) -> None:
+        link.queue.clear()
+        link.on_its_way.clear()
+        link.reset = True
+        self.cut(link, why)
 
     def _replier(self, link: Link, incoming: Incoming) -> Reply:
         def reply(answer: Any) -> None:

@@ -29,9 +29,11 @@ from tests.sim.faults import FAULTS, LONG, Fault, drawn
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Epochs, Identities, Ledger, Window
+from tests.sim.logins import Logins
 from tests.sim.members import Consuming, Manner
 from tests.sim.mutations import MUTATIONS, changed
 from tests.sim.network import Link, Network
+from tests.sim.outcry import Outcry
 from tests.sim.recreated import Following
 from tests.sim.scripts import Producing, Reading
 from tests.sim.users import Process, Violation
@@ -84,6 +86,7 @@ class Simulation:
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
         self.ledger = Ledger(self.cluster)
         self.processes: dict[str, Process] = {}
+        self.outcries: dict[str, Outcry] = {}
         self.producers: list[Producing] = []
         self.readings: list[Reading] = []
         self.following: Following | None = None
@@ -126,6 +129,11 @@ class Simulation:
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
+        self.logins: Logins | None = None
+        if (own := Random(f"{seed} logins")).random() < 0.2:
+            self.logins = Logins(self.clock, own, self.cluster.data.features, self.seconds)
+            self.network.admit = self.logins.serve
+            self.options = replace(self.options, sasl=self.logins.sasl)
         if self.options.fetch_buffer_bytes < 2**20:
             # A partition for which there was no room waits until the Fetch of the others is answered.
             self.options = replace(self.options, fetch_max_wait=0.5)
@@ -169,6 +177,8 @@ class Simulation:
         self.window.sent(link, message)
         self.identities.sent(link, message)
         self.bounds.sent(link, message)
+        if self.logins is not None:
+            self.logins.sent(link, message)
         self.group.sent(link, message)
         if self.admin is not None:
             self.admin.sent(link, message)
@@ -185,6 +195,7 @@ class Simulation:
         self.window.delivered(link, request)
         self.identities.delivered(link, request, answer)
         self.bounds.delivered(link, answer)
+        self.outcries[link.client.name].answered(link.key[0])
         self.group.delivered(link.client.name, request, answer)
 
     def process(self, who: str) -> Process:
@@ -198,6 +209,9 @@ class Simulation:
             Random(f"{self.seed} {who}"),
         )
         self.processes[who] = process
+        if self.logins is not None:
+            process.fetch = self.logins.fetch
+        self.outcries[who] = Outcry(process, self.cluster.data.features)
         core, submit = process.core, process.core.submit
         process.checks.append(partial(check_closers, core, who))
         if self.throttles:

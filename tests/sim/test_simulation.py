@@ -8,13 +8,16 @@ from collections import Counter
 import pytest
 
 from tests.sim.faults import FAULTS
-from tests.sim.mutations import MUTATIONS, WITHIN, changed
+from tests.sim.mutations import MUTATIONS, SEEDS, changed
 from tests.sim.run import Result, catches, play, play_many
 
 QUICK = 12
 SLOW = 2000
 FEATURES = {
     "a batch comes cut",
+    "a broker is available again",
+    "a broker is not available",
+    "a batch is handed out in parts",
     "a block is left while another task waits for a batch",
     "a call of a producer is cancelled",
     "a callback commits for a member",
@@ -26,6 +29,9 @@ FEATURES = {
     "a full Fetch is throttled",
     "a call from within is refused",
     "a client is left before its consumer",
+    "a session ends under a request",
+    "a session is renewed",
+    "no token can be fetched",
     "a group reads a pattern",
     "a listener sends",
     "a log handler sends",
@@ -103,7 +109,7 @@ def test_a_seed_replays_exactly_wherever_it_is_played() -> None:
 
 def test_a_failing_seed_tells_which_promise_is_broken_and_what_led_there() -> None:
     mutation = "a leader that steps down passes for one that never appended"
-    found = next(catches(mutation, range(WITHIN)))
+    found = next(catches(mutation, SEEDS[mutation]))
     told = play(found.seed, told=True, broken=mutation)
     assert found.cause == told.cause and told.cause.startswith("a record is in the log twice: p")
     place = told.cause.split()[9]
@@ -115,7 +121,7 @@ def test_a_failing_seed_tells_which_promise_is_broken_and_what_led_there() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_client_is_found_out(mutation: str) -> None:
-    assert next(catches(mutation, range(WITHIN)), None) is not None
+    assert next(catches(mutation, SEEDS[mutation]), None) is not None
 
 
 def test_a_mutation_of_what_is_gone_fails_loudly() -> None:

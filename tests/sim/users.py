@@ -117,6 +117,8 @@ class Process(Stepper[Wire]):
         """Users that wait for the first connection."""
         self.checks: list[Callable[[], None]] = []
         """What is to hold whenever the process comes to rest."""
+        self.fetch: Callable[[Process], None]
+        """Fetches a token, where brokers want one."""
         self._set_timer = core.timers.add
         core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
 
@@ -190,8 +192,8 @@ class Process(Stepper[Wire]):
     def _await_writable(self, link: Wire) -> None:
         """The network says so by itself."""
 
-    def _find_again(self) -> None:
-        """There is nobody to be found."""
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        self.fetch(self)
 
     @property
     def thawed(self) -> float:

@@ -11,7 +11,8 @@ Members with the most are looked at first. If nobody within their reach has two 
 better off, neither as a giver nor as a taker, so all of them are settled and not looked at again. What ends so is the
 most even division there is, by whatever measure; Kafka's own looks at direct moves only, and may stop earlier. A
 division that is even already stays as it is, whichever assignor made it. And where one can be had without touching what
-members have, the first pass of step 2 finds it.
+members have, the first pass of step 2 finds it. Where racks are known, members then exchange partitions, one for one
+(`ottla.sdk.group.assignors.nearness`).
 
 Source: KIP-54; Harvey, Ladner, Lovász, Tamir: Semi-matchings for bipartite graphs and load balancing (2006).
 """
@@ -20,13 +21,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.group.assignors.member import Partitions
+from ottla.sdk.group.assignors.nearness import bring_near
 
 NOBODY = -1
 """In place of a member: nobody may keep the partition."""
 
 
 def divide(
-    partitions: Mapping[str, int], wanted: Sequence[frozenset[str]], owners: Mapping[TopicPartition, int]
+    partitions: Mapping[str, int],
+    wanted: Sequence[frozenset[str]],
+    owners: Mapping[TopicPartition, int],
+    near_to: Sequence[str | None] = (),
 ) -> list[list[TopicPartition]]:
     """What each member gets, in order.
 
@@ -34,11 +40,15 @@ def divide(
         partitions: how many each topic has.
         wanted: the topics of each member; what follows names members by their place in it.
         owners: the member that has a partition now, or `NOBODY`.
+        near_to: the rack of each member, where ``partitions`` know theirs.
     """
     division = _Division(partitions, wanted, owners)
     division.fill()
     division.even_out(division.given)
     division.even_out(division.given, division.kept)
+    racks = partitions.racks if isinstance(partitions, Partitions) else {}
+    if racks and any(near_to):
+        bring_near(division.kept, division.given, division.subscribers, racks, near_to)
     return [division.of(member) for member in range(len(wanted))]
 
 
@@ -58,13 +68,14 @@ class _Division:
     Attributes:
         kept: per member what it claimed and still has.
         given: per member what it has besides.
+        subscribers: of each topic.
     """
 
     def __init__(
         self, partitions: Mapping[str, int], wanted: Sequence[frozenset[str]], owners: Mapping[TopicPartition, int]
     ) -> None:
         self._partitions = partitions
-        self._subscribers = _subscribers(partitions, wanted)
+        self.subscribers = _subscribers(partitions, wanted)
         self.kept: list[_Holding] = [{} for _ in wanted]
         self.given: list[_Holding] = [{} for _ in wanted]
         self._held: set[TopicPartition] = set()
@@ -84,8 +95,8 @@ class _Division:
     def fill(self) -> None:
         """Give what nobody has to the member with the fewest, topics with the fewest subscribers first."""
         heaps: dict[int, list[tuple[int, int]]] = {}
-        for topic in sorted(self._subscribers, key=lambda topic: (self._subscribers[topic].bit_count(), topic)):
-            subscribers = self._subscribers[topic]
+        for topic in sorted(self.subscribers, key=lambda topic: (self.subscribers[topic].bit_count(), topic)):
+            subscribers = self.subscribers[topic]
             heap = heaps.setdefault(subscribers, [])
             if not heap:
                 heap += sorted((self._loads[each], each) for each in _members(subscribers))
@@ -126,7 +137,7 @@ class _Division:
             reached = 0
             for giver in _members(level):
                 for topic in self._topics(giver, movable, in_order=giver == start):
-                    if fresh := self._subscribers[topic] & ~seen:
+                    if fresh := self.subscribers[topic] & ~seen:
                         seen |= fresh
                         reached |= fresh
                         links.append((giver, topic, fresh))

@@ -7,7 +7,8 @@ claim the same partition, the one of the newer generation has it, and of equals 
 joins again, and the second round gives it away: there is an even division that leaves to all what they have kept, so it
 is found, and nothing more has to be let go.
 
-Racks (KIP-881) are not looked at here: Kafka's assignors of these names know them, of ours only `range` does.
+Where racks are known (KIP-881), what is given goes to members that have a replica in their rack, as far as the
+division stays as even, and what is near is never taken away for that (`ottla.sdk.group.assignors.nearness`).
 
 Source: AbstractStickyAssignor.java, StickyAssignor.java, CooperativeStickyAssignor.java; KIP-54, KIP-341, KIP-429.
 """
@@ -42,7 +43,8 @@ class StickyAssignor:
     ) -> Mapping[str, Sequence[TopicPartition]]:
         members = sorted(members, key=by_id)
         owners = _winners([_remembered(member) for member in members])
-        assigned = divide(partitions, [member.topics for member in members], owners)
+        racks = [member.rack for member in members]
+        assigned = divide(partitions, [member.topics for member in members], owners, racks)
         return {member.member_id: mine for member, mine in zip(members, assigned, strict=True)}
 
 
@@ -60,7 +62,8 @@ class CooperativeStickyAssignor:
     ) -> Mapping[str, Sequence[TopicPartition]]:
         members = sorted(members, key=by_id)
         owners = _winners([(member.owned, _generation(member)) for member in members])
-        assigned = divide(partitions, [member.topics for member in members], owners)
+        racks = [member.rack for member in members]
+        assigned = divide(partitions, [member.topics for member in members], owners, racks)
         return {
             member.member_id: [place for place in mine if owners.get(place, index) == index]
             for index, (member, mine) in enumerate(zip(members, assigned, strict=True))

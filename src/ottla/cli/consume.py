@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ottla.cli import exits, stdio
-from ottla.cli.lines import as_json, header_fields
+from ottla.cli.lines import as_json, header_fields, parse_separator
 from ottla.cli.options import Connect, at_cluster
 from ottla.cli.places import Place, parse_time
 
@@ -28,6 +28,8 @@ SETTLED = 4.0
 """Seconds without a partition after which a member asks whether its group means to give it any."""
 UNSETTLED = 60.0
 """Seconds without a partition after which it gives up on a group that does not settle."""
+_WRITTEN = 1000
+"""Records of which lines are made before they are written: a batch may have a million."""
 
 
 @at_cluster
@@ -66,7 +68,7 @@ async def consume(
     where = _start(start)
     if group is not None and partitions:
         raise typer.BadParameter("are given out by the group: leave out --group", param_hint="--partition")
-    separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
+    separator = parse_separator(key_separator)
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
     async with connect() as client:
         first: dict[Place, int] = {}
@@ -133,7 +135,8 @@ async def _print(
         if count is not None:
             records = records[: count - printed]
         try:
-            await stdio.write(b"".join(form(batch, record) for record in records))
+            for start in range(0, len(records), _WRITTEN):
+                await stdio.write(b"".join(form(batch, record) for record in records[start : start + _WRITTEN]))
         except BrokenPipeError:
             exits.leave_broken_pipe()
             return

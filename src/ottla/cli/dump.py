@@ -300,7 +300,7 @@ class _Form:
 
         if not self.json:
             return lambda item: b"%s\n" % text(item, full=self.full).encode()
-        file = {"file": name} if self.files > 1 else {}
+        file = {"file": os.fsencode(name)} if self.files > 1 else {}
         return lambda item: b"%s\n" % as_json(**file, kind=item.kind, **item.fields)
 
 

@@ -12,10 +12,12 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from ottla.cli.command_config import in_kafkas_terms
 from ottla.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -38,6 +40,10 @@ DRAIN = 1.8
 """Seconds from the first signal until what a server still has open is cut."""
 
 
+_stop: "ContextVar[_Stop]" = ContextVar("stop")
+"""Of the command that runs."""
+
+
 class BadInput(OttlaError):
     """What a command was given to read is not what it understands; says where."""
 
@@ -56,7 +62,7 @@ def code_of(error: OttlaError) -> int:
 
 def fail(error: OttlaError) -> NoReturn:
     """Say what went wrong, in one line, and end."""
-    line = " ".join(str(error).split()) or type(error).__name__
+    line = in_kafkas_terms(" ".join(str(error).split())) or type(error).__name__
     typer.echo(f"ottla: {line}", err=True)
     raise typer.Exit(code_of(error))
 
@@ -117,10 +123,11 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
     told: list[int] = []
 
     async def work() -> None:
+        stop = _Stop()
+        _stop.set(stop)
         async with trio.open_nursery() as nursery:
-            scope = trio.CancelScope()
-            await nursery.start(_heed, scope.cancel, told)
-            with scope:
+            await nursery.start(_heed, stop, told)
+            with stop.scope:
                 await command()
             nursery.cancel_scope.cancel()
 
@@ -177,6 +184,54 @@ def run_server(
         trio.run(work)
     if told and told[0] != signal.SIGTERM:
         raise typer.Exit(128 + told[0])
+
+
+class _Stop:
+    """The first signal: cancels a command, but for what shall be finished."""
+
+    def __init__(self) -> None:
+        import trio
+
+        self.scope = trio.CancelScope()
+        self._finishing: tuple[trio.CancelScope, float] | None = None
+
+    def __call__(self) -> None:
+        self.scope.cancel()
+        self._limit()
+
+    @contextmanager
+    def finish(self, seconds: float, given_up: Callable[[], None]) -> Iterator[None]:
+        import trio
+
+        with trio.CancelScope(shield=True) as finishing:
+            self._finishing = finishing, seconds
+            try:
+                if self.scope.cancel_called:
+                    self._limit()
+                yield
+            finally:
+                self._finishing = None
+        if finishing.cancelled_caught:
+            given_up()
+
+    def _limit(self) -> None:
+        import trio
+
+        if self._finishing is not None:
+            finishing, seconds = self._finishing
+            finishing.deadline = trio.current_time() + seconds
+
+
+@contextmanager
+def finished_within(seconds: float, given_up: Callable[[], None]) -> Iterator[None]:
+    """Let the block of a command finish where the command is told to stop meanwhile.
+
+    Args:
+        seconds: how long that may take from the signal, at most.
+        given_up: called if it took longer, and the block was cancelled.
+    """
+    with _stop.get().finish(seconds, given_up):
+        yield
 
 
 async def _heed(stop: Callable[[], None], told: list[int], *, task_status: "trio.TaskStatus[None]") -> None:

@@ -7,11 +7,16 @@ As JSON, bytes that are UTF-8 are strings, and others are base64 under a name th
 import base64
 import binascii
 import json
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ottla.cli.exits import BadInput
+
+NO_TIMESTAMP = -1
+"""What `consume` prints of a record without one."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -28,6 +33,11 @@ class Line:
     """Milliseconds since 1970; None is now."""
 
 
+def parse_separator(text: str | None) -> bytes | None:
+    """The separator of ``--key-separator``, where a tab is written as ``\\t``; its bytes need not be UTF-8."""
+    return None if text is None else os.fsencode(text.replace("\\t", "\t"))
+
+
 def parse_text(line: bytes, separator: bytes | None) -> Line:
     """A value, or a key, the separator and a value.
 
@@ -38,7 +48,7 @@ def parse_text(line: bytes, separator: bytes | None) -> Line:
         return Line(value=line)
     key, found, value = line.partition(separator)
     if not found:
-        raise BadInput(f"the separator {separator.decode()!r} between key and value is not in {_short(line)}")
+        raise BadInput(f"the separator {_short(separator)} between key and value is not in {_short(line)}")
     return Line(key=key, value=value)
 
 
@@ -48,31 +58,37 @@ _KNOWN = {"key", "key_base64", "value", "value_base64", "partition", "headers", 
 def parse_json(line: bytes) -> Line:
     """An object with ``value`` and perhaps ``key``, ``headers``, ``partition``, ``timestamp``.
 
-    A value that is neither string nor null is sent as the JSON it is. ``topic`` and ``offset``, which `consume` prints,
-    are ignored, and so is nothing else.
+    A value that is neither string nor null is sent as the JSON it is, each number with the digits that were given, and
+    without the spaces between. ``topic`` and ``offset``, which `consume` prints, are ignored, and so is nothing else.
 
     Raises:
         BadInput: it is not such an object; says why.
     """
     try:
-        fields = json.loads(line)
-        if b"\\u" in line or b"\xed" in line:  # perhaps half a surrogate pair, which no UTF-8 can have
+        text = line.decode("utf-8-sig", "surrogatepass")
+        fields = _DECODER.decode(text)
+        if "\\u" in text or b"\xed" in line:  # perhaps half a surrogate pair, which no UTF-8 can have
             _encode(fields).encode()
     except ValueError as error:
         raise BadInput(f"not JSON ({error}): {_short(line)}") from None
+    except RecursionError:
+        raise BadInput(f"nested too deeply: {_short(line)}") from None
     if not isinstance(fields, dict):
         raise BadInput(f'not an object such as {{"value": "…"}}: {_short(line)}')
     if unknown := set(fields) - _KNOWN:
         raise BadInput(f"{', '.join(sorted(unknown))} is not known; known are {', '.join(sorted(_KNOWN))}")
     if "value" not in fields and "value_base64" not in fields:
         raise BadInput(f'has no "value" (null is a tombstone): {_short(line)}')
+    for name in ("key", "value"):
+        if name in fields and f"{name}_base64" in fields:
+            raise BadInput(f'has both "{name}" and "{name}_base64": {_short(line)}')
     if isinstance(fields.get("value"), dict | list | int | float):
-        fields["value"] = json.dumps(fields["value"], ensure_ascii=False, separators=(",", ":"))
+        fields["value"] = _value_as_given(text)
     return Line(
         value=_bytes(fields, "value"),
         key=_bytes(fields, "key"),
         partition=_number(fields, "partition"),
-        timestamp=_number(fields, "timestamp"),
+        timestamp=None if fields.get("timestamp") == NO_TIMESTAMP else _number(fields, "timestamp"),
         headers=_headers(fields.get("headers")),
     )
 
@@ -85,6 +101,34 @@ def as_json(**fields: Any) -> bytes:
 def header_fields(headers: Headers) -> list[dict[str, Any]]:
     """Headers as `as_json` takes them."""
     return [{"key": key, "value": value} for key, value in headers]
+
+
+def _no_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_json)
+_BETWEEN = re.compile(r"[ \t\n\r]*")
+_STRING_OR_SPACES = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
+
+
+def _value_as_given(text: str) -> str:
+    """What stands behind ``"value":`` in an object that is known to be right, without the spaces between its parts."""
+
+    def behind(at: int, signs: int = 0) -> int:
+        for _ in range(signs):
+            at = _BETWEEN.match(text, at).end() + 1  # type: ignore[union-attr] # it matches anywhere
+        return _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+
+    value, at = "", behind(0, signs=1)
+    while text[at] == '"':
+        name, at = _DECODER.raw_decode(text, at)
+        begin = behind(at, signs=1)
+        _, end = _DECODER.raw_decode(text, begin)
+        if name == "value":  # the last one counts, as elsewhere
+            value = text[begin:end]
+        at = behind(end, signs=1) if text[behind(end)] == "," else behind(end)
+    return _STRING_OR_SPACES.sub(r"\1", value)
 
 
 _encode: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -138,5 +182,5 @@ def _headers(given: Any) -> Headers:
 
 
 def _short(what: object) -> str:
-    text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
+    text = what.decode(errors="backslashreplace") if isinstance(what, bytes) else str(what)
     return repr(text if len(text) <= 60 else text[:60] + "…")

@@ -5,15 +5,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli import command_config as command_configs
 from ottla.cli import exits
 from ottla.cli.logs import LogFormat, LogLevel, configure
 
 if TYPE_CHECKING:
     from ottla.sdk.client import Client
+
+
+BOOTSTRAP = "localhost:9092"
+CONNECT_TIMEOUT = 10.0
 
 
 class Partitioner(StrEnum):
@@ -36,17 +42,39 @@ class Compression(StrEnum):
 
 
 Bootstrap = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--bootstrap",
         "-b",
         envvar="OTTLA_BOOTSTRAP",
         metavar="HOST:PORT",
         help="Brokers, or a proxy; several separated by commas; zeroconf:// or zeroconf://NAME finds announced ones.",
+        show_default=BOOTSTRAP,
     ),
 ]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar="OTTLA_COMMAND_CONFIG",
+        metavar="FILE",
+        help="How to connect: a properties file with Kafka's names, Java's or librdkafka's, such as security.protocol, "
+        "ssl.ca.location, sasl.username, sasl.password. What an option says goes before it.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="NAME=VALUE", help="The same, one by one; may be repeated. Secrets belong in the file."),
+]
 ConnectTimeout = Annotated[
-    float, typer.Option("--connect-timeout", metavar="SECONDS", min=0.1, help="How long to try to reach a broker.")
+    float | None,
+    typer.Option(
+        "--connect-timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="How long to try to reach a broker.",
+        show_default=f"{CONNECT_TIMEOUT:g}",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines on stderr look.")]
@@ -54,6 +82,15 @@ Level = Annotated[LogLevel, typer.Option("--log-level", help="Which log lines ar
 
 Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
 """`ottla.connect`, to the cluster that the options name."""
+
+
+async def configured(file: Path | None, settings: list[str]) -> dict[str, Any]:
+    """What ``--command-config`` and ``-X`` say, as arguments of `ottla.connect`."""
+    import trio
+
+    if file is None and not settings:
+        return {}
+    return await trio.to_thread.run_sync(command_configs.read, file, settings, abandon_on_cancel=True)
 
 
 def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -65,8 +102,10 @@ def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     def run(
         *,
-        bootstrap: Bootstrap = "localhost:9092",
-        connect_timeout: ConnectTimeout = 10.0,
+        bootstrap: Bootstrap = None,
+        command_config: CommandConfig = None,
+        settings: Settings = None,
+        connect_timeout: ConnectTimeout = None,
         log_format: Format = LogFormat.TEXT,
         log_level: Level = LogLevel.WARNING,
         **own: Any,
@@ -74,7 +113,11 @@ def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         async def work() -> None:
             import ottla
 
-            await command(partial(ottla.connect, bootstrap, connect_timeout=connect_timeout), **own)
+            given = {"bootstrap": bootstrap, "connect_timeout": connect_timeout}
+            arguments: dict[str, Any] = {"bootstrap": BOOTSTRAP, "connect_timeout": CONNECT_TIMEOUT}
+            arguments |= await configured(command_config, settings or [])
+            arguments |= {name: value for name, value in given.items() if value is not None}
+            await command(partial(ottla.connect, **arguments), **own)
 
         configure(log_format, log_level)
         exits.run(work)

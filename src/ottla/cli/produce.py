@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli import stdio
+from ottla.cli import exits, stdio
 from ottla.cli.exits import BadInput
-from ottla.cli.lines import Line, as_json, parse_json, parse_text
+from ottla.cli.lines import Line, as_json, parse_json, parse_separator, parse_text
 from ottla.cli.options import Compression, Connect, Partitioner, at_cluster
 from ottla.errors import EncodeError, MessageTooLarge, OttlaError, RecordTooLarge
 
 if TYPE_CHECKING:
     from ottla.sdk.producer import Producer
+
+_GRACE = 0.4
+"""Seconds after a signal for lines that are read, and not yet accepted; what is accepted has the producer's own."""
 
 EXAMPLE = "Example: printf 'a:1\\nb:2\\n' | ottla produce numbers --key-separator :"
 
@@ -51,7 +54,7 @@ async def produce(
 
     if as_json_ and key_separator is not None:
         raise typer.BadParameter('JSON lines have their key in "key"', param_hint="--key-separator")
-    separator = key_separator.replace("\\t", "\t").encode() if key_separator is not None else None
+    separator = parse_separator(key_separator)
     if separator == b"":
         raise typer.BadParameter("is empty", param_hint="--key-separator")
     parse = parse_json if as_json_ else lambda line: parse_text(line, separator)
@@ -90,7 +93,7 @@ def _open(file: Path | None) -> int:
 async def _send_all(
     producer: "Producer",
     topic: str,
-    lines: AsyncIterator[bytes],
+    lines: AsyncIterator[list[bytes]],
     parse: Callable[[bytes], Line],
     receipts: bool,
 ) -> int:
@@ -104,30 +107,35 @@ async def _send_all(
 
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
     console = Console(stderr=True)
+    send = producer.send if receipts else producer.send_soon
     count = 0
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)
-        async for text in lines:
-            try:
-                line = parse(text)
-            except BadInput as error:
-                raise _refused(count + 1, error) from None
-            send = producer.send if receipts else producer.send_soon
-            try:
-                receipt = await send(
-                    topic,
-                    line.value,
-                    key=line.key,
-                    partition=line.partition,
-                    headers=line.headers,
-                    timestamp=line.timestamp,
-                )
-            except (RecordTooLarge, MessageTooLarge, EncodeError) as error:
-                raise _refused(count + 1, error) from None
-            count += 1
-            if receipt is not None:
-                typer.echo(as_json(**receipt._asdict()))
+        async for read in lines:
+            end = count + len(read)
+
+            def given_up() -> None:
+                left = end - count  # noqa: B023
+                typer.echo(f"ottla: told to stop: {left} line(s) that were read may not have been sent", err=True)
+
             progress.update(task, completed=count)
+            with exits.finished_within(_GRACE, given_up):
+                for text in read:
+                    try:
+                        line = parse(text)
+                        receipt = await send(
+                            topic,
+                            line.value,
+                            key=line.key,
+                            partition=line.partition,
+                            headers=line.headers,
+                            timestamp=line.timestamp,
+                        )
+                    except (BadInput, RecordTooLarge, MessageTooLarge, EncodeError) as error:
+                        raise _refused(count + 1, error) from None
+                    count += 1
+                    if receipt is not None:
+                        typer.echo(as_json(**receipt._asdict()))
     return count
 
 

@@ -6,14 +6,18 @@ from collections.abc import AsyncGenerator
 
 from ottla.cli.exits import BadInput
 
-_CHUNK = 256 * 2**10
+_CHUNK = 64 * 2**10
+"""Bytes that are read at once: few enough that a command which is told to stop still gets done with their lines."""
 _PIPE_BUF = 4096
 """Bytes that a pipe surely takes once it is writable."""
 _LONGEST_LINE = 16 * 2**20
 
 
-async def lines(source: int) -> AsyncGenerator[bytes, None]:
-    """The lines of a file descriptor, without their ends; the last one may lack its own.
+async def lines(source: int) -> AsyncGenerator[list[bytes], None]:
+    """The lines of a file descriptor, without their ends, all that each read has completed at once.
+
+    The last one may lack its end. Whoever is cancelled while he waits for more has been given every whole line that
+    was read.
 
     Raises:
         BadInput: a line is too long to be meant.
@@ -30,14 +34,15 @@ async def lines(source: int) -> AsyncGenerator[bytes, None]:
         if not chunk:
             break
         *complete, last = chunk.split(b"\n")
-        for line in complete:
-            yield bytes(rest) + line
+        if complete:
+            complete[0] = bytes(rest) + complete[0]
             rest.clear()
+            yield complete
         rest += last
         if len(rest) > _LONGEST_LINE:
             raise BadInput(f"a line is longer than {_LONGEST_LINE} bytes")
     if rest:
-        yield bytes(rest)
+        yield [bytes(rest)]
 
 
 async def write(data: bytes) -> None:

@@ -59,7 +59,14 @@ class Case:
 PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
 """Distribution -> what its module is called after."""
 OURS, AWAITED, ASYNCIO, UVLOOP = "ottla", "ottla, a task for each", "ottla, asyncio", "ottla, uvloop"
-MODULES = PEERS | {OURS: "ottla", AWAITED: "ottla", ASYNCIO: "ottla_asyncio", UVLOOP: "ottla_uvloop"}
+SYNC = "ottla, blocking"
+MODULES = PEERS | {
+    OURS: "ottla",
+    AWAITED: "ottla",
+    ASYNCIO: "ottla_asyncio",
+    UVLOOP: "ottla_uvloop",
+    SYNC: "ottla_sync",
+}
 """The same for every line of a table."""
 RATE = (
     Column("rate", "records/s", 0, "more"),
@@ -92,8 +99,8 @@ MANY = {"topics": 1000, "partitions": 5, "end": 1, "rounds": 3, "seconds": 5.0}
 
 
 def all_do(way: str, ours: str | None = None) -> dict[str, str]:
-    """What peers do; and what ottla does on the other loops, which it does on trio as `Case.ours`."""
-    return dict.fromkeys(PEERS, way) | (dict.fromkeys((ASYNCIO, UVLOOP), ours) if ours else {})
+    """What peers do; and what ottla does on the other loops and without one, which it does on trio as `Case.ours`."""
+    return dict.fromkeys(PEERS, way) | (dict.fromkeys((ASYNCIO, UVLOOP, SYNC), ours) if ours else {})
 
 
 CASES = [

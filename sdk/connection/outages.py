@@ -1,0 +1,241 @@
+"""Brokers that are needed and not available, in the log: one line when that has lasted, and one when it is over.
+
+    needed ── in trouble for 5 s ──► reported ── a connection is ready, its requests are answered ──► "available again"
+                                         └────── nobody has asked it for anything for a while ─────► "not needed"
+
+Rules:
+- A broker is in trouble that cannot be connected to, and one that leaves a request unanswered. It counts only while
+  somebody needs it: what is asked of whichever node there is (metadata), or to see whether one is back, is no need.
+- Where no broker gives metadata, that is one line about all of them, in place of one for each.
+- The lines say how much waits, so each is written when something does: at the next request.
+- There is one line in five seconds at most, and one about what is over, however many brokers come and go: the next one
+  is about all that happened since.
+"""
+
+import math
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ottla.sdk.events import Node, logged
+from ottla.sdk.logs import logger
+from ottla.sdk.timers import Timer, Timers
+
+log = logger("ottla.sdk.outages")
+
+OUTAGE = 5.0
+"""Seconds in trouble after which a broker that is needed is reported, and between two lines of the same kind."""
+_TOGETHER = 1.0
+"""Seconds earlier that others are reported with it."""
+_NEXT_LOOK = 1.0
+"""Seconds until it is seen that an outage is over."""
+_NAMED = 10
+"""Brokers that a line names; of all it gives the number."""
+
+
+class Trouble(NamedTuple):
+    """Of one node."""
+
+    node: Node
+    since: float
+    why: str
+    requests: int
+    """What waits for it, or for its answer."""
+
+
+class Reach(Protocol):
+    """What is known of the nodes: `ClientCore`."""
+
+    timers: Timers
+
+    def troubles(self, now: float) -> Mapping[int, Trouble]:
+        """The nodes that are in trouble, by their ids."""
+        ...
+
+    def connected(self, node: Node) -> bool: ...
+
+    @property
+    def without_metadata(self) -> tuple[float, bool]:
+        """Since when no broker gives metadata, NaN while some do; and whether somebody waits for them."""
+        ...
+
+    def nobody_answers(self) -> str:
+        """Each address and what came of it."""
+        ...
+
+    def all_reported(self, nodes: Container[int]) -> bool:
+        """There are no nodes known but these."""
+        ...
+
+    def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
+        """What cannot go on without these nodes (``None``: without any), by its unit."""
+        ...
+
+
+@dataclass(slots=True)
+class Need:
+    """Somebody asks a node, or any, for something, again and again."""
+
+    first: float
+    last: float
+    trouble: Trouble | None = None
+    """What was reported; ``None`` while nothing was."""
+    began: float = math.nan
+    """When that began."""
+
+
+class Outages:
+    """Of one client.
+
+    Args:
+        pause: the longest before a request is repeated, in seconds: what is needed is asked for more often.
+    """
+
+    def __init__(self, reach: Reach, pause: float) -> None:
+        self._reach = reach
+        self._kept = 1.0 + 2.0 * pause
+        self._needs: dict[int, Need] = {}
+        self._any: Need | None = None
+        self._over: list[tuple[Node, float]] = []
+        """Outages that are over, and how long they took."""
+        self._next_line = self._next_over = -math.inf
+        self._next: Timer | None = None
+        self._held = False
+        """A line is due, and is written with the next request."""
+
+    def submitted(self, node_id: int, now: float, *, background: bool) -> None:
+        """A node is asked for something."""
+        if not background:
+            self._needs[node_id] = self._renewed(self._needs.get(node_id), now)
+        if not background or self._reach.without_metadata[1]:
+            self._any = self._renewed(self._any, now)
+        if self._held and self._next is not None:
+            self._held = False
+            self._look_at(-math.inf)
+        elif self._next is None:
+            self._look_at(now + OUTAGE)
+
+    def _look_at(self, when: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._reach.timers.add(when, self._look)
+
+    def _renewed(self, need: Need | None, now: float) -> Need:
+        if need is None or (now - need.last > self._kept and need.trouble is None):
+            return Need(now, now)
+        need.last = now
+        return need
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        self._next, self._held = None, False
+        troubles = self._reach.troubles(now)
+        self._end(troubles, now)
+        dark_since, somebody = self._without_metadata(now)
+        due = {each.node.id: max(each.since, self._needs[each.node.id].first) for each in self._due(troubles)}
+        if somebody:
+            due[_ANY] = dark_since
+        if self._any is not None and self._any.trouble is not None:
+            due = {}  # one line is about all
+        at = min(due.values(), default=math.inf) + OUTAGE
+        if at <= now and now >= self._next_line:
+            late = [key for key, began in due.items() if began + OUTAGE - _TOGETHER <= now]
+            self._held = not self._report(late, due, troubles, now)
+        self._report_over(now)
+        if self._needs or self._any is not None or self._over:
+            reported = self._over or any(each.trouble for each in [*self._needs.values(), self._any] if each)
+            latest = now + (_NEXT_LOOK if reported or at <= now else OUTAGE)
+            self._look_at(min(latest, at) if at > now else latest)
+
+    def _due(self, troubles: Mapping[int, Trouble]) -> Iterable[Trouble]:
+        return [each for each in troubles.values() if (need := self._needs.get(each.node.id)) and need.trouble is None]
+
+    def _without_metadata(self, now: float) -> tuple[float, bool]:
+        """Since when somebody is kept from something by that, and whether it is so."""
+        since, _ = self._reach.without_metadata
+        if self._any is None or math.isnan(since):
+            return math.nan, False
+        reported = [key for key, each in self._needs.items() if each.trouble is not None]
+        return max(since, self._any.first), not self._reach.all_reported(reported)
+
+    # -- lines -------------------------------------------------------------------------------------------------------
+
+    def _report(self, late: list[int], due: Mapping[int, float], troubles: Mapping[int, Trouble], now: float) -> bool:
+        """Write the line that is due; ``False`` if nothing waits at the moment."""
+        anywhere = _ANY in late and self._any is not None
+        some = list(troubles.values()) if anywhere else [troubles[key] for key in late]
+        requests = sum(each.requests for each in some)
+        waiting = {"requests": requests or None, **self._reach.waiting(None if anywhere else late)}
+        if not (requests or (anywhere and self._reach.without_metadata[1])):
+            return False
+        self._next_line = now + OUTAGE
+        took = _took(now - min(due[key] for key in late))
+        if anywhere and self._any is not None:
+            self._any.trouble, self._any.began = Trouble(_NOBODY, due[_ANY], "", 0), due[_ANY]
+            why = {"tried": self._reach.nobody_answers()}
+            log.warning("no broker is available", extra=took | waiting | why)
+            return True
+        for each in some:
+            need = self._needs[each.node.id]
+            need.trouble, need.began = each, due[each.node.id]
+        who = _named(each.node for each in some)
+        log.warning(_NOT_AVAILABLE[len(some) > 1], extra=who | took | waiting | {"why": some[0].why})
+        return True
+
+    def _end(self, troubles: Mapping[int, Trouble], now: float) -> None:
+        """See what is over, or not needed any more."""
+        for key, need in list(self._needs.items()):
+            trouble = troubles.get(key)
+            if trouble is not None and trouble.requests:
+                need.last = now
+            idle = now - need.last > self._kept
+            if need.trouble is not None:
+                node = need.trouble.node
+                if trouble is None and self._reach.connected(node):
+                    self._over.append((node, now - need.began))
+                    self._needs[key] = Need(now, need.last)
+                elif idle:
+                    log.warning("a broker that was not available is not needed any more", extra=_named([node]))
+            if idle:
+                del self._needs[key]
+        need_any = self._any
+        if need_any is None:
+            return
+        since, waited_for = self._reach.without_metadata
+        idle = now - need_any.last > self._kept and not waited_for and not self._needs
+        if need_any.trouble is not None and math.isnan(since):
+            log.warning("brokers are available again", extra=_took(now - need_any.began))
+            self._next_line = self._next_over = now + OUTAGE
+            self._any = Need(now, need_any.last)
+        elif need_any.trouble is not None and idle:
+            log.warning("no broker is available, and none is needed any more")
+        if idle:
+            self._any = None
+
+    def _report_over(self, now: float) -> None:
+        if not self._over or now < self._next_over:
+            return
+        over, self._over = self._over, []
+        self._next_over = now + OUTAGE
+        took = _took(max(took for _, took in over))
+        log.warning(_AVAILABLE[len(over) > 1], extra=_named(node for node, _ in over) | took)
+
+
+_ANY = -(2**31)
+"""In place of a node's id: whichever gives metadata."""
+_NOBODY = Node(_ANY, "", 0)
+_NOT_AVAILABLE = "a broker is not available", "brokers are not available"
+_AVAILABLE = "a broker is available again", "brokers are available again"
+
+
+def _took(seconds: float) -> dict[str, object]:
+    return {"seconds": round(seconds, 1)}
+
+
+def _named(nodes: Iterable[Node]) -> dict[str, object]:
+    """Which they are: one by its id and its address, of many the ids."""
+    some = sorted(nodes)
+    if len(some) == 1:
+        return {"node": logged(some[0]), "address": f"{some[0].host}:{some[0].port}"}
+    return {"brokers": len(some), "nodes": [logged(each) for each in some[:_NAMED]]}

@@ -1,0 +1,313 @@
+"""The calls of users who block, as the I/O thread sees them: resumed here, while their own threads sleep.
+
+    caller  ── begin ──►  I/O thread: the steps, one after the other  ── over ──►  caller
+            ◄─ job ─────  the user's own code is to be called             (callbacks, a listener's method, an iterator)
+            ── report ─►
+
+Rules:
+- Everything here belongs to the I/O thread. A caller looks at its `Call` only when that is handed to it, by its lock.
+- A call has one job at a time, and goes on when its thread reports.
+- Callbacks are called in order and one after the other, by one thread at a time: any whose call waits, or else the next
+  that calls. A call that has ended does so for a few rounds at the most: callbacks that send for ever keep nobody.
+- A thread that calls within a callback calls none, and cannot wait for what is settled behind callbacks: it would wait
+  for itself. Source: KafkaProducer.java, flush within a callback.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ottla.errors import Closed, LocalProtocolError
+from ottla.sdk.core import ClientCore
+from ottla.sdk.events import Place, Run
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import AfterCallbacks, Outcome
+from ottla.sdk.steps import Await, Outside, Shielded, Steps, Turn
+
+log = logger("ottla.sdk")
+
+_ROUNDS = 2
+"""How often a call that has ended calls what callbacks have come."""
+
+Job = deque[Run] | Await | Outside
+"""What a thread is to do for its call: callbacks, or a function of the user's that the call waits for."""
+
+
+class Call:
+    """One call of a user.
+
+    Args:
+        steps: what it consists of; or ``function``, which is called once and waits for nothing.
+        rounds: of callbacks that it calls behind its end.
+        undo: is called with a result of ``steps`` that does not reach the caller.
+
+    Attributes:
+        ready: a lock that the I/O thread releases when there is a `job`, or the call is `over`.
+        value, error: how it ended.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "done",
+        "error",
+        "function",
+        "interrupt",
+        "job",
+        "nested",
+        "over",
+        "ready",
+        "rounds",
+        "steps",
+        "thread",
+        "undo",
+        "value",
+        "waits",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        steps: Steps[Any] | None,
+        function: Callable[[], Any] | None = None,
+        rounds: int = _ROUNDS,
+        undo: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.steps, self.function, self.rounds, self.undo = steps, function, rounds, undo
+        self.thread = threading.get_ident()
+        self.ready = threading.Lock()
+        self.ready.acquire()
+        self.nested = False
+        """Made within a callback."""
+        self.job: Job | None = None
+        self.wanted: Await | Outside | None = None
+        """The next job."""
+        self.waits: tuple[Outcome[Any], Callable[[], object], bool] | None = None
+        """For what, what wakes it, and whether an interrupt has to wait for that."""
+        self.interrupt: BaseException | None = None
+        """What was raised in its thread, and has still to be raised in its steps."""
+        self.abandoned = False
+        """Its thread waits no more."""
+        self.done = self.over = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class Callers:
+    """The calls on ``core`` that are under way."""
+
+    def __init__(self, core: ClientCore, now: Callable[[], float]) -> None:
+        self._core, self._now = core, now
+        self._calls: dict[Call, None] = {}
+        self._ready: deque[Call] = deque()
+        """Those that have what they wait for."""
+        self._callbacks: deque[Run] = deque()
+        self._server: Call | None = None
+        """Whose thread calls callbacks at the moment."""
+
+    # -- what callers post -------------------------------------------------------------------------------------------
+
+    def begin(self, call: Call) -> None:
+        self._calls[call] = None
+        call.nested = self._server is not None and self._server.thread == call.thread
+        if call.function is None:
+            self._go_on(call)
+            return
+        try:
+            call.value = call.function()
+        except BaseException as error:
+            call.error = error
+        self._end(call)
+
+    def served(self, call: Call) -> None:
+        """Its thread has called the callbacks."""
+        self._take_back(call)
+        self.hand_out()
+        self._hand(call)
+
+    def answer(self, call: Call, sent: object, raised: BaseException | None) -> None:
+        """Its thread has called what the user gave."""
+        call.job = None
+        self._go_on(call, sent, raised)
+
+    def interrupt(self, call: Call, error: BaseException) -> None:
+        """Something was raised in its thread, such as by Ctrl-C: the call is cancelled, as a task would be."""
+        if call.done and call.error is None and call.undo is not None:
+            call.undo(call.value)
+            call.undo = None
+        if call.over:
+            self._wake(call)
+            return
+        if call not in self._calls:  # it came before the call was posted
+            call.error = error
+            self._calls[call] = None
+            self._end(call)
+            return
+        in_job, served = call.job is not None, self._server is call
+        if served:
+            self._take_back(call)
+        call.job = None
+        if call.done:
+            self._hand(call)
+        elif in_job and not served:
+            self._go_on(call, None, error)
+        elif call.wanted is not None:
+            call.wanted = None
+            self._go_on(call, None, error)
+        elif call.waits is not None and not call.waits[2]:
+            outcome, wake, _ = call.waits
+            outcome.forget(wake)
+            call.waits = None
+            self._go_on(call, None, error)
+        else:
+            call.interrupt = error
+
+    def abandon(self, call: Call, error: BaseException) -> None:
+        """Its thread waits no more: the call ends by itself."""
+        call.abandoned = True
+        self.interrupt(call, error)
+
+    def close(self) -> None:
+        """Nobody resumes calls any more."""
+        for call in list(self._calls):
+            if not call.done:
+                call.error, call.done = Closed("the client is closed"), True
+            call.over = True
+            self._wake(call)
+        self._calls.clear()
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def resume_ready(self) -> bool:
+        """Have those go on that have what they waited for; whether there were any."""
+        resumed = False
+        while self._ready:
+            call = self._ready.popleft()
+            if call.waits is not None and call.waits[0].done:
+                call.waits = None
+                self._go_on(call)
+                resumed = True
+        return resumed
+
+    def _go_on(self, call: Call, sent: object = None, raised: BaseException | None = None) -> None:
+        assert call.steps is not None
+        while True:
+            try:
+                wait = self._core.resume(call.steps, self._now(), sent=sent, raised=raised)
+            except StopIteration as end:
+                call.value = end.value
+                break
+            except BaseException as error:
+                call.error = error
+                break
+            sent = raised = None
+            outcome = wait.outcome if isinstance(wait, Shielded) else wait
+            if isinstance(outcome, AfterCallbacks) and not outcome.done and call.nested:
+                raised = _would_wait_for_itself()
+            elif isinstance(wait, Shielded):
+                if not wait.outcome.done:
+                    self._wait(call, wait.outcome, shielded=True)
+                    return
+            elif call.interrupt is not None and not (isinstance(wait, Await) and wait.shield and not call.abandoned):
+                raised, call.interrupt = call.interrupt, None
+            elif isinstance(wait, Await | Outside):
+                if call.abandoned:
+                    raised = LocalProtocolError("the thread of this call has gone on without it")
+                else:
+                    call.wanted = wait
+                    self._hand(call)
+                    return
+            elif not isinstance(wait, Turn) and not wait.done:
+                self._wait(call, wait, shielded=False)
+                return
+        self._end(call)
+
+    def _wait(self, call: Call, outcome: Outcome[Any], *, shielded: bool) -> None:
+        def wake() -> None:
+            self._ready.append(call)
+
+        call.waits = (outcome, wake, shielded)
+        outcome.when_done(wake)
+        if self._callbacks:
+            self.hand_out()
+
+    def _end(self, call: Call) -> None:
+        if call.interrupt is not None:  # where it had to wait
+            if call.error is not None and call.error is not call.interrupt:
+                call.interrupt.__cause__ = call.error
+            call.error = call.interrupt
+        call.done = True
+        self._hand(call)
+
+    def _hand(self, call: Call) -> None:
+        """Give the thread of a call what there is to do for it, unless it is at something."""
+        if call.job is not None or call.over:
+            return
+        if self._can_serve(call):
+            call.rounds -= call.done
+            call.job, self._server = self._next_callbacks(), call
+        elif call.wanted is not None:
+            call.job, call.wanted = call.wanted, None
+        elif call.done:
+            call.over = True
+            self._calls.pop(call, None)
+        else:
+            return
+        self._wake(call)
+
+    def _wake(self, call: Call) -> None:
+        if call.ready.locked():  # else it was released for a job that was taken back before the thread saw it
+            call.ready.release()
+
+    # -- callbacks ---------------------------------------------------------------------------------------------------
+
+    def add(self, run: Run) -> bool:
+        """Keep code of the user's for a thread of the user's; ``False``: it need not be kept."""
+        if run.place is Place.HERE or (run.place is Place.BEHIND and not self._callbacks and self._server is None):
+            return False
+        self._callbacks.append(run)
+        return True
+
+    def hand_out(self) -> None:
+        """Have somebody call the callbacks that have come: a call that waits, or else the next."""
+        self._run_those_behind()
+        if self._callbacks and self._server is None:
+            for call in list(self._calls):
+                if self._can_serve(call):
+                    self._hand(call)
+                    if self._server is not None:
+                        break
+        self._core.gate.entered[1] = bool(self._callbacks) and self._server is None
+
+    def _can_serve(self, call: Call) -> bool:
+        if not self._callbacks or self._server is not None or call.nested or call.abandoned or call.job is not None:
+            return False
+        return call.rounds > 0 if call.done else True
+
+    def _next_callbacks(self) -> deque[Run]:
+        taken: deque[Run] = deque()
+        while self._callbacks and self._callbacks[0].place is Place.CALLBACK:
+            taken.append(self._callbacks.popleft())
+        return taken
+
+    def _take_back(self, call: Call) -> None:
+        """The thread calls no more callbacks; those that it has left are others'."""
+        if self._server is call:
+            left, call.job, self._server = call.job, None, None
+            if isinstance(left, deque):
+                self._callbacks.extendleft(reversed(left))
+            self._run_those_behind()
+
+    def _run_those_behind(self) -> None:
+        while self._server is None and self._callbacks and self._callbacks[0].place is Place.BEHIND:
+            try:
+                self._callbacks.popleft().call()
+            except Exception:
+                log.exception("code that was called by the client raised")
+
+
+def _would_wait_for_itself() -> LocalProtocolError:
+    return LocalProtocolError(
+        "this call waits for callbacks, and is made within one: in a callback use send_soon or send_nowait, and flush "
+        "or leave the producer elsewhere"
+    )

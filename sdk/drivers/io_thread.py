@@ -1,0 +1,180 @@
+"""A thread that has a core: it takes the steps, waits for sockets and deadlines, and does what others post.
+
+Rules:
+- Nothing in it waits but the selector: names are resolved, and brokers looked for, in threads beside it.
+- An error in it is a bug: it ends the core, so that nobody waits in vain; is logged; and is raised when the client is
+  left. The thread goes on, to refuse what is still asked.
+"""
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from ottla.sdk.core import ClientCore
+from ottla.sdk.drivers.selecting import Addresses, SelectorLink, SelectorStepper
+from ottla.sdk.drivers.stepper import reason
+from ottla.sdk.events import Connect, Event
+from ottla.sdk.logs import logger
+
+log = logger("ottla.sdk")
+
+_FAILURES = 100
+"""Errors, one after the other, after which the thread ends."""
+
+
+class IoThread(SelectorStepper):
+    """Drives ``core`` in a thread."""
+
+    def __init__(self, core: ClientCore) -> None:
+        super().__init__(core, time.monotonic, "blocking")
+        self._inbox: deque[Callable[[], object]] = deque()
+        """What others want done here."""
+        self._asleep = False
+        """It waits, or is about to, and has to be woken."""
+        self._kicked = self._stopping = self._stopped = False
+        self._bug: BaseException | None = None
+        self._wakes, self._waker = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._wakes, selectors.EVENT_READ, None)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="ottla", daemon=True)
+        self._thread.start()
+        self._thread_id = self._thread.ident
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _forget_sockets(self) -> None:
+        """In a forked child, in which there is no such thread: nothing is sent, and nothing is kept open."""
+        for link in self._links.values():
+            if link.socket is not None:
+                link.socket.close()
+        for each in (self._wakes, self._waker, self._selector):
+            each.close()
+
+    def _post(self, job: Callable[[], object]) -> None:
+        """Have the I/O thread do something; from any thread."""
+        self._inbox.append(job)
+        if self._asleep:
+            with contextlib.suppress(OSError):  # it is full, and so wakes already; or closed
+                self._waker.send(b"\0")
+        if self._stopped:  # the I/O thread has ended meanwhile, and looks there no more
+            self._empty()
+
+    # -- the I/O thread ----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        self._thread_id = threading.get_ident()
+        failures = 0
+        while not self._stopping and failures < _FAILURES:
+            try:
+                self._turn()
+                failures = 0
+            except BaseException as bug:  # nobody may wait for what it left half done
+                failures += 1
+                self._failed(bug)
+        try:
+            self._hang_up_all()
+        finally:
+            self._stopped = True
+            self._empty()
+            for each in (self._wakes, self._waker):
+                each.close()
+
+    def _turn(self) -> None:
+        self._kicked = False
+        while self._inbox:
+            self._inbox.popleft()()
+        self.catch_up()
+        while self._go_on():
+            self.catch_up()
+        due = self.core.deadline
+        timeout = None if due is None else max(0.0, due - self.now())
+        self._asleep = True
+        if self._inbox or self._kicked or self._stopping:
+            timeout = 0.0
+        try:
+            self._wait(timeout)
+        finally:
+            self._asleep = False
+
+    def _empty(self) -> None:
+        """Do what came at the last moment: the core is closed, and refuses it."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._inbox.popleft()()
+        self._ended()
+
+    @abstractmethod
+    def _ended(self) -> None:
+        """The thread has ended: nobody may wait for it."""
+
+    @abstractmethod
+    def _go_on(self) -> bool:
+        """Do what the steps so far have brought about; whether that may have brought about more."""
+
+    def _woken(self) -> None:
+        self._wakes.recv(4096)
+
+    def _failed(self, bug: BaseException) -> None:
+        if self._bug is None:
+            self._bug = bug
+            log.error("the client has stopped on a bug in ottla, please report it", exc_info=bug)
+        if self.core.closed is None:
+            self._broken(bug)
+
+    def _set_alarm(self, when: float) -> None:
+        """`_turn` looks at the deadline by itself."""
+
+    def _kick(self) -> None:
+        self._kicked = True
+
+    # -- connections and brokers -------------------------------------------------------------------------------------
+
+    def _dial(self, link: SelectorLink, wanted: Connect) -> None:
+        where = wanted.host, wanted.port
+        try:
+            found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except OSError:  # a name, for which the system may have to ask others
+            if not _start("ottla names", partial(self._resolve, link, where)):
+                self._lost(link, "the program ends")
+        except UnicodeError:
+            self._lost(link, f"{wanted.host!r} is no host name")
+        else:
+            self._connect_to(link, where, found)
+
+    def _resolve(self, link: SelectorLink, where: tuple[str, int]) -> None:
+        """In a thread of its own."""
+        try:
+            found: Addresses | str = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)
+        except OSError as error:
+            found = reason(error)
+        except UnicodeError:
+            found = f"{where[0]!r} is no host name"
+        self._post(partial(self._resolved, link, where, found))
+
+    def _resolved(self, link: SelectorLink, where: tuple[str, int], found: Addresses | str) -> None:
+        if isinstance(found, str):
+            self._lost(link, found)
+        elif self.has(link):
+            self._connect_to(link, where, found)
+
+    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+        _start("ottla", lambda: self._post(partial(self.tell, call())))
+
+
+def _start(name: str, work: Callable[[], None]) -> bool:
+    """Start a thread; ``False``: there are no more, because the program ends."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""The client for code that blocks, as scripts, Django and threads do: `connect`, and everything else as under trio.
+
+    import ottla.sync
+
+    with ottla.sync.connect("localhost:9092") as client, client.producer() as producer:
+        producer.send("events", b"hello", key=b"k")
+
+Names, errors and promises are those of `ottla.connect`: the machines are the same, and the classes are made of those
+that await (tests/sdk/faces.py). A thread of the client's sends, reads, and sends heartbeats while yours computes.
+
+Rules:
+- Any number of threads may share a client and a producer. One thread at a time reads a consumer.
+- Callbacks (``on_delivery``, interceptors' acknowledgements and commits) are called in the threads that use the client,
+  one at a time: within a call that waits, or else the next call. `flush` and the end of the block return behind those
+  of what they waited for. A listener's methods are called in the thread that asks for a batch.
+- A custom assignor, handlers of the log, and a partitioner that had to wait for its topic are called in the client's
+  own thread: they must not wait.
+- Ctrl-C, and whatever else a handler of signals raises, is raised by the call at once, which is then cancelled.
+- After a fork the client works in the parent only.
+"""
+
+from ottla.sdk.drivers.threads import ThreadDriver
+from ottla.sdk.options import ClientOptions, declared_by
+from ottla.sdk.sync.client import Client
+from ottla.sdk.sync.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
+from ottla.sdk.sync.producer import Producer
+
+__all__ = ["Batch", "Client", "Consumer", "ConsumerInterceptor", "Producer", "RebalanceListener", "connect"]
+
+
+@declared_by(ClientOptions)
+def connect(options: ClientOptions) -> Client:
+    """A client for code that blocks; use it as ``with ottla.sync.connect("localhost:9092") as client``.
+
+    Raises:
+        ConfigurationError: an option or an address makes no sense (at once).
+        BrokerUnreachable: nobody answered within ``connect_timeout``; says which addresses were tried (on entering the
+            block).
+    """
+    return Client(options, ThreadDriver)

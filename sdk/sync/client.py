@@ -1,0 +1,618 @@
+"""What a client does, for code that blocks.
+
+Made of `ottla.sdk.client` by tests/sdk/faces.py: change it there.
+"""
+
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Literal, Self
+
+from ottla.codec.apis.list_offsets import MAX_TIMESTAMP
+from ottla.errors import Closed, ConfigurationError, LocalProtocolError, OttlaError, PartialFailure
+from ottla.sdk import calls, mdns
+from ottla.sdk.admin import (
+    BrokerDescription,
+    CommittedOffset,
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    ListedOffset,
+    ResetPlan,
+    TopicDescription,
+)
+from ottla.sdk.arguments import by_place, derived, integer, listed, scoped, strings
+from ottla.sdk.calls import resets
+from ottla.sdk.client import (
+    _check_what_to_read,
+    _check_without_member,
+    _never_left,
+    _reset_target,
+    _start_at,
+    isolation_level,
+)
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.fetcher import Fetcher
+from ottla.sdk.consume.options import ConsumerOptions, TopicFilter, member_options
+from ottla.sdk.consume.places import Where, place_at, start_at
+from ottla.sdk.consume.positions import Fetched, Offset, Time
+from ottla.sdk.core import ClientCore
+from ottla.sdk.drivers.threads import ThreadDriver
+from ottla.sdk.events import Node
+from ottla.sdk.group.assignors import Assignor
+from ottla.sdk.metrics import Metric
+from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, within_bounds
+from ottla.sdk.produce.options import ProducerOptions, compressors
+from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
+from ottla.sdk.producer import K, ProducerInterceptor, V
+from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
+from ottla.sdk.sync.producer import Producer
+
+
+class Client:
+    """Produces, consumes and administers over one set of connections. Made by `connect`.
+
+    Beside the errors that it names, every call may raise `TimeoutExpired` (`api_timeout` is over: says what it waited
+    for), `Closed`, and whatever `BrokerError` the broker answers, such as `TopicAuthorizationFailed`.
+    """
+
+    def __init__(self, options: ClientOptions, driver: type[ThreadDriver]) -> None:
+        self._options, self._kind = options, driver
+        self._rng = random.Random()
+        self._running: ThreadDriver | None = None
+        self._opened = False
+
+    def __enter__(self) -> Self:
+        if self._opened:
+            raise LocalProtocolError("a client is opened once: make another one with connect(...)")
+        self._opened = True
+        self._kind.require_loop()
+        announced, name = announced_name(self._options.bootstrap)
+        find = partial(mdns.find, name, self._options.connect_timeout)
+        addresses = parse_bootstrap(self._kind.in_thread(find) if announced else self._options.bootstrap)
+        core = ClientCore(addresses, self._options, self._rng, find=find if announced else None)
+        driver = self._running = self._kind(core)
+        self._finalizer = weakref.finalize(self, _never_left, driver)
+        driver.start()
+        try:
+            driver.call(core.connect)
+        except BaseException as error:  # a cancellation included
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        driver = self._driver
+        if driver.is_gone(error):
+            return
+        driver.refuse_another_loop()
+        self._finalizer.detach()
+        try:
+            driver.run(driver.core.leave_groups())
+        finally:  # also where a cancellation had to wait and is raised now: others may wait for an answer
+            try:
+                driver.close()
+            finally:
+                self._running = None
+                driver.stop(error)
+
+    @property
+    def _driver(self) -> ThreadDriver:
+        if self._running is None:
+            raise Closed("the client is closed, or was never opened: use it as `with connect(...) as client`")
+        return self._running
+
+    # -- to see what happens -----------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[Metric]:
+        """Every metric, by Kafka's names (`ottla.sdk.metrics`); callable from any thread."""
+        driver = self._driver
+        return driver.read(lambda: driver.core.metrics.snapshot(driver.now()))
+
+    def explain(self) -> str:
+        """What the client waits for at this moment, a line for each: which node or partition, for what, what was tried.
+
+        Empty while nothing is out of the ordinary.
+        """
+        driver = self._driver
+        return driver.read(lambda: "\n".join(driver.core.explain(driver.now())))
+
+    # -- producing and consuming -------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        *,
+        acks: Literal["all"] | int = "all",
+        idempotent: bool | None = None,
+        linger: float = 0.005,
+        batch_size: int = 256 * 2**10,
+        compression: str | Mapping[str, str | tuple[str, int]] = "none",
+        compression_level: int | None = None,
+        partitioner: str | Hash | Keyed | Chooser = "murmur2",
+        buffer_memory: int = 32 * 2**20,
+        delivery_timeout: float | None = None,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> Producer[K, V]:
+        """A producer; use it as ``with client.producer() as producer``.
+
+        Args:
+            acks: ``"all"`` (-1), 1 or 0: how many replicas must have a record before it counts as stored.
+            idempotent: each record is stored once and in order whatever has to be repeated; needs ``acks="all"``, with
+                which it is the default where the brokers can (Kafka 0.11). Without it a retry may store records twice;
+                their order stays, as one batch per partition is in flight.
+            linger: seconds that a batch waits for more records.
+            batch_size: bytes of a batch before compression.
+            compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or for each topic,
+                ``{"events": "zstd", "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic.
+            compression_level: as its library counts; of a compression that is given by its name alone.
+            partitioner: a name of the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
+                ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of
+                partitions; or an object with ``choose``, which sees the whole record.
+            buffer_memory: bytes of records on their way, uncompressed, and 2 KiB for each batch; more have to wait.
+            delivery_timeout: seconds from sending to the broker's acknowledgement; the client's by default.
+            key_serializer, value_serializer: turn what is sent into bytes; ``None`` stays ``None``.
+            interceptors: see and may replace each record, and are called with what became of it.
+
+        Raises:
+            ConfigurationError: an option makes no sense, or they contradict each other.
+        """
+        number = -1 if acks == "all" else acks
+        if type(number) is not int or number not in (-1, 0, 1):
+            raise ConfigurationError(f"acks must be 'all', 1 or 0, not {acks!r}")
+        if idempotent and number != -1:
+            raise ConfigurationError("an idempotent producer needs acks='all'")
+        for each in interceptors:
+            derived(each, ProducerInterceptor)
+        for name, serializer in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
+            if serializer is not None and not callable(serializer):
+                raise ConfigurationError(f"{name} must be a function, as in str.encode, not {serializer!r}")
+        default, by_topic = compressors(compression, compression_level)
+        options = ProducerOptions(
+            acks=number,
+            idempotent=idempotent,
+            linger=linger,
+            batch_size=batch_size,
+            compression=default[0],
+            compression_level=default[1],
+            topic_compression=by_topic,
+            partitioner=partitioner,
+            buffer_memory=buffer_memory,
+            delivery_timeout=delivery_timeout,
+        )
+        within_bounds(options)
+        self._check_lingering(options)
+        return Producer(
+            self._driver,
+            options,
+            self._rng,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+        )
+
+    def _check_lingering(self, options: ProducerOptions) -> None:
+        limit = options.delivery_timeout or self._options.delivery_timeout
+        if options.linger >= limit:
+            needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g} s"
+            raise ConfigurationError(f"{needs}: no batch would be sent in time")
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        pattern: str | Sequence[str] = (),
+        deny: str | Sequence[str] = (),
+        assign: Mapping[TopicPartition, Where | Literal["committed"]] | None = None,
+        start: Where | Literal["error"] = "beginning",
+        reset: Where | Literal["error"] = "error",
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        auto_commit: float | None = None,
+        max_records: int | None = None,
+        listener: RebalanceListener | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
+        instance_id: str | None = None,
+        session_timeout: float = 45.0,
+        heartbeat_interval: float = 3.0,
+        max_poll_interval: float = 300.0,
+    ) -> Consumer:
+        """A consumer; use it as ``with client.consumer("t", group="g") as consumer``. Durations in seconds.
+
+        Several of one group in one process share the topic's partitions, and so read it in parallel.
+
+        Args:
+            topics: read these: all their partitions, or those that the group gives to this member.
+            group: share the topics with all who name this group, in any language, and keep there how far they are read.
+            pattern: instead of topics, regular expressions that the whole name must match (one or several); topics that
+                come later are found within half a minute.
+            deny: with ``pattern``, regular expressions that no whole name may match.
+            assign: instead of topics, ``{("t", 0): where}``, without a share of a group; with ``group`` also
+                ``"committed"``, and commits are kept there. Without a share, as without a group, ``listener`` and
+                ``instance_id`` are refused, and ``assignors`` and the durations below are left out, with a warning in
+                the log.
+            start: where to begin in a partition for which the group has no committed offset, or without a group.
+                ``"error"``, for groups: nowhere, but raise `NoCommittedOffset` until a seek says where.
+            reset: where to go on when a position lies outside the log, because retention deleted what was there.
+            isolation: ``"read_committed"`` hides records of open and aborted transactions.
+            auto_commit: every so many seconds commit the batches whose successor was asked for; by default nothing is
+                committed unless you say so.
+            max_records: of one batch, for handlers that take long for each record, or do many at once; by default a
+                batch has what came of the partition in one answer, bounded by ``partition_max_bytes`` of `connect`.
+            listener: is notified which partitions come and go.
+            interceptors: see every batch and every commit on their way.
+            assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
+                ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances go on without
+                anybody stopping only if every assignor offered is cooperative.
+            instance_id: makes this a static member, which keeps its partitions when it restarts within
+                ``session_timeout``; unique in the group.
+            session_timeout: a member that sends no heartbeat for so long is removed from the group.
+            heartbeat_interval: seconds between two heartbeats.
+            max_poll_interval: a member whose loop does not ask for the next batch for so long leaves the group.
+
+        Raises:
+            LocalProtocolError: what to read is not said, or said twice.
+            ConfigurationError: an option makes no sense, or they contradict each other.
+        """
+        _check_what_to_read(topics, pattern, assign or {})
+        if deny and not pattern:
+            raise ConfigurationError("deny goes with a pattern, as in pattern='orders-.*', deny='.*-test'")
+        if listener is not None:
+            derived(listener, RebalanceListener)
+        for each in interceptors:
+            derived(each, ConsumerInterceptor)
+        member = None
+        if group is not None and not assign:
+            member = member_options(assignors, instance_id, session_timeout, heartbeat_interval, max_poll_interval)
+        else:
+            _check_without_member(
+                listener,
+                instance_id,
+                assignors=assignors,
+                session_timeout=session_timeout,
+                heartbeat_interval=heartbeat_interval,
+                max_poll_interval=max_poll_interval,
+            )
+        options = ConsumerOptions(
+            start=_start_at(start, group),
+            topics=topics,
+            matches=TopicFilter(pattern, deny) if pattern else None,
+            group=group,
+            member=member,
+            auto_commit=auto_commit,
+            max_records=max_records,
+        )
+        within_bounds(options)
+        wanted = by_place("assign", assign or {})
+        starts = {place: None if where == "committed" else start_at(where) for place, where in wanted.items()}
+        if group is None and None in starts.values():
+            raise ConfigurationError("'committed' needs a group, as in group='billing'")
+        again = None if reset == "error" else start_at(reset)
+        if isinstance(again, Offset):
+            raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
+        core, level = self._driver.core, isolation_level(isolation)
+        wall = time.time() - self._driver.now()
+        fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
+        return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
+
+    # -- administration ----------------------------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int) -> Node:
+        """The node that leads the partition at this moment: its id, host, port and rack. Waits for an election.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+        """
+        [place] = listed("topic and partition", [(topic, partition)])
+        return self._driver.call(lambda now: calls.leader(self._driver.core, place, now))
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 2**20,
+        wait: float = 0.5,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> Fetched:
+        """What the partition's leader has from ``offset`` on: one Fetch, of which nothing is remembered.
+
+        Iterate over what this returns; it may hold no record. ``next_offset`` says where to go on.
+
+        Args:
+            max_bytes: of the answer; a single batch may be larger.
+            wait: seconds that the leader may wait for a record where there is none.
+
+        Raises:
+            OffsetOutOfRange: the log begins behind ``offset``, or ends before.
+            UnknownTopicOrPartition: there is no such partition.
+        """
+        [place] = listed("topic and partition", [(topic, partition)])
+        return (self.fetch_many({place: offset}, max_bytes=max_bytes, wait=wait, isolation=isolation))[place]
+
+    def fetch_many(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        max_bytes: int = 2**20,
+        wait: float = 0.5,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, Fetched]:
+        """As `fetch`, of several partitions, ``{("t", 0): 42}``: one Fetch to each of their leaders.
+
+        Args:
+            max_bytes: of each partition; a single batch may be larger.
+            wait: seconds that a leader may wait where it has nothing of any of them.
+
+        Raises:
+            PartialFailure: of several partitions some could not be read; ``.found`` has the others.
+            OffsetOutOfRange, UnknownTopicOrPartition: as `fetch`, of a single one.
+        """
+        how, starts = self._how(max_bytes, wait, isolation), by_place("offsets", offsets)
+        for offset in starts.values():
+            if integer("an offset", offset) < 0:
+                raise LocalProtocolError(f"a fetch needs an offset of 0 or more, not {offset}")
+        answers = self._driver.call(lambda now: calls.fetch_many(self._driver.core, starts, now, how))
+        found = {place: each for place, each in answers.items() if isinstance(each, Fetched)}
+        failed = {f"{place[0]}-{place[1]}": each for place, each in answers.items() if isinstance(each, OttlaError)}
+        if failed and len(answers) == 1:
+            raise failed.popitem()[1]
+        if failed:
+            raise PartialFailure(f"fetching {len(answers)} partitions", found, failed)
+        return found
+
+    def _how(self, max_bytes: int, wait: float, isolation: str) -> calls.How:
+        if max_bytes < 1 or not 0 <= wait < self._options.request_timeout:
+            raise LocalProtocolError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
+        return calls.How(max_bytes, wait, isolation_level(isolation))
+
+    def offsets_before(self, times: Mapping[TopicPartition, datetime | timedelta]) -> dict[TopicPartition, int]:
+        """The last offset before a time, or so long ago, of each: ``{("t", 0): datetime(2026, 1, 1, tzinfo=UTC)}``.
+
+        It is the one before the first record that is of that time or later: every record up to it is older, also where
+        timestamps do not ascend. Where no record is so young it is the last one of the log, and -1 where none is older.
+        Compaction and transactions leave gaps, so there may be no record at this very offset.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+        """
+        stamps: dict[TopicPartition, int] = {}
+        for place, when in by_place("times", times).items():
+            if not isinstance(when, datetime | timedelta):
+                raise LocalProtocolError(f"{when!r} is no time: give a datetime, or a timedelta (so long ago)")
+            at = place_at(when, time.time())
+            stamps[place] = at.timestamp if isinstance(at, Time) else -1
+        return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now))
+
+    def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
+        """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+        """
+        starts = {place: place_at(where, time.time()) for place, where in by_place("wanted", wanted).items()}
+        times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
+        found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now))
+        return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, Literal["beginning", "end", "max_timestamp"] | datetime],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, ListedOffset]:
+        """As `offsets`, with the timestamp and the leader epoch of the record found.
+
+        Args:
+            wanted: ``"max_timestamp"`` is the record with the largest timestamp.
+            isolation: with ``"read_committed"`` a log ends where its first open transaction begins.
+
+        Raises:
+            UnknownTopicOrPartition: one of them does not exist.
+            UnsupportedVersion: ``"max_timestamp"``, of brokers before Kafka 3.0.
+        """
+        level = isolation_level(isolation)
+        times: dict[TopicPartition, int] = {}
+        for place, where in by_place("wanted", wanted).items():
+            start = Time(MAX_TIMESTAMP) if where == "max_timestamp" else place_at(where, time.time())
+            if isinstance(start, Offset):
+                raise LocalProtocolError(f"{where!r} is an offset already: ask for a time or an end of the log")
+            times[place] = start.timestamp
+        return self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
+
+    def brokers(self) -> tuple[BrokerDescription, ...]:
+        """The brokers of the cluster at this moment, sorted by id: address, rack, and which is the controller."""
+        return self._driver.call(lambda now: calls.brokers(self._driver.core, now))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> TopicDescription:
+        """Make a topic and wait until it can be used; -1 leaves a number to the broker.
+
+        Raises:
+            TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: as the broker
+                says.
+            UnsupportedVersion: a number is left to a broker before Kafka 2.4.
+        """
+        given = dict(configs or {})
+        return self._driver.call(
+            lambda now: calls.create_topic(self._driver.core, name, partitions, replication_factor, given, now)
+        )
+
+    def create_partitions(self, topic: str, total: int) -> TopicDescription:
+        """Give a topic more partitions, ``total`` in all, and wait until they can be used.
+
+        Records that are there stay where they are; new ones with the same key may go elsewhere. The description has no
+        `configs`.
+
+        Raises:
+            InvalidPartitions: the topic has as many, or more: partitions are never taken away.
+            UnknownTopicOrPartition: there is no such topic.
+            UnsupportedVersion: the broker is older than Kafka 1.0.
+        """
+        return self._driver.call(lambda now: calls.create_partitions(self._driver.core, topic, total, now))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and all its records.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        self._driver.call(lambda now: calls.delete_topic(self._driver.core, name, now))
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics but Kafka's internal ones, sorted."""
+        return self._driver.call(lambda now: calls.list_topics(self._driver.core, now))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """A topic, its partitions, and the configuration that was set for it.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return self._driver.call(lambda now: calls.describe_topic(self._driver.core, name, now))
+
+    # -- administration of groups ------------------------------------------------------------------------------------
+
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
+        """All groups, of every broker, sorted by name; or those in one of ``states`` and of one of ``types``.
+
+        Args:
+            states: ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``, …, in any case of letters.
+            types: ``"classic"``, ``"consumer"``, ``"share"``, ``"streams"``.
+
+        Raises:
+            ConfigurationError: there is no such state or type; names the nearest.
+            PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' groups.
+            UnsupportedVersion: states are asked for, of brokers before Kafka 2.6.
+        """
+        kept = strings("states", states), strings("types", types)
+        return self._driver.call(lambda now: calls.list_groups(self._driver.core, *kept, now))
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """State, protocol, coordinator and members of a classic group.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return (self.describe_groups([group]))[group]
+
+    def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
+        """As `describe_group`, with one request to each coordinator.
+
+        Raises:
+            PartialFailure: of several groups some could not be described; ``.found`` has the others.
+        """
+        names = strings("groups", groups)
+        return self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
+
+    def group_lag(self, group: str) -> GroupLag:
+        """A group, and how far it is behind in each partition that it has committed or that a member has.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return (self.group_lags([group]))[group]
+
+    def group_lags(self, groups: Iterable[str]) -> dict[str, GroupLag]:
+        """As `group_lag`, for many groups.
+
+        Raises:
+            PartialFailure: of several groups some could not be described; ``.found`` has the others.
+        """
+        names = strings("groups", groups)
+        return self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now))
+
+    def committed(
+        self, group: str, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed: of ``places``, or of every partition. Where it has not, there is no entry.
+
+        A group that does not exist has committed nothing.
+
+        Raises:
+            UnsupportedVersion: every partition is asked for, of brokers before Kafka 0.10.2.
+        """
+        asked = {group: None if places is None else listed("places", places)}
+        return (self._driver.call(lambda now: calls.committed(self._driver.core, asked, now)))[group]
+
+    def delete_group(self, group: str) -> None:
+        """Remove a group without members, with its offsets.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            NonEmptyGroup: it has members; says who.
+            UnsupportedVersion: the broker is older than Kafka 1.1.
+        """
+        self.delete_groups([group])
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """As `delete_group`, with one request to each coordinator.
+
+        Raises:
+            PartialFailure: of several groups some were not deleted; ``.failures`` has them.
+        """
+        names = strings("groups", groups)
+        self._driver.call(lambda now: calls.delete_groups(self._driver.core, names, now))
+
+    def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed of partitions that no member subscribes to.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+            GroupSubscribedToTopic: a member subscribes to the topic.
+            PartialFailure: of several partitions some were not forgotten; ``.failures`` has them.
+            UnsupportedVersion: the broker is older than Kafka 2.4.
+        """
+        asked = listed("places", places)
+        self._driver.call(lambda now: calls.delete_offsets(self._driver.core, group, asked, now))
+
+    def reset_offsets(
+        self,
+        group: str,
+        to: "Where | Literal['current'] | timedelta | Mapping[TopicPartition, int] | None" = None,
+        *,
+        shift_by: int | None = None,
+        topics: Iterable[str | TopicPartition] | None = None,
+        execute: bool = False,
+    ) -> ResetPlan:
+        """Plan where a group without members shall read on, and with ``execute`` commit it.
+
+            plan = client.reset_offsets("billing", timedelta(hours=1), topics=["orders"])
+            client.reset_offsets("billing", {("orders", 0): 4711}, execute=True)
+
+        Args:
+            to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), ``"current"`` (what is
+                committed, or the end), or an offset for each partition, such as `offsets_from_csv` reads.
+            shift_by: instead of ``to``: so many records forth, or back where it is negative.
+            topics: names of topics and ``(topic, partition)``; by default every partition that the group has committed.
+
+        Returns:
+            For each partition the old and the new offset. One that lies outside the log becomes the log's nearer end,
+            and is noted. A group that does not exist yet comes into being by the commit, and is noted, too.
+
+        Raises:
+            NonEmptyGroup: the group has members; says who.
+            UnknownTopicOrPartition: a topic or partition does not exist.
+            LocalProtocolError: a partition without a committed offset is to be shifted, or arguments clash.
+        """
+        target = _reset_target(to, shift_by)
+        if isinstance(target, resets.Exactly) and topics is not None:
+            raise LocalProtocolError("offsets that are given for each partition say all: leave out `topics`")
+        scope = None if topics is None else scoped("topics", topics)
+        return self._driver.call(
+            lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
+        )

@@ -1,0 +1,241 @@
+"""The face of a producer, for code that blocks.
+
+Made of `ottla.sdk.producer` by tests/sdk/faces.py: change it there.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import partial
+from itertools import repeat
+from types import TracebackType
+from typing import Any, Generic, NoReturn, Self, cast
+
+from ottla.codec.append import AppendFastPath, SendFastPath
+from ottla.codec.records import Headers
+from ottla.errors import Closed, LocalProtocolError
+from ottla.sdk.drivers.threads import ThreadDriver
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.partitioners import named
+from ottla.sdk.produce.prepare import Preparation
+from ottla.sdk.produce.records import (
+    DeliveryCallback,
+    PendingRecord,
+    ProducerInterceptor,
+    Receipt,
+    Timestamp,
+)
+from ottla.sdk.producer import K, V
+
+_MANY = 2**14
+
+
+class Unopened:
+    """Stands where a producer's core will be."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Closed("the producer was never opened: use it as `with client.producer(...) as producer`")
+
+
+class Producer(Generic[K, V]):
+    """Sends records; made by `Client.producer`, used as ``with client.producer() as producer``.
+
+    Leaving the block flushes. A failure of which no caller or callback was notified is never silent: the next `send`,
+    `send_soon`, `send_nowait`, `flush`, or the end of the block raises `DeliveryFailed`. Left by an error, such as
+    Ctrl-C, the producer flushes for a moment; what was not delivered is logged, and noted on the error.
+    """
+
+    def __init__(
+        self,
+        driver: ThreadDriver,
+        options: ProducerOptions,
+        rng: random.Random,
+        *,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> None:
+        named(options.partitioner, rng)  # refused now, and not only when it is opened
+        self._driver = driver
+        self._make = partial(ProducerCore, driver.core, options, rng)
+        self._prepare = partial(
+            Preparation,
+            clock=time.time_ns,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+        )
+        self._preparation: Preparation = cast(Preparation, Unopened())
+        self._core: ProducerCore = cast(ProducerCore, Unopened())
+        self._appends: AppendFastPath = cast(AppendFastPath, Unopened())
+
+    def __enter__(self) -> Self:
+        if not isinstance(self._core, Unopened):
+            raise LocalProtocolError("a producer is opened once: make another one with client.producer(...)")
+        core = self._core = self._driver.do(self._make)
+        self._appends = core.appends
+        self._preparation = self._prepare(core.placing, core.appends.check)
+        if self._preparation.plain and type(self).send_soon is _SEND_SOON:  # and nobody put something before it
+            fast = SendFastPath(self._appends, _SEND_SOON.__get__(self), time.time_ns)
+            self.send_soon = fast.accept  # type: ignore[method-assign] # which is the point
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._driver.is_gone(error):
+            return
+        try:
+            self._driver.run(self._core.leave(error))
+        finally:
+            vars(self).pop("send_soon", None)  # with the circle that it makes
+
+    def close(self) -> None:
+        """Flush, and be done; within `delivery_timeout`, or twice that where records come in meanwhile.
+
+        What callbacks send meanwhile is flushed as well, and what the callbacks of that send: up to a hundred links of
+        such a chain, for `delivery_timeout` at most. Then records are refused.
+
+        Raises:
+            DeliveryFailed: records were not stored.
+        """
+        try:
+            self._driver.run(self._core.aclose())
+        finally:
+            vars(self).pop("send_soon", None)
+
+    def send(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+    ) -> Receipt:
+        """Send a record and wait until it is stored.
+
+        Interrupted before the record is accepted, it is not sent; after that delivery goes on without you, and if it
+        fails the next call or the end of the block raises `DeliveryFailed`.
+
+        Args:
+            value: ``None`` is a tombstone.
+            key: decides the partition, unless ``partition`` is given; without either the producer chooses.
+            timestamp: milliseconds since 1970, or a datetime with a zone; now by default.
+
+        Returns:
+            Where it was stored.
+
+        Raises:
+            DeliveryTimeout: not acknowledged within `delivery_timeout`; it says whether it may be in the log.
+            RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: it was refused, and why.
+        """
+        core = self._core
+        record = self._preparation.record(topic, value, key, partition, headers, timestamp)
+        return self._driver.run(core.send(record))
+
+    def send_soon(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """Accept a record, waiting only for room in the buffer; arguments as `send`.
+
+        What it waits for is room alone; batches are sent by the client's own thread, whatever yours does.
+
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, from whichever threads.
+        Only `send_nowait` may overtake calls of other threads, because it cannot wait as they do.
+
+        Args:
+            on_delivery: is called with the `Receipt` or the error, so nothing is raised later: in your thread, or
+                another that uses the client, within a call of it.
+
+        Raises:
+            DeliveryFailed: records accepted earlier have failed.
+            DeliveryTimeout: there was no room within `delivery_timeout`.
+            RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
+            ConfigurationError: ``on_delivery`` cannot be called, or is ``async``.
+        """
+        core = self._core
+        record = self._preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
+        self._driver.run(core.send_soon(record))
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[V | None],
+        *,
+        keys: Iterable[K | None] | None = None,
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """Accept many records, in order, waiting for room where there is none: a loop around `send_soon`, but faster.
+
+        What is accepted when an error is raised, or the call is interrupted, stays so.
+
+        Args:
+            keys: as many as ``values``.
+            timestamp: of all of them.
+
+        Raises:
+            ValueError: there are not as many keys as values; of iterators the records up to there are accepted.
+            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
+        """
+        core, preparation = self._core, self._preparation
+        if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
+            raise ValueError(f"{len(values)} values and {len(keys)} keys")
+        pairs: Iterator[Any] = zip(values, repeat(None)) if keys is None else zip(values, keys, strict=True)
+        append_many = self._appends.append_many if preparation.plain else lambda topic, pairs, *_: next(pairs, None)
+
+        def take() -> Any:
+            return append_many(topic, pairs, preparation.stamp(timestamp), on_delivery, _MANY)
+
+        def make(value: Any, key: Any) -> PendingRecord:
+            return preparation.record(topic, value, key, None, (), timestamp, on_delivery)
+
+        self._driver.send_many(core, take, make)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """Accept a record at once; arguments and errors as `send_soon`.
+
+        It never overtakes a `send_soon`, `send` or `send_many` that waits for room in another thread. If records of
+        several threads have to keep their order, send them all by calls that wait.
+
+        Raises:
+            BufferFull: there is no room, or others wait for it.
+        """
+        core, preparation = self._core, self._preparation
+        plain = preparation.plain and partition is None and timestamp is None and headers == ()
+        if plain and self._appends.append(topic, value, key, time.time_ns() // 1_000_000, on_delivery):
+            return
+        record = preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
+        self._driver.do(lambda: core.send_nowait(record))
+
+    def flush(self) -> None:
+        """Send what lingers, and wait until every record accepted so far is stored; within `delivery_timeout`.
+
+        Raises:
+            DeliveryFailed: some were not.
+        """
+        self._driver.run(self._core.flush())
+
+
+_SEND_SOON = Producer.send_soon

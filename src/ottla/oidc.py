@@ -1,0 +1,151 @@
+"""OpenID Connect's client credentials: a service gets a token by a name and a secret of its own.
+
+    OAuthBearer(ClientCredentials("https://idp.example.com/token", "billing", "secret", scope="kafka"))
+
+Rules:
+- What the endpoint says of the client (a wrong secret, an unknown scope) is `AuthenticationFailed`: another attempt
+  would end alike. That it cannot be reached, or is overloaded, is `ConnectionLost`.
+- A redirect is not followed: it would take the secret to somebody else.
+- Name, secret and token travel in the body and in headers only, and are in no message.
+
+Source: RFC 6749, 2.3.1 and 4.4; KIP-768 (OAuthBearerLoginCallbackHandler.java, HttpAccessTokenRetriever.java).
+"""
+
+import base64
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
+from ottla.sasl import Token, jwt_expiry
+from ottla.tls import TLS
+
+_MOST = 2**20
+"""Bytes of an answer."""
+_REFUSED = (400, 401, 403)
+"""HTTP's statuses for a client that is wrong; 404 and others may be a proxy on its way."""
+
+
+@dataclass(frozen=True)
+class ClientCredentials:
+    """Fetches tokens from an endpoint; blocks.
+
+    Attributes:
+        endpoint: the URL of the token endpoint.
+        client_id: the name of this service.
+        client_secret: its secret.
+        scope: what the token is to allow, where the endpoint wants to know.
+        parameters: what else is sent, such as ``{"audience": "kafka"}``.
+        tls: with the CA that signed the endpoint's certificate, where it is not one of the system's.
+        timeout: seconds that an answer may take.
+
+    Raises:
+        ConfigurationError: one of them makes no sense.
+    """
+
+    endpoint: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    tls: TLS | None = None
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ConfigurationError("sasl: the token endpoint must be a URL as https://host/path, without a user")
+        if not (self.client_id and self.client_secret):
+            raise ConfigurationError("sasl: a token endpoint wants client_id and client_secret")
+        if not self.timeout > 0:
+            raise ConfigurationError(f"sasl: timeout must be more than 0 s, not {self.timeout!r}")
+
+    def __call__(self) -> Token:
+        """Another token.
+
+        Raises:
+            AuthenticationFailed: the endpoint refuses this client, or cannot be trusted.
+            ConnectionLost: it cannot be reached, or its answer is none.
+        """
+        until = time.monotonic() + self.timeout
+        try:
+            with self._opener().open(self._request(), timeout=self.timeout) as answer:
+                body = _read(answer, until)
+        except HTTPError as error:
+            with error:
+                raise self._refusal(error, until) from None
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from None
+        answered = _parsed(body)
+        token, lasts = answered.get("access_token"), answered.get("expires_in")
+        if not isinstance(token, str) or not token:
+            raise ConnectionLost(f"{self.endpoint} answers with no token (access_token)")
+        try:
+            return Token(token, time.time() + float(lasts) if lasts else jwt_expiry(token))
+        except (TypeError, ValueError):
+            raise ConnectionLost(f"{self.endpoint} does not say for how long its token lasts (expires_in)") from None
+
+    def _request(self) -> Request:
+        form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {}), **self.parameters}
+        login = base64.b64encode(f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}".encode()).decode()
+        headers = {
+            "Authorization": f"Basic {login}",
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        return Request(self.endpoint, urlencode(form).encode(), headers, method="POST")
+
+    def _opener(self) -> Any:
+        context = self.tls.context() if self.tls else ssl.create_default_context()
+        return build_opener(HTTPSHandler(context=context), _NoRedirects())
+
+    def _refusal(self, error: HTTPError, until: float) -> Exception:
+        try:
+            said = _parsed(_read(error, until))
+        except (OSError, HTTPException):
+            said = {}
+        why = ": ".join(str(said[each])[:200] for each in ("error", "error_description") if said.get(each))
+        if error.code in _REFUSED:
+            return AuthenticationFailed(
+                f"{self.endpoint} gives client {self.client_id!r} no token: HTTP {error.code} {why or error.reason}"
+            )
+        return ConnectionLost(f"{self.endpoint} answers with HTTP {error.code} {why or error.reason}")
+
+    def _unreachable(self, error: OSError | HTTPException) -> Exception:
+        cause = error.reason if isinstance(error, URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            advice = "give the CA that signed it as ClientCredentials(tls=TLS(ca=…))"
+            return AuthenticationFailed(f"{self.endpoint} is not trusted: {cause.verify_message}; {advice}")
+        return ConnectionLost(f"{self.endpoint} cannot be reached: {cause}")
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _read(answer: HTTPResponse | HTTPError, until: float) -> bytes:
+    """The body, if it comes in time."""
+    body = b""
+    while part := answer.read1(2**16):
+        body += part
+        if len(body) > _MOST:
+            raise OSError(f"the answer has more than {_MOST} bytes")
+        if time.monotonic() > until:
+            raise TimeoutError("the answer takes too long")
+    return body
+
+
+def _parsed(body: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,127 @@
+"""ottla for code that blocks: as `of_ottla`, without await."""
+
+import time
+from collections.abc import Callable
+
+from ottla.errors import OttlaError
+from ottla.sdk.produce.records import DeliveryCallback, Receipt
+from ottla.sync import Producer, connect
+from tests.bench.clients.task import KEYS, Acknowledgements, Figures, Meter, Task
+
+
+def consume(task: Task) -> Figures:
+    meter = Meter(task, warm_up=task.warm_up)
+    with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        for batch in consumer:
+            count = 0
+            for record in batch:
+                _value = record.value
+                count += 1
+            meter.count(count)
+            if meter.over:
+                break
+        return meter.figures()
+
+
+def consume_columns(task: Task) -> Figures:
+    meter = Meter(task, warm_up=task.warm_up)
+    with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        for batch in consumer:
+            meter.count(len(batch.columns()))
+            if meter.over:
+                break
+        return meter.figures()
+
+
+def _produced(task: Task, send: Callable[[Producer, Meter], None]) -> Figures:
+    """What it came to to ``send`` as fast as it goes, flushed."""
+    with connect(task.bootstrap) as client, client.producer() as producer:
+        producer.send(task.names[0], task.value)
+        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+            meter.start()
+            send(producer, meter)
+            producer.flush()
+            figures = meter.figures()
+        return figures
+
+
+def produce(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+
+    def send(producer: Producer, meter: Meter) -> None:
+        while not meter.over:
+            for key in KEYS:
+                producer.send_soon(topic, value, key=key)
+            meter.count(len(KEYS))
+
+    return _produced(task, send)
+
+
+def produce_many(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+    values = [value] * len(KEYS)
+
+    def send(producer: Producer, meter: Meter) -> None:
+        while not meter.over:
+            producer.send_many(topic, values, keys=KEYS)
+            meter.count(len(KEYS))
+
+    return _produced(task, send)
+
+
+def _counted(task: Task, send: Callable[[Producer, DeliveryCallback], None]) -> Figures:
+    """What it came to to ``send`` all keys over and over, to be told of each record."""
+    stored = failed = 0
+
+    def told(result: Receipt | OttlaError) -> None:
+        nonlocal stored, failed
+        if isinstance(result, OttlaError):
+            failed += 1
+        else:
+            stored += 1
+
+    def send_all(producer: Producer, meter: Meter) -> None:
+        nonlocal stored
+        stored = 0
+        while not meter.over:
+            send(producer, told)
+            meter.count(len(KEYS))
+        producer.flush()
+        assert stored == meter.records and not failed, f"{stored} stored, {failed} failed of {meter.records}"
+
+    return _produced(task, send_all)
+
+
+def receipts(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+
+    def send(producer: Producer, told: DeliveryCallback) -> None:
+        for key in KEYS:
+            producer.send_soon(topic, value, key=key, on_delivery=told)
+
+    return _counted(task, send)
+
+
+def receipts_many(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+    values = [value] * len(KEYS)
+    return _counted(task, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
+
+
+def paced(task: Task) -> Figures:
+    """A call for each receipt: callbacks would only be called within the next call."""
+    [topic], value = task.names, task.value
+    receipts = Acknowledgements(task)
+    with connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
+        producer.send(topic, value)
+        for number, due in enumerate(receipts.pace()):
+            if (left := due - time.perf_counter()) > 0:
+                time.sleep(left)
+            sent = time.perf_counter()
+            try:
+                producer.send(topic, value, key=KEYS[number % len(KEYS)])
+            except OttlaError:
+                receipts.of(sent, failed=True)
+            else:
+                receipts.of(sent)
+    return receipts.figures()

@@ -1,0 +1,201 @@
+"""``--command-config`` and ``-X``: files as Java reads them, and secrets that are shown to nobody."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla import TLS, Plain, ScramSha512
+from ottla.cli.command_config import in_kafkas_terms, parse_properties, read
+from ottla.errors import ConfigurationError
+
+SECRET = "tell-nobody"
+
+
+def config_in(folder: Path, text: str) -> Path:
+    file = folder / "client.properties"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", {}),
+        ("# a=b\n  ! c=d\n\n \t\n", {}),
+        ("a=b\nc = d\n e : f\n", {"a": "b", "c": "d", "e": "f"}),
+        ("a b\nc\nd=\n", {"a": "b", "c": "", "d": ""}),
+        ("a==b\nc=d=e : f", {"a": "=b", "c": "d=e : f"}),
+        ("a=b \r\nc=d\re=f", {"a": "b ", "c": "d", "e": "f"}),
+        ("a=b\na=c", {"a": "c"}),
+        ("a=b\\\n   c\\\n# d\ne=f", {"a": "bc# d", "e": "f"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a=b\\", {"a": "b"}),
+        (r"a\ b\=c=\u00e9\t\z\\", {"a b=c": "é\tz\\"}),
+        ("# comments do not go on \\\na=b", {"a": "b"}),
+    ],
+)
+def test_a_file_is_read_as_java_reads_properties(text: str, names: dict[str, str]) -> None:
+    assert parse_properties(text) == names
+
+
+@given(st.text(alphabet="ab=: \\\n\ru0é#!\t", max_size=30))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    try:
+        parse_properties(text)
+    except ValueError as error:
+        assert "hexadecimal" in str(error)
+
+
+def test_what_is_wrong_in_a_file_is_told_by_its_line_and_not_shown(tmp_path: Path) -> None:
+    file = config_in(tmp_path, f"a=b\nsasl.password={SECRET}\\u00\n")
+    with pytest.raises(typer.BadParameter, match=r"line 2: .* hexadecimal") as caught:
+        read(file, [])
+    assert SECRET not in str(caught.value)
+
+
+JAAS = f"""\
+security.protocol=SASL_PLAINTEXT
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+    username="alice" \\
+    password="{SECRET}";
+"""
+
+
+def test_javas_names_say_how_to_connect(tmp_path: Path) -> None:
+    assert read(config_in(tmp_path, JAAS), []) == {"sasl": ScramSha512("alice", SECRET)}
+
+
+def test_librdkafkas_names_say_how_to_connect(tmp_path: Path) -> None:
+    file = config_in(tmp_path, f"sasl.username=alice\nsasl.password={SECRET}\nmetadata.broker.list=b:1\n")
+    made = read(file, ["security.protocol=sasl_ssl", "sasl.mechanisms=PLAIN", "client.id=me"])
+    assert isinstance(made.pop("tls"), TLS)
+    assert made == {"bootstrap": "b:1", "client_id": "me", "sasl": Plain("alice", SECRET)}
+
+
+def test_a_setting_goes_before_the_file(tmp_path: Path) -> None:
+    file = config_in(tmp_path, "client.id=file\nrequest.timeout.ms=5000\n")
+    assert read(file, ["client.id=option"]) == {"client_id": "option", "request_timeout": 5.0}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_a_file_is_utf8_or_as_java_writes_it(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(JAAS.replace(SECRET, "grün").encode(encoding))
+    assert read(file, []) == {"sasl": ScramSha512("alice", "grün")}
+
+
+def test_what_is_not_about_connections_is_left_out_of_a_file_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = config_in(tmp_path, "client.id=me\nacks=1\ngroup.id=g\nkey.deserializer=org.example.Any\n")
+    assert read(file, []) == {"client_id": "me"}
+    [warning] = caplog.records
+    assert vars(warning)["names"] == ["acks", "group.id", "key.deserializer"]
+
+
+def test_a_name_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean 'bootstrap\.servers'"):
+        read(config_in(tmp_path, "bootstrap.server=b:1"), [])
+    with pytest.raises(ConfigurationError, match=r"'x' is no name that Kafka's clients know") as caught:
+        read(config_in(tmp_path, "x=1"), [])
+    assert in_kafkas_terms(str(caught.value)) == "'x' is no name that Kafka's clients know"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password",
+        "sasl.jaas.config",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+    ],
+)
+def test_a_secret_is_not_taken_from_the_command_line(name: str) -> None:
+    with pytest.raises(typer.BadParameter, match="--command-config") as caught:
+        read(None, [f"{name}={SECRET}"])
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (f"sasl.password:{SECRET}", "number 1 is not NAME=VALUE"),
+        (f"={SECRET}", "number 1 is not NAME=VALUE"),
+        ("acks=1", "acks is not about connections"),
+        ("transactional.id=1", "transactional.id is not about connections"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_and_not_shown(setting: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=message) as caught:
+        read(None, [setting])
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sasl.mechanism": "GSSAPI"},
+        {"ssl.keystore.password": SECRET},
+        {"ssl.key.pem": SECRET},
+        {"ssl.certificate.pem": "/dev/null", "ssl.keystore.key": SECRET},
+        {"ssl.certificate.location": "/dev/null", "ssl.keystore.key": SECRET},
+        {"sasl.jaas.config": f"{SECRET} {SECRET}"},
+        {"sasl.password": ""},
+        {"request.timeout.ms": "soon"},
+    ],
+    ids=lambda wrong: " ".join(wrong),
+)
+def test_no_message_about_a_configuration_shows_a_secret(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    names = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": SECRET}
+    text = "".join(f"{name}={value}\n" for name, value in (names | wrong).items())
+    with pytest.raises(ConfigurationError) as caught:
+        read(config_in(tmp_path, text), [])
+    assert SECRET not in str(caught.value)
+
+
+def test_what_is_left_out_is_named_and_not_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = f"security.protocol=SASL_SSL\nsasl.pasword={SECRET}\nssl.engine.factory.class={SECRET}\n"
+    read(config_in(tmp_path, f"{JAAS}{text}"), [])
+    assert "sasl.pasword" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_the_arguments_show_no_secret(tmp_path: Path) -> None:
+    assert SECRET not in repr(read(config_in(tmp_path, JAAS), []))
+
+
+def test_a_file_may_be_a_pipe() -> None:
+    reads, writes = os.pipe()
+    try:
+        os.write(writes, JAAS.encode())
+        os.close(writes)
+        assert read(Path(f"/dev/fd/{reads}"), []) == {"sasl": ScramSha512("alice", SECRET)}
+    finally:
+        os.close(reads)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("give the CA that signed it as tls=TLS(ca=…)", "give the CA that signed it as ssl.ca.location"),
+        (
+            "shown none: give TLS(certificate=…, key=…)",
+            "shown none: give ssl.certificate.location and ssl.key.location",
+        ),
+        ("a certificate: give TLS(certificate=…)", "a certificate: give ssl.certificate.location and ssl.key.location"),
+        ("TLS(check_hostname=False) accepts", "ssl.endpoint.identification.algorithm=none accepts"),
+        ("leave out sasl=, or", "say security.protocol=PLAINTEXT or SSL, or"),
+    ],
+)
+def test_advice_is_given_in_kafkas_names(said: str, advice: str) -> None:
+    assert in_kafkas_terms(said) == advice
+    sources = "".join(Path(each).read_text() for each in ("src/ottla/tls.py", "sdk/connection/handshake.py"))
+    assert said.partition("accepts")[0].rpartition(": ")[2].strip() in sources

@@ -1,0 +1,93 @@
+"""What `ottla produce` has read when it is told to stop is stored, or said to be lost."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import termios
+import threading
+import time
+from dataclasses import dataclass
+from socket import socket
+
+import pytest
+
+from tests.cli import program
+from tests.sdk.scripted import scripted
+
+LINES = 5_000
+"""They fit a pipe, and sending them takes longer than a signal."""
+
+
+@dataclass
+class Stopped:
+    """A run of `ottla produce` that was told to stop."""
+
+    code: int
+    out: bytes
+    err: bytes
+    seconds: float
+    """From the signal to the end."""
+    unread: int
+    """Lines that it left in its pipe."""
+    stored: int
+
+
+def stopped(answer: int, *options: str, muted: bool = False) -> Stopped:
+    """Run `ottla produce` and tell it to stop just before the broker's so-manieth answer, or any if it is ``muted``."""
+    started = threading.Event()
+    answers, began = 0, 0.0
+    run: subprocess.Popen[bytes]
+
+    def manner(connection: socket, data: bytes) -> None:
+        nonlocal answers, began
+        answers += 1
+        if answers == answer:
+            assert started.wait(program.PATIENCE)
+            began = time.monotonic()
+            run.send_signal(signal.SIGTERM)
+        if not muted or answers < answer:
+            connection.sendall(data)
+
+    with scripted({"t": 1}, manner=manner) as (address, broker):
+        reads, writes = os.pipe()
+        try:
+            os.write(writes, b"a\n" * LINES)
+            run = subprocess.Popen(
+                [*program.COMMAND, "produce", "t", "--bootstrap", address, *options],
+                stdin=reads,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=program.ENVIRONMENT,
+            )
+            started.set()
+            try:
+                out, err = run.communicate(timeout=program.PATIENCE)
+            finally:
+                run.kill()
+                run.wait()
+            unread = int.from_bytes(fcntl.ioctl(reads, termios.FIONREAD, bytes(4)), "little") // 2
+        finally:
+            os.close(reads)
+            os.close(writes)
+        stored = sum(log.end for log in broker.model.logs.values())
+    return Stopped(run.returncode, out, err, time.monotonic() - began, unread, stored)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [1, 2, 3, 4, 5, 6])
+def test_all_that_was_read_is_stored_whenever_the_signal_comes(answer: int) -> None:
+    end = stopped(answer)
+    assert (end.code, end.err) == (143, b"")
+    assert end.stored + end.unread == LINES
+    if answer >= 3:  # which answers a question that only a line raises; the first two connect the client
+        assert end.stored == LINES
+
+
+@pytest.mark.slow
+def test_lines_that_there_is_no_time_for_are_counted() -> None:
+    end = stopped(6, "--receipts", muted=True)
+    assert end.code == 143
+    assert end.stored == 1
+    assert b"told to stop: %d line(s) that were read may not have been sent\n" % LINES in end.err
+    assert end.seconds < 4

@@ -1,0 +1,273 @@
+"""Scenarios written for loops, run by code that blocks: without ``async`` and ``await``, with threads for tasks.
+
+A scenario with the fixture `loop` is compiled once more, from its own source (`blocking`), and given `Threads`. What
+a scope ends there is ended as by Ctrl-C: a handler of a signal raises `Cancelled` in the main thread, wherever that is.
+So threads beside it cannot be cancelled, and `BEYOND` names the scenarios that need that, or a loop's own things.
+"""
+
+import builtins
+import contextlib
+import functools
+import importlib.util
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import ottla.sync
+from tests.sdk.faces import WITHOUT_ASYNC
+
+SYNTAX = [
+    *WITHOUT_ASYNC,
+    (r"\b(contextlib\.)?asynccontextmanager\b", r"\1contextmanager"),
+    (r"\bAsync(Iterator|ExitStack)\b", r"\1"),
+    (r"\benter_async_context\b", "enter_context"),
+    (r"\b(aclose)\(", "close("),
+    (r"\banext\(", "next("),
+    (r"\basync (?=\w+ for)", ""),
+    (r"from tests\.sdk\.(reading|suspensions) import", r"from tests.sdk._blocking_\1 import"),
+]
+
+FACES = {"ottla", "ottla.sdk.client", "ottla.sdk.consumer", "ottla.sdk.producer"}
+
+
+class Cancelled(BaseException):
+    """A scope is over."""
+
+    def __init__(self, scope: "Scope") -> None:
+        self.scope = scope
+
+
+class Scope:
+    """Ends what it is around, in the main thread, after some seconds; elsewhere it ends nothing."""
+
+    def __init__(self, seconds: float | None = None, *, fails: bool = False) -> None:
+        self.cancelled_caught = False
+        self._seconds, self._fails = seconds, fails
+        self.open = self.closed = self._due = False
+        self._main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> "Scope":
+        if self._main:
+            signal.signal(signal.SIGUSR1, _raise)
+            _SCOPES.append(self)
+            if self._seconds is not None:
+                _ALARMS.set(time.monotonic() + self._seconds, self)
+            self.open = True
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        self.closed = True
+        if self._main:
+            _SCOPES.remove(self)
+        if not (isinstance(error, Cancelled) and error.scope is self):
+            return False
+        if self._fails:
+            raise TimeoutError from error
+        self.cancelled_caught = True
+        return True
+
+    def cancel(self) -> None:
+        self._due = True
+        if self.open and not self.closed:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def take(self) -> bool:
+        """Whether it is to be ended now."""
+        due, self._due = self._due and self.open and not self.closed, False
+        return due
+
+
+class Alarms:
+    """A thread that cancels scopes in time; one for all, as a signal may come while a scope would start its own."""
+
+    def __init__(self) -> None:
+        self._new: queue.SimpleQueue[tuple[float, Scope]] = queue.SimpleQueue()
+        self._started = False
+
+    def set(self, when: float, scope: Scope) -> None:
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._watch, daemon=True, name="alarms").start()
+        self._new.put((when, scope))
+
+    def _watch(self) -> None:
+        waiting: list[tuple[float, Scope]] = []
+        while True:
+            now = time.monotonic()
+            for when, scope in waiting:
+                if when <= now and scope.open:
+                    scope.cancel()
+            waiting = [each for each in waiting if not each[1].closed and (each[0] > now or not each[1].open)]
+            due = min((max(each[0] - now, 0.001) for each in waiting), default=None)
+            with contextlib.suppress(queue.Empty):
+                waiting.append(self._new.get(timeout=due))
+
+
+_ALARMS = Alarms()
+_NEVER = Scope()
+_NEVER.closed = True
+_SCOPES: list[Scope] = []
+
+
+def _raise(*_: object) -> None:
+    for scope in _SCOPES:
+        if scope.take():
+            raise Cancelled(scope)
+
+
+class Tasks:
+    """A nursery of threads; errors come in a group."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.cancel_scope, self._errors = scope, list[BaseException]()
+        self._threads: list[threading.Thread] = []
+
+    def start_soon(self, function: Callable[..., Any], /, *args: Any) -> None:
+        def task() -> None:
+            try:
+                function(*args)
+            except BaseException as error:
+                self._errors.append(error)
+
+        thread = threading.Thread(target=task, daemon=True, name=getattr(function, "__name__", None))
+        self._threads.append(thread)
+        thread.start()
+
+    def end(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        if self._errors:
+            raise BaseExceptionGroup("tasks", self._errors)
+
+
+class Threads:
+    """The `Loop` of code that has none."""
+
+    cancelled: type[BaseException] = Cancelled
+    too_slow: type[Exception] = TimeoutError
+    sleep = staticmethod(time.sleep)
+    current_time = staticmethod(time.monotonic)
+    event = staticmethod(threading.Event)
+    cancel_scope = move_on_after = staticmethod(Scope)
+    fail_after = staticmethod(functools.partial(Scope, fails=True))
+
+    def connect(self, bootstrap: Any, **options: Any) -> Any:
+        return ottla.sync.connect(bootstrap, **options)
+
+    def run(self, scenario: Callable[[], Any]) -> Any:
+        _ALARMS.set(0.0, _NEVER)  # its thread is none that is left behind
+        before = threading.active_count()
+        result = scenario()
+        assert threading.active_count() <= before, f"threads were left behind: {threading.enumerate()}"
+        return result
+
+    def sleep_forever(self) -> None:
+        threading.Event().wait()
+
+    def checkpoint(self) -> None:
+        time.sleep(0)
+
+    def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    def from_threads(self) -> Callable[..., Any]:
+        return lambda function, *args: function(*args)
+
+    @contextlib.contextmanager
+    def open_nursery(self) -> Iterator[Tasks]:
+        with Scope() as scope:
+            tasks = Tasks(scope)
+            yield tasks
+            tasks.end()
+
+    def wait_all_tasks_blocked(self, cushion: float = 0.0) -> None:
+        time.sleep(max(cushion, 0.1))
+
+
+THREADS = Threads()
+
+
+def blocking(test: Callable[..., Any]) -> Callable[..., Any]:
+    """The same test, of the module made without ``async``; so are the functions of the module that it is given."""
+    module = _made(test.__module__)
+    made: Callable[..., Any] = getattr(module, test.__name__)
+
+    @functools.wraps(made)
+    def run(**given: Any) -> Any:
+        return made(**{name: _of(module, test.__module__, each) for name, each in given.items()})
+
+    return run
+
+
+def _of(module: ModuleType, name: str, given: Any) -> Any:
+    if isinstance(given, FunctionType) and given.__module__ == name:
+        return getattr(module, given.__name__)
+    return given
+
+
+@functools.cache
+def _made(name: str) -> ModuleType:
+    for helper in ("reading", "suspensions"):
+        if f"tests.sdk._blocking_{helper}" not in sys.modules:
+            sys.modules[f"tests.sdk._blocking_{helper}"] = ModuleType(helper)
+            sys.modules[f"tests.sdk._blocking_{helper}"] = _made(f"tests.sdk.{helper}")
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.origin is not None
+    with open(spec.origin) as file:
+        source = file.read()
+    for pattern, replaced in SYNTAX:
+        source = re.sub(pattern, replaced, source)
+    module = ModuleType(f"{name}_blocking")
+    module.__file__ = spec.origin
+    vars(module)["__builtins__"] = vars(builtins) | {"__import__": _imported}
+    exec(compile(source, spec.origin, "exec"), vars(module))
+    return module
+
+
+class _Blocking(ModuleType):
+    """A module, with what the blocking client has in place of the other's."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module.__name__)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ottla.sync if name in ottla.sync.__all__ and name != "connect" else self._module, name)
+
+
+def _imported(name: str, *how: Any) -> Any:
+    module = builtins.__import__(name, *how)
+    return _Blocking(module) if module.__name__ in FACES else module
+
+
+THREADS_END_BY_THEMSELVES = "cancels a task beside it, and a thread cannot be cancelled"
+CALLBACKS = "has async callbacks, which are refused as such"
+BEYOND: dict[str, str] = {
+    "test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it": "cancels within a callback",
+    "test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done": "has an async listener, as it must be",
+    "test_callbacks_are_not_kept_and_each_kind_is_looked_at": CALLBACKS,
+    "test_whoever_is_told_of_a_delivery_must_not_be_awaited": CALLBACKS,
+    "test_what_was_accepted_goes_out_though_the_next_record_is_refused": "touches the core, which is another thread's",
+    "test_a_producer_is_used_where_its_client_lives": "all threads may use a producer",
+    "test_calls_of_a_consumer_in_another_thread_are_refused_before_they_touch_anything": "all threads may use it",
+    "test_cancelled_is_not_accepted": "Ctrl-C may come when a call has returned, and nothing of it is known yet",
+    "test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member": "there is no loop to be blocked",
+    "test_a_listener_that_keeps_the_consumer_from_leaving_is_named": "a listener that blocks is waited for",
+    "test_two_tasks_cannot_wait_for_batches_of_one_consumer": THREADS_END_BY_THEMSELVES,
+    "test_the_listener_hears_what_comes_and_goes_in_order": THREADS_END_BY_THEMSELVES,
+    "test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_was_committed": THREADS_END_BY_THEMSELVES,
+    "test_the_core_is_traced_while_it_steps": "the core is in a thread, which knows no signals",
+    "test_ctrl_c_never_leaves_a_step_half_done": "as above: see test_sync_interrupts.py",
+    "test_options_that_contradict_each_other_are_refused[threads-options6-need a group .* without assign]": (
+        "is given an object of the module that awaits"
+    ),
+    "test_more_members_than_partitions_wait_and_take_over": THREADS_END_BY_THEMSELVES,
+}
+"""Tests, and what of loops they need."""

@@ -1,0 +1,115 @@
+"""The sticky assignors where racks are known: near partitions for as many as an even and sticky division allows."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import process_time
+
+import pytest
+from hypothesis import given
+
+from ottla.sdk.group.assignors import ASSIGNORS, Member, Partitions
+from tests.sdk.test_assignors import QUICK, STICKY, after, could_be_relieved, groups, member, moved, readable, seeds
+
+Assignment = Mapping[str, Sequence[tuple[str, int]]]
+
+
+def located(partitions: Mapping[str, int], chance: random.Random) -> Partitions:
+    """Each partition with replicas in one or two of three racks."""
+    places = [(topic, partition) for topic in sorted(partitions) for partition in range(partitions[topic])]
+    racks = {place: frozenset(chance.sample("123", chance.choice((1, 2)))) for place in places}
+    return Partitions(partitions, racks)
+
+
+def in_racks(members: Sequence[Member], chance: random.Random) -> list[Member]:
+    return [replace(each, rack=chance.choice((None, "1", "2", "3"))) for each in members]
+
+
+def near(partitions: Partitions, members: Sequence[Member], assignment: Assignment) -> int:
+    """How many partitions are read in a rack of theirs."""
+    racks = {each.member_id: each.rack for each in members}
+    return sum(
+        racks[name] is None or racks[name] in partitions.racks[place]
+        for name, mine in assignment.items()
+        for place in mine
+    )
+
+
+@pytest.mark.parametrize("name", STICKY)
+@pytest.mark.parametrize(
+    ("members", "racks", "expected"),
+    [
+        (["x:a:1", "y:a:2"], {"a": "2 1 2 1"}, {"x": "a1 a3", "y": "a0 a2"}),
+        (["x:a b:1", "y:a b:2"], {"a": "2", "b": "1"}, {"x": "b0", "y": "a0"}),
+        # In a ring: the first exchange brings one near, the second the other two.
+        (["x:a:1", "y:a:2", "z:a:3"], {"a": "2 3 1"}, {"x": "a2", "y": "a0", "z": "a1"}),
+        # The division stays as even: who has no partition in its rack reads others.
+        (["x:a:1", "y:a:2"], {"a": "1 1 1 1"}, {"x": "a0 a2", "y": "a1 a3"}),
+        (["x:a:1", "y:b:2"], {"a": "2 2", "b": "1 1"}, {"x": "a0 a1", "y": "b0 b1"}),
+    ],
+)
+def test_what_is_given_goes_to_a_reader_in_its_rack(
+    name: str, members: list[str], racks: dict[str, str], expected: dict[str, str]
+) -> None:
+    where = {(t, p): frozenset(each) for t, all_of in racks.items() for p, each in enumerate(all_of.split())}
+    counts = {topic: len(each.split()) for topic, each in racks.items()}
+    group = [replace(member(who, topics), rack=rack) for who, topics, rack in (each.split(":") for each in members)]
+    assignment = ASSIGNORS[name].assign(Partitions(counts, where), group)
+    assert {each: " ".join(f"{t}{p}" for t, p in mine) for each, mine in assignment.items()} == expected
+
+
+@pytest.mark.parametrize("name", STICKY)
+@QUICK
+@given(group=groups(), where=seeds)
+def test_a_division_is_as_even_with_racks_as_without_and_never_farther(
+    name: str, group: tuple[dict[str, int], list[Member]], where: random.Random
+) -> None:
+    partitions, members = located(group[0], where), in_racks(group[1], where)
+    first = ASSIGNORS[name].assign(partitions, members)
+    without = ASSIGNORS[name].assign(group[0], members)
+    assert sorted(place for mine in first.values() for place in mine) == readable(partitions, members)
+    assert not could_be_relieved(partitions, members, first)
+    assert {each: len(mine) for each, mine in first.items()} == {each: len(mine) for each, mine in without.items()}
+    assert near(partitions, members, first) >= near(partitions, members, without)
+    assert ASSIGNORS[name].assign(partitions, after(members, first, 1)) == first, "it is at rest"
+
+
+@QUICK
+@given(group=groups(), where=seeds)
+def test_a_cooperative_group_is_at_rest_after_two_rounds_when_replicas_have_moved(
+    group: tuple[dict[str, int], list[Member]], where: random.Random
+) -> None:
+    cooperative = ASSIGNORS["cooperative-sticky"]
+    members = in_racks(group[1], where)
+    before = cooperative.assign(located(group[0], where), members)
+    partitions = located(group[0], where)
+    first = cooperative.assign(partitions, after(members, before, 1))
+    second = cooperative.assign(partitions, after(members, first, 2))
+    assert moved(first, second) == 0, "the second round takes nothing away"
+    assert sorted(place for mine in second.values() for place in mine) == readable(partitions, members)
+    assert near(partitions, members, second) >= near(partitions, members, before)
+    far = {
+        place
+        for each in members
+        for place in before[each.member_id]
+        if not near(partitions, [each], {each.member_id: [place]})
+    }
+    for each in members:
+        assert set(before[each.member_id]) - set(first[each.member_id]) <= far, "what was near is not taken away"
+
+
+def test_partitions_that_both_members_have_far_away_are_exchanged() -> None:
+    here = Partitions({"a": 2}, {("a", 0): frozenset("1"), ("a", 1): frozenset("2")})
+    group = [replace(member("x", "a", "a1", 1), rack="1"), replace(member("y", "a", "a0", 1), rack="2")]
+    assert ASSIGNORS["sticky"].assign(here, group) == {"x": [("a", 0)], "y": [("a", 1)]}
+    assert ASSIGNORS["cooperative-sticky"].assign(here, group) == {"x": [], "y": []}, "once they were let go"
+
+
+def test_a_large_group_is_divided_in_a_moment() -> None:
+    chance = random.Random(1)
+    partitions = located({f"t{each:03}": 100 for each in range(100)}, chance)
+    members = [Member(f"m{each:03}", frozenset(partitions), rack=str(1 + each % 3)) for each in range(100)]
+    begin = process_time()
+    assignment = ASSIGNORS["sticky"].assign(partitions, members)
+    took = process_time() - begin
+    assert near(partitions, members, assignment) > 9900 and took < 5.0

@@ -1,0 +1,586 @@
+"""What the blocking client promises beside what all do: threads, callbacks, signals, forks, the end of the program."""
+
+import inspect
+import logging
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+import ottla.sync
+from ottla.brokerlite.config import BrokerConfig
+from ottla.codec import engine
+from ottla.errors import Closed, LocalProtocolError, OttlaError
+from ottla.sdk import client as awaiting_client
+from ottla.sdk import consumer as awaiting_consumer
+from ottla.sdk import producer as awaiting_producer
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Shielded, Steps
+from ottla.sync import ConsumerInterceptor, RebalanceListener
+from ottla.testing import Broker
+from tests.sdk import faces
+from tests.sdk.scripted import scripted
+
+PAIRS = [
+    (awaiting_client.Client, ottla.sync.Client),
+    (awaiting_producer.Producer, ottla.sync.Producer),
+    (awaiting_consumer.Consumer, ottla.sync.Consumer),
+    (awaiting_consumer.Batch, ottla.sync.Batch),
+    (awaiting_consumer.RebalanceListener, RebalanceListener),
+    (awaiting_consumer.ConsumerInterceptor, ConsumerInterceptor),
+]
+
+
+# -- the faces ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not faces.RUFF.exists(), reason="ruff lays out what is made")
+@pytest.mark.parametrize("name", list(faces.TAKEN))
+def test_the_blocking_faces_are_made_of_those_that_await(name: str) -> None:
+    made = faces.made(name)
+    assert (faces.FOLDER / f"{name}.py").read_text() == made, "the faces have changed: make faces"
+
+
+@pytest.mark.parametrize(("awaits", "blocks"), PAIRS, ids=lambda each: f"{each.__module__}.{each.__name__}")
+def test_each_method_has_the_name_the_arguments_and_the_errors_of_the_one_that_awaits(
+    awaits: type, blocks: type
+) -> None:
+    def methods(of: type) -> dict[str, Any]:
+        kinds = (property, type(lambda: None))
+        names = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
+        names |= {"aclose": "close"}
+        return {names.get(name, name): each for name, each in vars(of).items() if isinstance(each, kinds)}
+
+    ours, theirs = methods(blocks), methods(awaits)
+    assert list(ours) == list(theirs)
+    for name, method in ours.items():
+        if isinstance(method, property):
+            continue
+        assert not inspect.iscoroutinefunction(method)
+        other = inspect.signature(theirs[name])
+        assert [(each.name, each.kind, each.default) for each in inspect.signature(method).parameters.values()] == [
+            (each.name, each.kind, each.default) for each in other.parameters.values()
+        ]
+        about, says = inspect.getdoc(theirs[name]) or "", inspect.getdoc(method) or ""
+        assert bool(about) == bool(says)
+        for word in ("await", "async ", "task", "loop's thread"):
+            assert word not in says.replace("that awaits", ""), f"{name}: {says}"
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def test_many_threads_share_a_producer_and_no_record_is_lost(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=3)
+    count, each = 8, 2000 if engine == "c" else 100
+
+    def send(number: int) -> None:
+        for record in range(each):
+            producer.send_soon("t", b"%d %d" % (number, record), key=b"%d" % number)
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer(batch_size=4000) as producer:
+            threads = [threading.Thread(target=send, args=(number,)) for number in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        seen: dict[int, list[int]] = {number: [] for number in range(count)}
+        with client.consumer("t") as consumer:
+            for batch in consumer:
+                for record in batch:
+                    number, sent = map(int, (record.value or b"").split())
+                    seen[number].append(sent)
+                if sum(map(len, seen.values())) == count * each:
+                    break
+    assert all(sent == list(range(each)) for sent in seen.values()), "each thread's records are in order"
+
+
+def test_threads_that_call_at_once_each_get_their_own_answer(ottla_broker: Broker) -> None:
+    answers: dict[int, str] = {}
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+
+        def ask(number: int) -> None:
+            client.create_topic(f"t{number}", partitions=1)
+            answers[number] = client.describe_topic(f"t{number}").name
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == {number: f"t{number}" for number in range(10)}
+
+
+def test_a_second_thread_is_refused_by_a_consumer_that_another_waits_for(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.consumer("t") as consumer:
+        ended: list[Exception] = []
+
+        def read() -> None:
+            try:
+                next(consumer)
+            except Exception as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=read, name="first")
+        thread.start()
+        with pytest.raises(LocalProtocolError, match="'first' waits for a batch of this consumer"):
+            _repeat_until_refused(consumer)
+        consumer.__exit__(None, None, None)
+        thread.join(5)
+        assert [type(each) for each in ended] == [Closed], "a thread that waits is told at once"
+
+
+def _repeat_until_refused(consumer: ottla.sync.Consumer) -> None:
+    while not consumer._core._asking._task:
+        time.sleep(0.001)
+    next(consumer)
+
+
+# -- callbacks ---------------------------------------------------------------------------------------------------------
+
+
+def test_callbacks_are_called_in_the_thread_that_flushes_and_before_it_returns(ottla_broker: Broker) -> None:
+    called: list[threading.Thread] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for _ in range(10):
+            producer.send_soon("t", b"v", on_delivery=lambda result: called.append(threading.current_thread()))
+        producer.flush()
+        assert called == [threading.current_thread()] * 10
+
+
+def test_the_end_of_a_block_calls_what_is_left_to_be_called(ottla_broker: Broker) -> None:
+    called: list[threading.Thread] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer(linger=60) as producer:
+            producer.send_soon("t", b"v", on_delivery=lambda result: called.append(threading.current_thread()))
+        assert called == [threading.current_thread()]
+
+
+def test_a_callback_waits_for_the_next_call_of_the_client(ottla_broker: Broker) -> None:
+    called = threading.Event()
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.01) as producer:
+        producer.send("t", b"the topic is known")
+        producer.send_soon("t", b"v", on_delivery=lambda result: called.set())
+        with ottla.sync.connect(ottla_broker.bootstrap) as other:
+            while other.offsets({("t", 0): "end"})["t", 0] < 2:
+                pass
+        while not client._driver._callers._callbacks:
+            time.sleep(0.001)
+        assert not called.is_set(), "nobody calls it while its thread is elsewhere"
+        producer.send_soon("t", b"w")
+        assert called.is_set()
+
+
+def test_a_thread_that_waits_calls_the_callbacks_of_one_that_computes(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("empty")
+    called: list[str] = []
+    done = threading.Event()
+
+    def told(result: object) -> None:
+        called.append(threading.current_thread().name)
+        done.set()
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        consumer = client.consumer("empty").__enter__()
+
+        def read() -> None:
+            with pytest.raises(Closed):
+                next(consumer)
+
+        reader = threading.Thread(target=read, name="reader")
+        reader.start()
+        with client.producer() as producer:
+            producer.send_soon("t", b"v", on_delivery=told)
+            assert done.wait(10)
+        consumer.__exit__(None, None, None)
+        reader.join(5)
+    assert called == ["reader"]
+
+
+def test_a_callback_may_send_but_cannot_wait_for_what_waits_for_callbacks(ottla_broker: Broker) -> None:
+    refused: list[Exception] = []
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer() as producer:
+
+            def told(result: object) -> None:
+                producer.send_soon("t", b"again")
+                for call in (producer.flush, lambda: producer.send("t", b"no")):
+                    try:
+                        call()
+                    except LocalProtocolError as error:
+                        refused.append(error)
+
+            producer.send_soon("t", b"v", on_delivery=told)
+            producer.flush()
+        assert len(refused) == 2 and "made within one" in str(refused[0])
+        assert client.offsets({("t", 0): "end"})["t", 0] >= 2
+
+
+def test_what_a_callback_raises_is_raised_by_the_next_call(ottla_broker: Broker) -> None:
+    def told(result: object) -> None:
+        raise ZeroDivisionError("mine")
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        producer.send_soon("t", b"v", on_delivery=told)
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            producer.flush()
+        producer.send("t", b"the client is whole")
+
+
+def test_ctrl_c_in_a_callback_is_raised_in_the_call_that_called_it_and_the_others_are_called(
+    ottla_broker: Broker,
+) -> None:
+    called: list[int] = []
+
+    def told(number: int, result: object) -> None:
+        called.append(number)
+        if number == 1:
+            raise KeyboardInterrupt
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        for number in range(3):
+            producer.send_soon("t", b"v", on_delivery=partial(told, number))
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
+        assert called == [0, 1, 2]
+        producer.send("t", b"the client is whole")
+
+
+def test_listeners_and_interceptors_are_called_in_the_thread_that_reads(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    called: dict[str, threading.Thread] = {}
+
+    class Listener(RebalanceListener):
+        def assigned(self, consumer: ottla.sync.Consumer, places: Sequence[tuple[str, int]]) -> None:
+            called["assigned"] = threading.current_thread()
+            assert consumer.position("t", 0) == 0, "which may be asked here"
+            consumer.seek({("t", 0): "beginning"})
+
+    class Interceptor(ConsumerInterceptor):
+        def on_consume(self, batch: ottla.sync.Batch) -> None:
+            called["on_consume"] = threading.current_thread()
+
+        def on_commit(self, offsets: Any) -> None:
+            called["on_commit"] = threading.current_thread()
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer() as producer:
+            producer.send("t", b"v")
+        consumer = client.consumer("t", group="g", listener=Listener(), interceptors=[Interceptor()])
+        with consumer:
+            next(consumer).commit()
+    assert called == dict.fromkeys(("assigned", "on_consume", "on_commit"), threading.current_thread())
+
+
+# -- the I/O thread ----------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_go_on_while_the_caller_computes() -> None:
+    broker = Broker(BrokerConfig(port=0, group_min_session_timeout=0.1))
+    try:
+        broker.create_topic("t")
+        with ottla.sync.connect(broker.bootstrap) as client:
+            with client.producer() as producer:
+                producer.send("t", b"v")
+            options: dict[str, Any] = {"session_timeout": 0.4, "heartbeat_interval": 0.05}
+            with client.consumer("t", group="g", **options) as consumer:
+                batch = next(consumer)
+                member = client.describe_group("g").members[0].member_id
+                until = time.monotonic() + 0.9  # more than twice the session
+                while time.monotonic() < until:
+                    sum(range(1000))
+                batch.commit()  # which a member that was removed could not
+                assert [each.member_id for each in client.describe_group("g").members] == [member]
+    finally:
+        broker.stop()
+
+
+def test_an_error_of_the_io_thread_is_logged_and_raised_in_callers_and_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(now: float) -> None:
+        raise ZeroDivisionError("a bug in a machine")
+
+    with (
+        scripted() as (address, _),
+        pytest.raises(ZeroDivisionError, match="a bug in a machine"),
+        ottla.sync.connect(address) as client,
+    ):
+        client._driver.do(lambda: client._driver.core.later(client._driver.now(), broken))
+        with pytest.raises(OttlaError, match="stopped on a bug in ottla") as raised:
+            while True:
+                client.list_topics()
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert "the client has stopped on a bug in ottla" in caplog.text
+
+
+def test_a_handler_of_the_log_may_send_from_the_clients_own_thread(ottla_broker: Broker) -> None:
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            names.append(threading.current_thread().name)
+            producer.send_nowait("log", record.getMessage().encode())
+            with pytest.raises(LocalProtocolError, match="hand it to a thread of yours"):
+                client.list_topics()
+
+    names: list[str] = []
+    ottla_broker.create_topic("log")
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
+        producer.send("log", b"first")
+        log = logging.getLogger("ottla.sdk.test")
+        log.propagate = False
+        handler = Handler()
+        log.addHandler(handler)
+        client._driver.do(lambda: client._driver.core.run(lambda: log.error("a line")))
+        while not names:
+            time.sleep(0.001)
+        log.removeHandler(handler)
+        producer.flush()
+        values = [each.value for each in client.fetch("log", 0, 0)]
+    assert names == ["ottla"] and values == [b"first", b"a line"]
+
+
+def test_a_call_that_nothing_ends_ends_with_the_client(ottla_broker: Broker) -> None:
+    ended: list[Exception] = []
+    waits = threading.Event()
+
+    def steps() -> Steps[None]:
+        waits.set()
+        yield Shielded(Outcome())
+
+    def call() -> None:
+        try:
+            client._driver.run(steps())
+        except Closed as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=call)
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        thread.start()
+        assert waits.wait(10)
+    thread.join(10)
+    assert len(ended) == 1
+
+
+def test_no_thread_is_left_behind(ottla_broker: Broker) -> None:
+    before = set(threading.enumerate())
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        client.list_topics()
+    assert set(threading.enumerate()) == before
+    with pytest.raises(Closed):
+        client.list_topics()
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def program(broker: Broker, body: str, *, seconds: float = 20) -> subprocess.CompletedProcess[str]:
+    """Run a program, which begins with ``begin`` and presses Ctrl-C by ``ctrl_c_in(seconds)``."""
+    head = f"""
+        import os, signal, sys, threading, time
+        import ottla.sync
+        from ottla.errors import *
+        ADDRESS = {broker.bootstrap!r}
+
+        def ctrl_c_in(seconds):
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    """
+    code = textwrap.dedent(head) + textwrap.dedent(body)
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert time.monotonic() - start < seconds
+    return done
+
+
+CALLS = {
+    "a batch": "consumer.__next__()",
+    "a send": "producer.send('t', b'interrupted')",
+    "room": "[producer.send_soon('t', bytes(1000)) for _ in range(10_000)]",
+    "a flush": "(producer.send_soon('t', b'x'), producer.flush())",
+    "a list": "producer.send_many('t', [bytes(1000)] * 10_000)",
+    "an answer": "client.list_groups()",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", list(CALLS))
+def test_ctrl_c_is_raised_at_once_whatever_is_waited_for_and_the_client_goes_on(what: str) -> None:
+    body = f"""
+        sys.path.insert(0, {str(faces.ROOT)!r})
+        from tests.sdk.scripted import scripted
+        with scripted() as (address, broker):
+            with ottla.sync.connect(address, request_timeout=0.5) as client:
+                with client.producer(buffer_memory=50_000) as producer, client.consumer("t") as consumer:
+                    producer.send("t", b"before")
+                    next(consumer)
+                    broker.mute = {what != "a batch"}
+                    ctrl_c_in(0.2)
+                    start = time.monotonic()
+                    try:
+                        {CALLS[what]}
+                    except KeyboardInterrupt:
+                        print("raised" if time.monotonic() - start < 2 else "late")
+                    broker.mute = False
+                    producer.send("t", b"after")
+                    while b"after" not in [each.value for each in next(consumer)]:
+                        pass
+                    print("whole")
+    """
+    done = program(_Nowhere(), body)  # type: ignore[arg-type]
+    assert done.stdout == "raised\nwhole\n", done.stderr
+
+
+class _Nowhere:
+    bootstrap = "localhost:1"
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_connecting_ends_the_program_and_its_threads(ottla_broker: Broker) -> None:
+    body = """
+        import socket
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            ctrl_c_in(0.2)
+            with ottla.sync.connect("127.0.0.1:%d" % silent.getsockname()[1]):
+                pass
+    """
+    done = program(ottla_broker, body, seconds=8)
+    assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_does_not_wait_for_what_the_first_has_left_to_do(ottla_broker: Broker) -> None:
+    body = f"""
+        sys.path.insert(0, {str(faces.ROOT)!r})
+        from tests.sdk.scripted import scripted
+        with scripted() as (address, broker):
+            client = ottla.sync.connect(address).__enter__()
+            producer = client.producer().__enter__()
+            producer.send("t", b"first")
+            broker.mute = True
+            producer.send_soon("t", b"second")
+            ctrl_c_in(0.2)
+            ctrl_c_in(0.4)
+            start = time.monotonic()
+            try:
+                producer.__exit__(None, None, None)
+            except KeyboardInterrupt:
+                print("at once" if time.monotonic() - start < 1.2 else "late")
+            broker.mute = False
+            print(client.list_topics())
+            client.__exit__(None, None, None)
+    """
+    done = program(ottla_broker, body)
+    assert done.stdout == "at once\n['t']\n", done.stderr
+
+
+def test_what_a_handler_of_a_signal_raises_ends_a_call_as_ctrl_c_does(ottla_broker: Broker) -> None:
+    class Late(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Late
+
+    ottla_broker.create_topic("t")
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.consumer("t") as consumer:
+        before = signal.signal(signal.SIGUSR2, ring)
+        try:
+            timer = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR2))
+            timer.start()
+            with pytest.raises(Late):
+                next(consumer)
+        finally:
+            signal.signal(signal.SIGUSR2, before)
+        with client.producer() as producer:
+            producer.send("t", b"v")
+        assert [each.value for each in next(consumer)] == [b"v"]
+
+
+def test_a_batch_that_does_not_reach_its_caller_because_of_ctrl_c_is_the_next_one(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ottla_broker.create_topic("t")
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer() as producer:
+            producer.send("t", b"first")
+        with client.consumer("t", group="g", auto_commit=60) as consumer:
+            attend = client._driver._attend
+
+            def interrupted(call: Any) -> None:
+                attend(call)
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(client._driver, "_attend", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(consumer)
+            batch = next(consumer)
+            assert [each.value for each in batch] == [b"first"]
+            batch.commit()
+            assert client.committed("g")["t", 0].offset == 1
+
+
+@pytest.mark.slow
+def test_after_a_fork_each_call_of_the_child_says_what_to_do_and_the_parent_goes_on(ottla_broker: Broker) -> None:
+    body = """
+        with ottla.sync.connect(ADDRESS) as client, client.producer() as producer:
+            producer.send("t", b"before")
+            consumer = client.consumer("t", group="g").__enter__()
+            next(consumer)
+            if (child := os.fork()) == 0:
+                try:
+                    calls = [lambda: producer.send("t", b"x"), lambda: producer.send_soon("t", b"x"), producer.flush]
+                    calls += [lambda: producer.send_nowait("t", b"x"), lambda: producer.send_many("t", [b"x"])]
+                    calls += [client.list_topics, client.metrics, client.explain, lambda: next(consumer)]
+                    calls += [consumer.commit, lambda: consumer.assignment, lambda: client.producer().__enter__()]
+                    calls += [lambda: consumer.__exit__(None, None, None), lambda: client.__exit__(None, None, None)]
+                    for call in calls:
+                        try:
+                            call()
+                        except LocalProtocolError as error:
+                            assert "open a client in each process, after the fork" in str(error), error
+                        else:
+                            raise AssertionError(call)
+                    with ottla.sync.connect(ADDRESS) as own:
+                        assert own.list_topics() == ["t"]
+                    print("refused", flush=True)
+                finally:
+                    sys.exit()  # through all blocks, and what is done at exit
+            assert os.waitpid(child, 0)[1] == 0
+            for number in range(100):
+                producer.send_soon("t", b"after")
+            producer.flush()
+            consumer.__exit__(None, None, None)
+        print("whole")
+    """
+    done = program(ottla_broker, body)
+    assert done.stdout == "refused\nwhole\n", done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_program_that_leaves_no_block_ends_and_says_what_is_lost(ottla_broker: Broker) -> None:
+    body = """
+        client = ottla.sync.connect(ADDRESS).__enter__()
+        producer = client.producer(linger=60).__enter__()
+        producer.send_soon("t", b"lost")
+        consumer = client.consumer("t", group="g").__enter__()
+        print("end")
+    """
+    done = program(ottla_broker, body, seconds=10)
+    assert done.stdout == "end\n" and done.returncode == 0
+    assert "a client was never left, so what its producers had accepted may be lost" in done.stderr

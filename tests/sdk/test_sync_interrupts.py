@@ -1,0 +1,120 @@
+"""Ctrl-C at each line that the blocking client executes in the thread of a caller: nothing is left locked or half done.
+
+The core is not among them: it belongs to the I/O thread, in which Python raises nothing.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import ottla.sync
+from ottla.sdk.core import ClientCore
+from ottla.testing import Broker
+
+PLACES = 40
+"""Lines at which it comes, spread over all that a call executes."""
+CORE = {ClientCore.handle.__code__, ClientCore.poll.__code__, ClientCore.resume.__code__}
+
+
+class CtrlC:
+    """Comes at the line of ottla's that is numbered ``at``, from 0, and executed in this thread.
+
+    Attributes:
+        lines: executed so far.
+        in_the_core: some were the core's.
+    """
+
+    def __init__(self, at: int | None) -> None:
+        self.lines, self.in_the_core, self.came = 0, False, False
+        self._at = at
+
+    @contextlib.contextmanager
+    def coming(self) -> Iterator[None]:
+        handler, tracer = signal.signal(signal.SIGINT, signal.default_int_handler), sys.gettrace()
+        sys.settrace(self._called)
+        try:
+            yield
+        finally:
+            sys.settrace(tracer)
+            signal.signal(signal.SIGINT, handler)
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self.in_the_core |= frame.f_code in CORE
+        return self._line if "/ottla/sdk/" in frame.f_code.co_filename else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.lines += 1
+            if self.lines - 1 == self._at:
+                self.came = True
+                signal.raise_signal(signal.SIGINT)
+        return self._line
+
+
+class Opened:
+    """A client with all that it can have."""
+
+    def __init__(self, client: ottla.sync.Client, producer: Any, consumer: ottla.sync.Consumer) -> None:
+        self.client, self.producer, self.consumer = client, producer, consumer
+
+    def send_and_be_told(self) -> None:
+        self.producer.send_soon("t", b"told", on_delivery=lambda result: None)
+        self.producer.flush()
+
+    def read(self) -> None:
+        next(self.consumer)
+        self.consumer.commit_soon()
+
+
+CALLS: dict[str, Callable[[Opened], object]] = {
+    "send": lambda opened: opened.producer.send("t", b"v"),
+    "flush": Opened.send_and_be_told,
+    "send_many": lambda opened: opened.producer.send_many("t", [b"v"] * 10),
+    "read": Opened.read,
+    "ask": lambda opened: opened.client.offsets({("t", 0): "end"}),
+    "do": lambda opened: opened.consumer.pause([("t", 0)]),
+}
+
+
+def interrupted(opened: Opened, call: Callable[[Opened], object], at: int | None) -> CtrlC:
+    ctrl_c = CtrlC(at)
+    with ctrl_c.coming():
+        try:
+            call(opened)
+        except KeyboardInterrupt:
+            assert ctrl_c.came
+    return ctrl_c
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_ctrl_c_at_any_line_of_a_call_leaves_the_client_whole(name: str, ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    threads = threading.active_count()
+    with (
+        ottla.sync.connect(ottla_broker.bootstrap) as client,
+        client.producer(linger=0) as producer,
+        client.consumer("t", group="g") as consumer,
+    ):
+        opened = Opened(client, producer, consumer)
+        producer.send("t", b"first")
+        next(consumer)
+        for sent, place in enumerate(range(-1, PLACES)):
+            producer.send("t", b"%d" % sent)
+            if place < 0:
+                lines = interrupted(opened, CALLS[name], None).lines
+                assert lines > 10
+            else:
+                assert not interrupted(opened, CALLS[name], lines * place // PLACES).in_the_core
+            consumer.resume([("t", 0)])
+            last = b"%d last" % sent
+            producer.send("t", last)
+            while last not in [record.value for record in next(consumer)]:
+                pass
+            assert not client._driver._callers._calls, "a call is left"
+    assert threading.active_count() == threads
