@@ -13,6 +13,7 @@ Rules:
 Source: AbstractFetch.java.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 
 _BRIEFLY = 0.02
-"""Seconds for which a broker may hold a Fetch back while a fast reader soon wants more than it asks for."""
+"""Seconds for which a broker may hold a Fetch back, at least, while partitions wait until their buffers have room."""
 
 
 class FetchScheduler:
@@ -57,8 +58,8 @@ class FetchScheduler:
         """Partitions that are not fetched because their buffer has no room."""
         self.short = False
         """Some node is not asked, for want of room in the buffers."""
-        self._taken = False
-        """The user has taken something since the last Fetch."""
+        self._taken_at = -math.inf
+        """When the user took something last."""
         self._closed = False
 
     # -- what to ask for ----------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class FetchScheduler:
 
     def taken(self, position: Position) -> bool:
         """The user has taken something of the partition; whether that may be what a Fetch waits for."""
-        self._taken = True
+        self._taken_at = self._core.now
         return position.node == NO_NODE or self.short
 
     def _source(self, position: Position, leader: Node, now: float) -> Node:
@@ -132,16 +133,18 @@ class FetchScheduler:
             if self.short:
                 return  # until the user takes something
             most = session.most(min(options.fetch_max_bytes, share, free), options.partition_max_bytes)
-            self._ask(session, max(most, session.needs), self._wait(session), now)
+            self._ask(session, max(most, session.needs), self._wait(session, now), now)
 
-    def _wait(self, session: Session) -> float:
-        """Seconds for which the broker may hold the Fetch back."""
+    def _wait(self, session: Session, now: float) -> float:
+        """Seconds for which the broker may hold the Fetch back.
+
+        A partition whose buffer is full is not asked for, and will wait behind this Fetch once it has room: for no
+        longer than the user has already taken nothing.
+        """
+        if session.priority:
+            return 0.0
         wait = self._core.options.fetch_max_wait
-        if self._taken and self._full:
-            # A fast reader will want more of a partition whose buffer is full now: it must not wait behind this.
-            wait = min(_BRIEFLY, wait)
-        self._taken = False
-        return 0.0 if session.priority else wait
+        return min(max(_BRIEFLY, now - self._taken_at), wait) if self._full else wait
 
     def _ask(self, session: Session, max_bytes: int, wait: float, now: float) -> None:
         options = self._core.options

@@ -310,6 +310,13 @@ class AsyncioDriver(Driver[AsyncioLink]):
 
     def _dial(self, link: AsyncioLink, wanted: Connect) -> None:
         link.dialing = self._start(self._connect(link, wanted))
+        link.dialing.add_done_callback(partial(self._dialed, link))
+
+    def _dialed(self, link: AsyncioLink, task: asyncio.Task[None]) -> None:
+        """An attempt is over; it may have been cancelled before its first line ran."""
+        link.dialing = None
+        if task.cancelled():
+            self.ended(link, "cancelled")  # by others, if the core still knows it, which then has it tried again
 
     def _hang_up(self, link: AsyncioLink) -> None:
         if link.dialing is not None:
@@ -343,10 +350,6 @@ class AsyncioDriver(Driver[AsyncioLink]):
             why = reason(error)
         except UnicodeError:
             why = f"{wanted.host!r} is no host name"
-        except asyncio.CancelledError:
-            link.dialing = None
-            self.ended(link, "cancelled")  # by others, if the core still knows it, which then has it tried again
-            raise
         link.dialing = None
         if link.transport is None:
             self.ended(link, why)

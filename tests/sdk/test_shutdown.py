@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ottla.errors import Closed
+from ottla.sdk.drivers.asyncio import AsyncioDriver
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Shielded, Steps
 from ottla.testing import Broker
@@ -127,6 +128,29 @@ def test_a_loop_that_shuts_down_leaves_what_is_accepted_its_moment(
         assert not task.done()
     assert task.cancelled()
     check(on_asyncio, ottla_broker)
+
+
+def test_what_is_cancelled_before_it_has_begun_to_connect_connects_all_the_same(
+    on_asyncio: Asyncio, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that shuts down may cancel a task of the client's at whose first line it never was."""
+    start, cancelled = AsyncioDriver._start, 0
+
+    def too_late(self: AsyncioDriver, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        nonlocal cancelled
+        task = start(self, work)
+        if cancelled < 2:
+            cancelled += task.cancel()
+        return task
+
+    monkeypatch.setattr(AsyncioDriver, "_start", too_late)
+
+    async def scenario() -> None:
+        async with on_asyncio.connect(ottla_broker.bootstrap, api_timeout=3) as client:
+            await client.create_topic("t")
+
+    on_asyncio.run(scenario)
+    assert cancelled == 2
 
 
 @programs

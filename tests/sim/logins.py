@@ -31,6 +31,8 @@ BEFORE = "a client asks for something before it has proved who it is"
 HURRY = "a client renews a session more than once in a second"
 ENDED = "a client lets a session end though it has a token for the next one"
 
+HANDSHAKE = ApiVersionsRequest | SaslHandshakeRequest | SaslAuthenticateRequest
+
 SKEW = 30.0
 """Seconds for which a token is taken after its time: `sasl.oauthbearer.clock.skew.seconds`."""
 LATEST = 1.0
@@ -115,17 +117,17 @@ class Logins:
         lasts = 0
         if version >= 1:
             lasts = max(1, int(min(self._longest, expires_at - now) * 1000))
-            link.session, link.session_ends = lasts / 1000, now + lasts / 1000
+            link.session_began, link.session, link.session_ends = now, lasts / 1000, now + lasts / 1000
         return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=lasts)
 
     # -- what clients send -------------------------------------------------------------------------------------------
 
     def sent(self, link: Link, message: Any) -> None:
-        if isinstance(message, ApiVersionsRequest | SaslHandshakeRequest | SaslAuthenticateRequest) or link.writing:
+        if isinstance(message, HANDSHAKE) or link.writing:
             return
         assert isinstance(link.client, Process)
         credentials = link.client.core.connections.credentials
-        now, may = self._clock.now, link.proved_at + SHORTEST_SESSION + LATEST
+        now, may = self._clock.now, link.session_began + SHORTEST_SESSION + LATEST
         lasts = credentials._expires_at - now >= link.session * ENOUGH
         if now > max(link.session_ends, may) and lasts:
             raise Violation(ENDED, f"{link.label}: {type(message).__name__}")

@@ -220,6 +220,9 @@ class Consuming:
                     raise Violation("a member is fenced by nobody", self.name) from None
                 process.history.add("·", self.name, "hears that somebody has taken its place")
                 error = fenced
+            except Whim:
+                if not self.leaving:  # which is when listeners raise
+                    raise
             except OttlaError as failed:
                 if not (isinstance(failed, Closed) and self.leaving):
                     raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed

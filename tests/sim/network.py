@@ -100,8 +100,9 @@ class Link:
     proved_at: float = -math.inf
     """When it began that last."""
     session: float = math.inf
+    session_began: float = -math.inf
     session_ends: float = math.inf
-    """For how many seconds that lasts, and when it has to have done so again."""
+    """For how many seconds that lasts, since when, and when it has to have done so again."""
 
 
 class Network:
@@ -228,7 +229,8 @@ class Network:
             return True
         link.writing = True
         self.features["a request is written in pieces"] += 1
-        cuts = sorted(self._chance.randint(0, len(data)) for _ in range(self._chance.randint(0, 3)))
+        # The last piece has something: a node that has read everything may answer.
+        cuts = sorted(min(self._chance.randint(0, len(data)), len(data) - 1) for _ in range(self._chance.randint(0, 3)))
         pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
         left = link.clogged - self._clock.now
         pauses = sorted(self._chance.uniform(0.0, left) for _ in pieces)

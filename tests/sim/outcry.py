@@ -2,7 +2,8 @@
 
 Rules:
 - Of what is not available there is one line in `OUTAGE` seconds at most, and one of what is available again.
-- A broker that answered the client within the last seconds is not reported, unless it takes no other connection.
+- A broker that answered the client within the last seconds is not reported, unless it takes no other connection. The
+  handshake does not count, nor does what a frozen client has not read.
 """
 
 from collections import Counter
@@ -10,6 +11,7 @@ from typing import Any
 
 from ottla.sdk.connection.connection import State
 from ottla.sdk.connection.outages import OUTAGE
+from tests.sim.logins import HANDSHAKE
 from tests.sim.users import Process, Violation
 
 FLOOD = "outages of brokers are reported too often"
@@ -58,9 +60,10 @@ class Outcry:
             key[0] == node and each.state is not State.READY and each.requests.waiting for key, each in connections
         )
 
-    def answered(self, node: int) -> None:
+    def answered(self, node: int, request: Any) -> None:
         """An answer of the node has reached the client."""
-        self._answered[node] = self._process.clock.now
+        if not (self._process.frozen or isinstance(request, HANDSHAKE)):
+            self._answered[node] = self._process.clock.now
 
     def _line(self, what: str, now: float) -> None:
         self._features[what] += 1

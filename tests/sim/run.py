@@ -195,7 +195,7 @@ class Simulation:
         self.window.delivered(link, request)
         self.identities.delivered(link, request, answer)
         self.bounds.delivered(link, answer)
-        self.outcries[link.client.name].answered(link.key[0])
+        self.outcries[link.client.name].answered(link.key[0], request)
         self.group.delivered(link.client.name, request, answer)
 
     def process(self, who: str) -> Process:
