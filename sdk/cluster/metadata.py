@@ -62,8 +62,9 @@ class TopicWait:
     name: str
     create: bool
     outcome: Outcome[Topic]
-    until: float | None = None
-    """When an unknown topic is no longer taken for one that is being created; ``None``: the first answer sets it."""
+    grace: float
+    """Seconds for which an unknown topic is taken for one that is being created."""
+    unknown_since: float = math.nan
 
 
 class Metadata:
@@ -80,6 +81,8 @@ class Metadata:
         self._findable, self._finding = findable, False
         self.updated_at = -math.inf
         """When they were last learned."""
+        self._heard_since = math.inf
+        """Since when there was no round in which no node gave any."""
         self.asked_since = math.nan
         """When they were first asked for since then; NaN while nobody is asked."""
         self.observers: list[Callable[[float], None]] = []
@@ -139,12 +142,20 @@ class Metadata:
             outcome.fail(self._client.closed)
         else:
             self._client.fail_on_close(outcome)
-            self._waits.append(TopicWait(name, create, outcome, None if grace else now))
+            seconds = min(UNKNOWN_TOPIC_GRACE, self._options.api_timeout / 2) if grace else 0.0
+            self._waits.append(TopicWait(name, create, outcome, seconds))
             waits = self._options.api_timeout
             expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
             outcome.when_done(expire.cancel)
             self._ask_at(now)
         return outcome
+
+    def heard_for(self, since: float) -> float:
+        """For how many seconds since then brokers have given metadata, up to the last answer; 0 while none does.
+
+        A topic that brokers do not know for long is gone; one that they did not know as they started may be there.
+        """
+        return max(0.0, self.updated_at - max(since, self._heard_since))
 
     def why_no_topic(self, name: str, waited: float) -> OttlaError:
         """The error for a topic that is not known after so many seconds, as far as anybody said why."""
@@ -299,6 +310,7 @@ class Metadata:
             self._ask_at(now)
             return
         self._rounds += 1
+        self._heard_since = math.inf
         self._paused_until = now + self._client.backoff(self._rounds)
         self._ask_at(self._paused_until)
         if not left:
@@ -354,6 +366,7 @@ class Metadata:
 
     def _learn(self, answer: MetadataResponse, asked: list[str], now: float) -> None:
         self.updated_at, self.asked_since, self._denied = now, math.nan, None
+        self._heard_since = min(self._heard_since, now)
         self._troubles.clear()
         self._new_start()
         self.cluster.update(answer)
@@ -393,9 +406,10 @@ class Metadata:
             outcome.succeed(topic)
             return True
         error = broker_error(self.cluster.errors.get(name, UnknownTopicOrPartition.code), f"topic {name!r}")
-        if wait.until is None:
-            wait.until = now + min(UNKNOWN_TOPIC_GRACE, self._options.api_timeout / 2)
-        passing = error.retriable and (now < wait.until or not isinstance(error, UnknownTopicOrPartition))
+        if math.isnan(wait.unknown_since):
+            wait.unknown_since = now
+        unknown = isinstance(error, UnknownTopicOrPartition)
+        passing = error.retriable and not (unknown and self.heard_for(wait.unknown_since) >= wait.grace)
         if not passing:
             outcome.fail(error)
         return not passing

@@ -149,6 +149,11 @@ def test_changes_are_reviewed_once_in_the_next_poll() -> None:
     assert len(seen) == 1
 
 
+def heard(core: ClientCore, now: float) -> None:
+    """A broker has given metadata, as all have since the beginning."""
+    core.metadata.updated_at, core.metadata._heard_since = now, 0.0
+
+
 def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_not_help() -> None:
     core = ClientCore([("nobody", 9)], Options(api_timeout=10.0), random.Random(1))
     again: list[float] = []
@@ -175,6 +180,7 @@ def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_
     assert len(again) == 3 and pauses == sorted(pauses) and each.failures == 3
     retries.retry([each], TopicAuthorizationFailed("t-0"), now)
     retries.retry([each], UnknownTopicOrPartition("t-0"), now)
+    heard(core, now + 6.0)
     retries.retry([each], UnknownTopicOrPartition("t-0"), now + 6.0)
     assert given_up == [("TopicAuthorizationFailed", False), ("UnknownTopicOrPartition", True)]
 
@@ -195,9 +201,12 @@ def test_a_broker_that_has_just_started_and_knows_no_topic_ends_no_reader_after_
         (9.0, UnknownTopicOrPartition("t-0")),
         (13.9, UnknownTopicOrPartition("t-0")),
     ):
+        heard(core, now)
         retries.retry([each], error, now)
-    assert not given_up
-    retries.retry([each], UnknownTopicOrPartition("t-0"), 14.1)
+    retries.retry([each], UnknownTopicOrPartition("t-0"), 20.0)
+    assert not given_up, "no broker has given metadata since"
+    heard(core, 20.0)
+    retries.retry([each], UnknownTopicOrPartition("t-0"), 20.0)
     assert given_up
 
 

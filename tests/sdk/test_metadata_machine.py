@@ -6,7 +6,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.errors import BrokerUnreachable, ConnectionLost
+from ottla.errors import BrokerUnreachable, ConnectionLost, UnknownTopicOrPartition
 from ottla.sdk.cluster.metadata import HEDGE_DELAY
 from ottla.sdk.events import Found
 from tests.sdk.client_of_parts import Client
@@ -94,6 +94,26 @@ def test_nothing_is_asked_within_the_pause_after_a_round_of_failures() -> None:
     assert not client.asked
     client.passes(0.06)
     assert len(client.asked) == 1
+
+
+def test_an_outage_after_brokers_that_knew_no_topic_as_they_started_makes_none_gone() -> None:
+    client = Client(seeds=1)
+    topic = client.metadata.topic("t", client.now)
+    client.passes(0.0)
+    client.answer(cluster())
+    started = client.now
+    for _ in range(8):
+        client.passes(2.0)
+        while client.asked:
+            client.answer(ConnectionLost("refused"))
+    assert client.metadata.heard_for(started) == 0.0
+    client.passes(2.0)
+    client.answer(cluster())
+    assert not topic.done, "the brokers have just started again"
+    while not topic.done and client.now < started + 60:
+        client.passes(1.0)
+        client.answer(cluster())
+    assert isinstance(topic.error, UnknownTopicOrPartition)
 
 
 def test_refreshes_come_once_in_a_backoff_and_a_topic_that_is_waited_for_at_once() -> None:

@@ -794,6 +794,11 @@ _mutation(
     (deliveries, "unseen", _cancelled_callers_see_it_anyway),
 )
 _mutation("any outage makes a partition gone", (Retries, "retry", _any_error_counts))
+_mutation(
+    "a topic that brokers did not know as they started is gone after an outage",
+    (Metadata, "heard_for", lambda _: lambda self, since: self.updated_at - since),
+    seed=313,
+)
 _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
 _mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))
 
