@@ -84,7 +84,7 @@ class Assignment:
     outcome_unknown: bool = False
     """An older offset may still be under way somewhere."""
     handed: int = -1
-    """Behind what was handed out since the last seek; -1 also where the loss was reported already."""
+    """Behind what was handed out since the last seek; -1 also where the loss of that was reported already."""
     seeks: int = 0
     """Counts the moves after which lower offsets are meant."""
     over: str = ""
@@ -392,7 +392,8 @@ class Commits:
             self._failed = self._failed or error
         if reported or not quiet:
             for each in commits.values():
-                each.assignment.handed = -1
+                if each.assignment.handed <= each.commit.offset:
+                    each.assignment.handed = -1
         self._settle()
 
 

@@ -142,7 +142,8 @@ class Requests:
     most_metadata: int = 0
 
     def sent(self, link: Link, message: Any) -> None:
-        if self.clock.now < self._muted.get(link, 0.0) and not link.writing:
+        going_on = isinstance(message, SaslAuthenticateRequest)  # what the broker has asked for, within the handshake
+        if self.clock.now < self._muted.get(link, 0.0) and not (link.writing or going_on):
             raise Violation(HASTE, f"{link.label}: {type(message).__name__}")
         if isinstance(message, ProduceRequest):
             link.produces = True

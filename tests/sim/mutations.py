@@ -793,7 +793,11 @@ _mutation(
     "a failure that its cancelled caller cannot see is told nobody",
     (deliveries, "unseen", _cancelled_callers_see_it_anyway),
 )
-_mutation("any outage makes a partition gone", (Retries, "retry", _any_error_counts))
+_mutation(
+    "any outage makes a partition gone",
+    (Retries, "retry", _any_error_counts),
+    (Metadata, "heard_for", lambda _: lambda self, since: self._client.now - since),
+)
 _mutation(
     "a topic that brokers did not know as they started is gone after an outage",
     (Metadata, "heard_for", lambda _: lambda self, since: self.updated_at - since),
