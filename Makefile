@@ -43,10 +43,10 @@ sim: extension ## 10,000 worlds in virtual time, where every promise of the clie
 chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
-reference: $(VENV)/.dev ## write docs/reference anew, from the docstrings
+reference: $(VENV)/.dev ## generate docs/reference from the docstrings
 	@$(BIN)/python -m tests.docs.reference
 
-faces: $(VENV)/.dev ## write sdk/sync anew, from the faces that await
+faces: $(VENV)/.dev ## generate sdk/sync from sdk/client.py, producer.py and consumer.py
 	@$(BIN)/python -m tests.sdk.faces
 
 extension: $(VENV)/.dev ## build the C of codec/, if its .pyx files were edited; check, test and bench do it too

@@ -159,7 +159,7 @@ def read_heads(make: type[Head], data: memoryview, end: int, mask: int) -> tuple
 class Record:
     """One record as a consumer sees it.
 
-    It keeps the bytes of its whole batch alive. Key, value and headers are made anew each time they are read (in C;
+    It keeps the bytes of its whole batch alive. Key, value and headers are created each time they are read (in C;
     Python has them ready), so a value that is used twice belongs in a variable.
 
     Attributes:

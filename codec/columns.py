@@ -6,8 +6,8 @@
     values = pa.Array.from_buffers(pa.binary(), len(columns), buffers)
 
 Rules:
-- Buffers are read-only views. Whoever holds one, or an array made of it, keeps its memory; once nobody does, it is used
-  again.
+- Buffers are read-only views. One that is held, or an array made of it, keeps its memory, which is reused after
+  that.
 - Offsets have 32 bits, as those of Arrow's binary and string arrays: a column holds 2 GiB at most.
 - `tolist()` gives Python objects, to whom wants them.
 

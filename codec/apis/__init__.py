@@ -13,7 +13,7 @@ How to read these files, and what all APIs share, said here once:
   A request that fails as a whole, in an answer without a code at the top, has the code in every element.
 - Any answer may say UNSUPPORTED_VERSION, INVALID_REQUEST, UNKNOWN_SERVER_ERROR, or that a principal lacks a right
   (…_AUTHORIZATION_FAILED): of a topic one may not even describe, brokers say that it does not exist.
-- ``topic_id`` identifies a topic for its life, so that one made anew under the same name is another; `NO_UUID` is none.
+- ``topic_id`` identifies a topic for its life, so that one recreated under the same name is another; `NO_UUID` is none.
 - ``…_authorized_operations`` is a set of bits, sent only if asked for (-2**31: not asked for). Bit n stands for the
   ACL operation n: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action, 10 describe configs,
   11 alter configs, 12 idempotent write, 13 create tokens, 14 describe tokens, 15 two-phase commit.

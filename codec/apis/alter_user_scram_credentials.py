@@ -5,8 +5,8 @@ which forwards it to the controller (up to 3.4 only clusters with ZooKeeper had 
 cluster.
 
 The password itself is never sent: the sender salts and hashes it (RFC 5802's ``Hi``, which is PBKDF2 with the
-mechanism's HMAC), and the controller stores what it derives from that. Whoever sees `salted_password` can still log
-in, so use TLS. Connections that are open live on with the old password.
+mechanism's HMAC), and the controller stores what it derives from that. A listener that sees `salted_password` can
+still log in, so use TLS. Connections that are open live on with the old password.
 
 A user has one credential per mechanism, and a request may change one of each user. Each user succeeds or fails by
 itself.

@@ -5,7 +5,7 @@ controller; in ZooKeeper clusters to the broker that is the controller. Each top
 comes when the controller has dropped the topic; brokers hear of it a moment later, and remove the files when
 `file.delete.delay.ms` (one minute) have passed.
 
-Deleting by id (v6+) is safe against deleting a topic that was made anew under the same name meanwhile.
+Deleting by id (v6+) is safe against deleting a topic that was recreated under the same name meanwhile.
 
 Errors:
     UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (v6+): there is no such topic, or one may not know of it.

@@ -25,7 +25,7 @@ Errors:
         `current_leader`).
     UNKNOWN_LEADER_EPOCH: the client knows a newer leader epoch than the broker: repeat after a pause.
     REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR (v6+): look up the leader, repeat.
-    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: gone, made anew, or not known here yet: ask
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: gone, recreated, or not known here yet: ask
         Metadata.
     TOPIC_AUTHORIZATION_FAILED: the principal may not read the topic.
     UNSUPPORTED_COMPRESSION_TYPE: the topic is compressed with zstd, and the version is below 10.

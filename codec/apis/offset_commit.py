@@ -5,9 +5,9 @@ to themselves; and by tools that set a group back (Admin.alterConsumerGroupOffse
 to `__consumer_offsets` and answers when all in-sync replicas have them. The last commit of a partition counts, even if
 it goes back.
 
-Who is no member sends generation -1 and an empty member id, which works only while the group has no members; a group
-that does not exist is made by it. A member commits in its generation (classic groups) or member epoch (new groups,
-version 9 and later). In classic groups a commit counts as a heartbeat.
+A client that is no member sends generation -1 and an empty member id, which works only while the group has no members;
+a group that does not exist is made by it. A member commits in its generation (classic groups) or member epoch (new
+groups, version 9 and later). In classic groups a commit counts as a heartbeat.
 
 Offsets that belong to a transaction travel in TxnOffsetCommit instead. The broker forgets offsets once the group has
 been empty, or has not subscribed to the topic, for `offsets.retention.minutes` (seven days); those of a group that

@@ -2,7 +2,7 @@
 
 Sent to the groups' coordinator by a consumer that has got partitions and wants to know where to begin, and by tools
 (Admin.listConsumerGroupOffsets, for many groups at once). No request changes anything, so it may be repeated freely.
-Who is no member may ask as well.
+A client that is no member may ask as well.
 
 A partition without a committed offset is no error: its `committed_offset` is -1, and `auto.offset.reset` decides. The
 same goes for groups that do not exist.

@@ -4,7 +4,7 @@ Sent by the client after ApiVersions to a listener with SASL, before anything el
 after version 1 each token of the mechanism travels in a SaslAuthenticate request; after version 0 the tokens are sent
 bare, each behind its 4-byte length and without any header, both ways, and a failure is told by closing the connection.
 
-It is sent again on a living connection to authenticate anew, where the broker limits sessions
+It is sent again on a living connection to re-authenticate, where the broker limits sessions
 (`connections.max.reauth.ms`, KIP-368).
 
 The request was never made flexible, as old clients would choose its version wrongly (KAFKA-9577).

@@ -5,7 +5,7 @@ with none. The coordinator holds the answers back until the leader's request is 
 `__consumer_offsets`; then the group is stable, and each member finds its part in `assignment`. In a stable group the
 request is answered at once with the current assignment, so that it can be repeated.
 
-Who does not send it within the rebalance timeout is removed, and the group rebalances again.
+A member that does not send it within the rebalance timeout is removed, and the group rebalances again.
 
 Errors:
     REBALANCE_IN_PROGRESS: somebody has joined or left since: send JoinGroup again.

@@ -177,10 +177,17 @@ class Metadata:
             [] if self._troubles else self._nodes.seeds
         )
         said = {_address(node): self._client.missing or "no answer yet" for node in unanswered}
-        said |= {where: f"{why} ({_tried(times)})" for where, (why, times) in self._troubles.items()}
+        said |= self._said()
         tried = "; ".join(f"{where}: {why}" for where, why in said.items())
         advice = "check the address, and that a broker listens there"
         return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
+
+    def _said(self) -> dict[str, str]:
+        """Per address, why it could not be used, and how often it was tried."""
+        return {
+            where: f"{why} (tried {f'{times} times' if times > 1 else 'once'})"
+            for where, (why, times) in self._troubles.items()
+        }
 
     @property
     def waited_for(self) -> bool:
@@ -189,13 +196,13 @@ class Metadata:
 
     def tried(self, most: int) -> str:
         """The addresses that gave none, and why, as far as they are not more than ``most``."""
-        said = [f"{where}: {why} ({_tried(times)})" for where, (why, times) in self._troubles.items()]
+        said = [f"{where}: {why}" for where, why in self._said().items()]
         return "; ".join(said[:most]) + (f"; and {len(said) - most} more" if len(said) > most else "")
 
     def explain(self, now: float) -> Iterator[str]:
         """What is waited for, in lines for people; nothing if all is well."""
-        for where, (why, times) in self._troubles.items():
-            yield f"metadata: {where} gave none: {why} ({_tried(times)})"
+        for where, why in self._said().items():
+            yield f"metadata: {where} gave none: {why}"
         if self._troubles and -math.inf < self.updated_at < now:
             yield f"metadata: those in use are {now - self.updated_at:.1f} s old"
         for each in self._waits:
@@ -422,10 +429,6 @@ def unnameable(topic: str) -> str:
     except UnicodeEncodeError as error:
         return f"topic {topic!r:.80} cannot be encoded: {error.reason}"
     return f"topic {topic!r:.80} has {len(topic)} characters, and 249 at most" if len(topic) > MAX_TOPIC_NAME else ""
-
-
-def _tried(times: int) -> str:
-    return f"tried {times} times" if times > 1 else "tried once"
 
 
 def _address(node: Node) -> str:

@@ -66,7 +66,7 @@ class Credentials:
         self.denied: OttlaError | None = None
         """Why no token is to be had, if another attempt would end alike."""
         self.missing = ""
-        """Why a connection cannot begin; empty until one has asked in vain."""
+        """Why a connection cannot begin; empty until one has asked without success."""
 
     def usable(self, now: float) -> bool:
         """Whether a connection can begin; fetches a token where it is time for that."""

@@ -2,8 +2,8 @@
 
 Rules:
 - Nothing in it waits but the selector: names are resolved, and brokers looked for, in threads beside it.
-- An error in it is a bug: it ends the core, so that nobody waits in vain; is logged; and is raised when the client is
-  left. The thread goes on, to refuse what is still asked.
+- An error in it is a bug: it ends the core, so that no caller waits for ever; it is logged, and raised when the client
+  is left. The thread goes on, to refuse what is still asked.
 """
 
 import contextlib

@@ -193,7 +193,7 @@ class DeliveryFailed(OttlaError):
 
 
 class CommitFailed(OttlaError):
-    """Offsets were not committed, and will not be: whoever owns these partitions reads their records again.
+    """Offsets were not committed, and will not be: the next owner of these partitions reads their records again.
 
     Attributes:
         offsets: ``{(topic, partition): offset}``.
@@ -274,7 +274,7 @@ class BrokerError(OttlaError):
         name: Kafka's name.
         advice: what to do about it, for people; part of ``str(error)``.
         retriable: the same request may succeed later, as with every `OttlaError`.
-        stale_metadata: whoever sent it should refresh its metadata first.
+        stale_metadata: the client that gets it should refresh its metadata first.
         abortable: the transaction must be aborted, the producer may go on.
         fatal: this producer or member can never succeed again.
     """
@@ -684,7 +684,7 @@ class PolicyViolation(BrokerError):
 
     code = 44
     name = "POLICY_VIOLATION"
-    advice = "Ask whoever runs the cluster what its policy allows."
+    advice = "Ask the operators of the cluster what its policy allows."
 
 
 class OutOfOrderSequenceNumber(BrokerError):

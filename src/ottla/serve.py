@@ -11,7 +11,7 @@ Rules:
 - Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
   nobody else notices.
 - An exception out of the service is a bug: it is logged with its traceback and closes that connection only.
-- Who drains reads no more requests, and answers those it has read.
+- A server that drains reads no more requests, and answers those it has read.
 - Every wait has a bound: idle connections, peers that do not read their answers, the drain at the end.
 """
 

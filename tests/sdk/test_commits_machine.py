@@ -303,7 +303,8 @@ def test_when_a_partition_is_lost_everybody_who_waits_for_it_hears_that() -> Non
 
 
 @pytest.mark.parametrize(
-    ("how", "left"), [("", True), ("wished", True), ("heard", False), ("committed", False), ("sought", False)]
+    ("how", "left"),
+    [("", True), ("wished", True), ("heard", False), ("heard before", True), ("committed", False), ("sought", False)],
 )
 def test_what_was_handed_out_is_left_when_a_partition_is_lost_unless_it_is_committed_or_somebody_heard(
     how: str, left: bool
@@ -313,8 +314,10 @@ def test_what_was_handed_out_is_left_when_a_partition_is_lost_unless_it_is_commi
     assignment.handed = 10
     if how:
         group.commit({P0: 10})
-    if how == "heard":
+    if how.startswith("heard"):
         group.machine.settled(group.world.now)
+    if how == "heard before":  # of an older batch
+        assignment.handed = 20
     elif how == "committed":
         group.answer()
     elif how == "sought":

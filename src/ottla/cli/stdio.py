@@ -16,8 +16,8 @@ _LONGEST_LINE = 16 * 2**20
 async def lines(source: int) -> AsyncGenerator[list[bytes], None]:
     """The lines of a file descriptor, without their ends, all that each read has completed at once.
 
-    The last one may lack its end. Whoever is cancelled while he waits for more has been given every whole line that
-    was read.
+    The last one may lack its end. A caller that is cancelled while it waits for more has been given every whole line
+    that was read.
 
     Raises:
         BadInput: a line is too long to be meant.
@@ -49,7 +49,7 @@ async def write(data: bytes) -> None:
     """Write to stdout.
 
     Raises:
-        BrokenPipeError: whoever read it has gone.
+        BrokenPipeError: the reader of stdout has gone.
     """
     import trio
 
