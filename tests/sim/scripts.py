@@ -630,10 +630,14 @@ class Reading:
             return
         places = self.chance.sample(there, self.chance.randint(1, len(there)))
         process.do(lambda: machine.navigation.pause(places))
+
+        def resume() -> None:  # what is left of them: a topic may have been recreated with fewer partitions
+            machine.navigation.resume(set(places).intersection(machine.fetcher.assignment))
+
         if seconds:
-            process.clock.later(seconds, lambda: process.do(lambda: machine.navigation.resume(places)))
+            process.clock.later(seconds, lambda: process.do(resume))
         else:
-            process.do(lambda: machine.navigation.resume(places))
+            process.do(resume)
 
     def behind(self) -> str:
         """What is left to be read, for people; empty once all is."""
