@@ -150,12 +150,13 @@ class Metadata:
             self._ask_at(now)
         return outcome
 
-    def heard_for(self, since: float) -> float:
-        """For how many seconds since then brokers have given metadata, up to the last answer; 0 while none does.
+    def heard_for(self, since: float, now: float) -> float:
+        """For how many seconds since then brokers have given metadata when they were asked; 0 while none does.
 
         A topic that brokers do not know for long is gone; one that they did not know as they started may be there.
         """
-        return max(0.0, self.updated_at - max(since, self._heard_since))
+        until = now if math.isnan(self.asked_since) else self.asked_since
+        return max(0.0, until - max(since, self._heard_since))
 
     def why_no_topic(self, name: str, waited: float) -> OttlaError:
         """The error for a topic that is not known after so many seconds, as far as anybody said why."""
@@ -416,7 +417,7 @@ class Metadata:
         if math.isnan(wait.unknown_since):
             wait.unknown_since = now
         unknown = isinstance(error, UnknownTopicOrPartition)
-        passing = error.retriable and not (unknown and self.heard_for(wait.unknown_since) >= wait.grace)
+        passing = error.retriable and not (unknown and self.heard_for(wait.unknown_since, now) >= wait.grace)
         if not passing:
             outcome.fail(error)
         return not passing

@@ -51,7 +51,7 @@ class Retries:
                 position.unknown_since = math.nan
             elif math.isnan(position.unknown_since):
                 position.unknown_since = now
-            gone = self._core.metadata.heard_for(position.unknown_since) > self._core.options.api_timeout / 2
+            gone = self._core.metadata.heard_for(position.unknown_since, now) > self._core.options.api_timeout / 2
             passing = error.retriable and not gone and not self._core.closed
             if not passing and self._give_up(position, error, gone):
                 continue

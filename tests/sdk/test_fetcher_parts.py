@@ -149,9 +149,9 @@ def test_changes_are_reviewed_once_in_the_next_poll() -> None:
     assert len(seen) == 1
 
 
-def heard(core: ClientCore, now: float) -> None:
-    """A broker has given metadata, as all have since the beginning."""
-    core.metadata.updated_at, core.metadata._heard_since = now, 0.0
+def heard(core: ClientCore, asked: float) -> None:
+    """Brokers have given metadata since the beginning, when they were asked; they were asked again then."""
+    core.metadata.asked_since, core.metadata._heard_since = asked, 0.0
 
 
 def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_not_help() -> None:

@@ -106,7 +106,7 @@ def test_an_outage_after_brokers_that_knew_no_topic_as_they_started_makes_none_g
         client.passes(2.0)
         while client.asked:
             client.answer(ConnectionLost("refused"))
-    assert client.metadata.heard_for(started) == 0.0
+    assert client.metadata.heard_for(started, client.now) == 0.0
     client.passes(2.0)
     client.answer(cluster())
     assert not topic.done, "the brokers have just started again"

@@ -796,12 +796,12 @@ _mutation(
 _mutation(
     "any outage makes a partition gone",
     (Retries, "retry", _any_error_counts),
-    (Metadata, "heard_for", lambda _: lambda self, since: self._client.now - since),
+    (Metadata, "heard_for", lambda _: lambda self, since, now: now - since),
     seed=313,
 )
 _mutation(
     "a topic that brokers did not know as they started is gone after an outage",
-    (Metadata, "heard_for", lambda _: lambda self, since: self.updated_at - since),
+    (Metadata, "heard_for", lambda _: lambda self, since, now: now - since),
     seed=313,
 )
 _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
