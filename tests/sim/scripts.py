@@ -632,7 +632,8 @@ class Reading:
         process.do(lambda: machine.navigation.pause(places))
 
         def resume() -> None:  # what is left of them: a topic may have been recreated with fewer partitions
-            machine.navigation.resume(set(places).intersection(machine.fetcher.assignment))
+            there = machine.fetcher.assignment
+            machine.navigation.resume([each for each in places if each in there])
 
         if seconds:
             process.clock.later(seconds, lambda: process.do(resume))
