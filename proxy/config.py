@@ -15,12 +15,17 @@ import tomllib
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from ottla.sasl import Mechanism
+    from ottla.tls import TLS
+
 DEFAULT_PARTITIONER = "murmur2"
+_NOT_IN_A_FILE = ("tls", "sasl")
 EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
@@ -99,6 +104,10 @@ class ProxyConfig:
 
     upstream: str
     """``host:port[,host:port…]`` of brokers, or ``zeroconf://name``."""
+    tls: "TLS | None" = None
+    """How connections to upstream are secured; ``None``: not at all. Not in a file."""
+    sasl: "Mechanism | None" = None
+    """What the proxy proves to upstream with who it is, for all of its clients; ``None``: nothing. Not in a file."""
     listen: str = "127.0.0.1:9092"
     """The address of upstream's first node; the others count up from its port. Port 0: any free ones."""
     advertise: str | None = None
@@ -168,7 +177,7 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not TOML: {error}") from None
     values: dict[str, Any] = {}
-    kinds = {field.name: field.type for field in fields(ProxyConfig)}
+    kinds = {field.name: field.type for field in fields(ProxyConfig) if field.name not in _NOT_IN_A_FILE}
     for key, value in table.items():
         name = key.replace("-", "_")
         if name not in kinds:

@@ -11,7 +11,7 @@ from itertools import count
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.errors import BrokerUnreachable, OttlaError, broker_error
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, OttlaError, broker_error
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
@@ -62,6 +62,8 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last time it was asked."""
+        self.refused: AuthenticationFailed | None = None
+        """Why upstream and the proxy do not trust each other, as the last attempt to connect has shown."""
         self._complaints: dict[Address, str] = {}
         """Address -> what was wrong with it when it was tried last."""
         self._links, self._cluster, self._bootstrap = links, cluster, bootstrap
@@ -153,7 +155,7 @@ class Control:
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.under_way = False
-        self.answered = True
+        self.answered, self.refused = True, None
         self._failures = 0
         self._complaints.clear()
         self._cluster.learn(answer, now)
@@ -171,6 +173,10 @@ class Control:
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "a link that is lost was made"
         self._complaints[self._link.address] = str(error)
+        if isinstance(error, AuthenticationFailed):
+            if self.refused is None:
+                log.error("the proxy and upstream do not trust each other: %s", error)
+            self.refused = error
         self._link = None
         self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
         self._failures = min(self._failures + 1, 10)
@@ -182,7 +188,8 @@ class Control:
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
-        tried = dict.fromkeys(self._bootstrap, "no answer") | self._complaints
+        missing = self._links.credentials.missing
+        tried = dict.fromkeys(self._bootstrap, missing or "no answer") | self._complaints
         said = "; ".join(f"{host}:{port}: {why}" for (host, port), why in tried.items())
         return BrokerUnreachable(f"upstream did not answer within {timeout:g} s: {said}")
 

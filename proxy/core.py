@@ -14,9 +14,10 @@ Rules:
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
-from ottla.errors import BrokerUnreachable, RemoteProtocolError
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, RemoteProtocolError
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
@@ -39,6 +40,13 @@ from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Rewriter, Tally
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.session import Session
+from ottla.sdk.connection.credentials import Credentials
+from ottla.sdk.events import TokenFetched
+from ottla.sdk.options import Options
+from ottla.sdk.timers import Timers
+
+if TYPE_CHECKING:
+    from random import Random  # a machine is given chance, it does not take any
 
 log = logging.getLogger("ottla.proxy")
 
@@ -51,13 +59,16 @@ class ProxyCore:
 
     Args:
         bootstrap: addresses of upstream.
+        rng: for pauses.
     """
 
-    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...]) -> None:
+    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], rng: "Random") -> None:
         self.actions: list[Action] = []
         self.config = config
         self.rules = TopicRules(config.topics)
-        self.links = Links(self.actions, config.connect_timeout)
+        self._timers = Timers()
+        self._credentials = Credentials(Options(sasl=config.sasl), rng, self._timers, self.actions, lambda: None)
+        self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials)
         self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.delivery = Delivery(self.links, self.cluster, self.control, config)
@@ -75,6 +86,11 @@ class ProxyCore:
         return self.control.answered and bool(self.cluster.ports) and not self._opening
 
     @property
+    def refused(self) -> AuthenticationFailed | None:
+        """Why upstream and the proxy do not trust each other; ``None`` while they do."""
+        return self.control.refused
+
+    @property
     def idle(self) -> bool:
         """No records are on their way."""
         return self.delivery.idle
@@ -90,6 +106,7 @@ class ProxyCore:
 
     def handle(self, event: Event, now: float) -> None:
         """Something happened."""
+        self.links.now = now
         match event:
             case Requested(client, node, ticket, frame):
                 self._requested(client, node, ticket, frame, now)
@@ -99,19 +116,25 @@ class ProxyCore:
                         session.left()
             case Connected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
-            case Received(number, frame):
-                self._on_link(number, lambda link: link.received(frame, now), now)
+            case Received(number, data):
+                self._on_link(number, lambda link: link.received(data, now), now)
             case Lost(number, why):
                 self._on_link(number, lambda link: link.lost(why, now), now)
             case Listening(node, port):
                 self._opening.discard(node)
                 with contained("a port was opened"):
                     self.cluster.listening(node, port)
+            case TokenFetched():
+                with contained("a token was fetched"):
+                    self._credentials.fetched(event, now)
         self._open_waiters()
 
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
-        for part in (self.links.expire, self.rewriter.expire, self.delivery.pump, self.control.pump):
+        self.links.now = now
+        while call := self._timers.due(now):
+            call(now)
+        for part in (self.links.begin, self.links.expire, self.rewriter.expire, self.delivery.pump, self.control.pump):
             try:
                 part(now)
             except Exception:
@@ -126,7 +149,13 @@ class ProxyCore:
     @property
     def deadline(self) -> float | None:
         """When to poll if nothing happens."""
-        parts = (self.links.deadline, self.rewriter.deadline, self.delivery.deadline, self.control.deadline)
+        parts = (
+            self._timers.next,
+            self.links.deadline,
+            self.rewriter.deadline,
+            self.delivery.deadline,
+            self.control.deadline,
+        )
         due = min((deadline for deadline in parts if deadline is not None), default=None)
         return None if due is None else max(due, self._not_before)
 

@@ -6,6 +6,9 @@ machine, so that late news of an old connection is about a number that nobody kn
 
 from dataclasses import dataclass
 
+from ottla.codec.wire import Buffer
+from ottla.sdk.events import RunInThread, TokenFetched
+
 Address = tuple[str, int]
 
 
@@ -33,10 +36,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An upstream connection brought a frame (without its length)."""
+    """An upstream connection brought bytes."""
 
     link: int
-    frame: bytes
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Listening:
     port: int | None
 
 
-Event = Requested | Left | Connected | Received | Lost | Listening
+Event = Requested | Left | Connected | Received | Lost | Listening | TokenFetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class Connect:
 @dataclass(frozen=True, slots=True)
 class Send:
     link: int
-    data: bytes
+    data: Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +113,4 @@ class Listen:
     node: int
 
 
-Action = Answer | CloseClient | HoldClients | Connect | Send | Disconnect | Listen
+Action = Answer | CloseClient | HoldClients | Connect | Send | Disconnect | Listen | RunInThread

@@ -1,28 +1,52 @@
-"""One upstream connection: the handshake, correlation ids, and answers in the order of the requests.
+"""One upstream connection: TLS, the handshake, correlation ids, and answers in the order of the requests.
 
 Rules:
-- The first request is ApiVersions v0, which every broker answers; nothing else goes out before its answer.
+- TLS and the stages of the handshake are those of our client (`ottla.sdk.connection`); nothing else goes out before.
+- A session that ends (KIP-368) is renewed when something is to be sent: behind what is under way, and what comes
+  meanwhile waits for it.
 - Correlation ids upstream are the link's own: a client's id is replaced on the way there and put back on the way back.
 - A broker answers one connection's requests in order. An answer out of order, or to nothing, ends the connection.
 - A link that ends tells everyone who waits: the outcome of what they asked for is unknown.
 """
 
+import logging
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.codec import wire
-from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.frames import build_request, framed, parse_response
-from ottla.errors import ConnectionLost, OttlaError, RemoteProtocolError, TimeoutExpired, broker_error
+from ottla.codec.wire import Buffer
+from ottla.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConnectionLost,
+    OttlaError,
+    RemoteProtocolError,
+    TimeoutExpired,
+)
 from ottla.proxy.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
+from ottla.sdk.connection.credentials import Credentials
+from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, Step
+from ottla.sdk.connection.wire import Wire
+
+if TYPE_CHECKING:
+    from ottla.tls import TLS, TlsConnection  # a machine is given it: by itself it knows of no OpenSSL
+
+log = logging.getLogger("ottla.proxy")
 
 M = TypeVar("M", bound=wire.Declared)
 CLIENT_ID = "ottla-proxy"
+_RENEWAL = 0.85
+"""The part of a session after which to renew it."""
+_SHORTEST_SESSION = 1.0
+"""Seconds between two renewals; brokers refuse one that comes sooner. Source: KafkaChannel.java."""
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
@@ -36,17 +60,29 @@ class _Expected:
     correlation_id: int
     deadline: float
     what: str
-    arrived: Callable[[bytes, float], None]
+    arrived: Callable[[Buffer, float], None]
     failed: Failed
 
 
 class Links:
-    """Makes links, and knows the live ones by number."""
+    """Makes links, and knows the live ones by number.
 
-    def __init__(self, actions: list[Action], connect_timeout: float) -> None:
+    Args:
+        tls: how upstream is secured; ``None``: not at all.
+        credentials: what the proxy proves with who it is, where upstream wants that.
+    """
+
+    def __init__(
+        self, actions: list[Action], connect_timeout: float, tls: "TLS | None", credentials: Credentials
+    ) -> None:
         self.actions = actions
-        self.connect_timeout = connect_timeout
+        self.connect_timeout, self.credentials = connect_timeout, credentials
+        self.now = 0.0
+        """As of the last event, or poll."""
+        self._tls, self._stale = tls, ""
         self._live: dict[int, Link] = {}
+        self._waiting: dict[Link, Connect] = {}
+        """Until there is a token to begin with."""
         self._numbers = count(1)
         self._next_look = 0.0
 
@@ -56,20 +92,49 @@ class Links:
         """Start a connection.
 
         Args:
-            ready: called when the broker has said what it speaks.
+            ready: called when requests can be sent.
             lost: called once when the connection ended, after everyone who waits for an answer.
             client: the client whose connection this is, if it is for one alone.
         """
         link = Link(self, next(self._numbers), address, now, ready, lost)
         self._live[link.number] = link
-        self.actions.append(Connect(link.number, address, client))
+        wanted = Connect(link.number, address, client)
+        if self.credentials.usable(now):
+            self.actions.append(wanted)
+        else:
+            self._waiting[link] = wanted
         return link
 
     def find(self, number: int) -> "Link | None":
         return self._live.get(number)
 
-    def forget(self, link: "Link") -> None:
+    def hang_up(self, link: "Link") -> None:
+        """End the connection of a link that is of no more use."""
         del self._live[link.number]
+        if self._waiting.pop(link, None) is None:
+            self.actions.append(Disconnect(link.number))
+
+    def begin(self, now: float) -> None:
+        """Connect those that have waited for a token, if there is one."""
+        if not self._waiting:
+            return
+        if self.credentials.usable(now):
+            self.actions += self._waiting.values()
+            self._waiting.clear()
+        elif denied := self.credentials.denied:
+            for link in list(self._waiting):
+                link.end(type(denied)(f"{link}: {denied}"), now)
+
+    def secured(self, host: str) -> "TlsConnection | None":
+        """The proxy's side of TLS for a new connection, where it is wanted."""
+        if self._tls is None:
+            return None
+        secured = self._tls.connection(host)
+        if self._tls.stale != self._stale:
+            self._stale = self._tls.stale
+            if self._stale:
+                log.warning("the files of upstream's TLS have changed, and cannot be used: %s", self._stale)
+        return secured
 
     @property
     def deadline(self) -> float | None:
@@ -92,12 +157,24 @@ class Link:
         self.number = number
         self.address = address
         self.ready = False
+        """Requests can be sent."""
         self.open = True
         self.versions: Versions = {}
         """What the broker serves; known once the link is ready."""
         self._links = links
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
+        self._wire = Wire()
+        self._handshake: Handshake | None = None
+        """Once TLS is agreed on, or not wanted."""
+        self._shook_at = math.nan
+        """When its last request was sent."""
+        self._session = self._renew_at = math.inf
+        """For how many seconds it lasts, and when it is to be renewed."""
+        self._served = False
+        """A request after the handshake was answered: of interest for messages only."""
+        self._held: list[tuple[_Expected | None, Buffer]] | None = None
+        """What waits until the session is renewed; ``None``: it is not being renewed."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
 
@@ -132,12 +209,12 @@ class Link:
     ) -> None:
         """Send a request of the proxy's own."""
 
-        def arrived(frame: bytes, now: float) -> None:
+        def arrived(frame: Buffer, now: float) -> None:
             answered(parse_response(response, version, frame)[1], now)
 
         correlation_id = self._correlation_id()
-        self._expected.append(_Expected(correlation_id, deadline, type(request).__name__, arrived, failed))
-        self._send(build_request(request, version, correlation_id, CLIENT_ID))
+        expected = _Expected(correlation_id, deadline, type(request).__name__, arrived, failed)
+        self._send(expected, build_request(request, version, correlation_id, CLIENT_ID))
 
     def forward(
         self, frame: bytes, *, deadline: float, arrived: Callable[[bytes, float], None] | None, failed: Failed
@@ -148,43 +225,102 @@ class Link:
         """
         correlation_id = self._correlation_id()
         own = frame[_CORRELATION_ID]
+        expected: _Expected | None = None
         if arrived is not None:
             answer = arrived
 
-            def restored(reply: bytes, now: float) -> None:
+            def restored(reply: Buffer, now: float) -> None:
                 answer(own + memoryview(reply)[4:], now)
 
-            self._expected.append(_Expected(correlation_id, deadline, "a client's request", restored, failed))
-        self._send(framed(frame[:4] + correlation_id.to_bytes(4, "big") + memoryview(frame)[8:]))
+            expected = _Expected(correlation_id, deadline, "a client's request", restored, failed)
+        self._send(expected, framed(frame[:4] + correlation_id.to_bytes(4, "big") + memoryview(frame)[8:]))
+
+    # -- the handshake -----------------------------------------------------------------------------------------------
 
     def connected(self, now: float) -> None:
-        """The connection is made: shake hands."""
-        self.ask(
-            ApiVersionsRequest(),
-            ApiVersionsResponse,
-            0,
-            deadline=self._connect_by,
-            answered=self._greeted,
-            failed=_ignore,
-        )
+        """The connection is made: agree on TLS, and shake hands."""
+        with self._refusals(now):
+            self._wire = Wire(self._links.secured(self.address[0]))
+            self._wire.begin()
+            self._secure(now)
 
-    def _greeted(self, answer: ApiVersionsResponse, now: float) -> None:
-        if answer.error_code:
-            raise RemoteProtocolError(f"{self} refuses ApiVersions: {broker_error(answer.error_code)}")
-        self.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        self.ready = True
-        self._on_ready(now)
+    def _secure(self, now: float) -> None:
+        """Go on with TLS, if it is under way or has something to send; after it the handshake begins."""
+        for each in self._wire.take_answers():
+            self._links.actions.append(Send(self.number, each))
+        if self._handshake is None and self._wire.agreed:
+            self._handshake = Handshake(credentials=self._links.credentials)
+            self._shake(self._handshake.begin(), self._connect_by, now)
 
-    def received(self, frame: bytes, now: float) -> None:
-        """A frame came.
+    def _shake(self, step: Step, deadline: float, now: float) -> None:
+        """Send a request of the handshake."""
+        assert self._handshake is not None
+        correlation_id = self._correlation_id()
+        self._shook_at = now
+        what = self._handshake.stage.name
+        self._expected.append(_Expected(correlation_id, deadline, what, self._shaken, _ignore))
+        self._write(build_request(step.request, step.version, correlation_id, CLIENT_ID))
+
+    def _shaken(self, frame: Buffer, now: float) -> None:
+        """An answer to the handshake came."""
+        assert self._handshake is not None
+        try:
+            step = self._handshake.answered(frame)
+        except AuthenticationFailed:
+            self._links.credentials.refused(now)
+            raise
+        except BrokerError as error:
+            raise ConnectionLost(f"the handshake failed: {error}") from None
+        if step:
+            self._shake(step, self._connect_by if not self.ready else now + self._links.connect_timeout, now)
+            return
+        self._session = self._handshake.session_lifetime or math.inf
+        self._renew_at = self._shook_at + max(self._session * _RENEWAL, _SHORTEST_SESSION)
+        if not self.ready:
+            self.versions = dict(self._handshake.versions)
+            self.ready = True
+            self._on_ready(now)
+        elif self._held is not None:
+            held, self._held = self._held, None
+            for expected, data in held:
+                self._send(expected, data)
+
+    def _renew(self, now: float) -> None:
+        """Prove again who this proxy is, behind what is under way."""
+        self._held = []
+        self._handshake = Handshake(credentials=self._links.credentials, versions=self.versions)
+        behind = self._expected[-1].deadline if self._expected else now
+        self._shake(self._handshake.begin(), behind + self._links.connect_timeout, now)
+
+    # -- what comes --------------------------------------------------------------------------------------------------
+
+    def received(self, data: bytes, now: float) -> None:
+        """Bytes came.
 
         Raises:
             RemoteProtocolError: the broker breaks the protocol; the link must be ended.
         """
+        with self._refusals(now):
+            for frame in self._wire.feed(data):
+                self._answered(frame, now)
+                if not self.open:
+                    return
+            self._secure(now)
+
+    @contextmanager
+    def _refusals(self, now: float) -> Iterator[None]:
+        """End the link where one side refuses the other: no bug, and no breach of the protocol."""
+        try:
+            yield
+        except (AuthenticationFailed, ConnectionLost) as error:
+            self.end(type(error)(f"{self}: {error}"), now)
+
+    def _answered(self, frame: Buffer, now: float) -> None:
         correlation_id = int.from_bytes(frame[:4], "big")
         if not self._expected or self._expected[0].correlation_id != correlation_id:
             raise RemoteProtocolError(f"{self} answered request {correlation_id} out of turn")
         expected = self._expected.popleft()
+        self._served = self.ready
         try:
             expected.arrived(frame, now)
         except Exception as error:
@@ -193,21 +329,23 @@ class Link:
 
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
-        self.end(TimeoutExpired(f"{self}: no answer to {what} in time"), now)
+        missing = "" if self.ready else self._links.credentials.missing
+        self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time'}"), now)
 
     def close(self) -> None:
         """Hang up on purpose; nobody is told."""
         if self.open:
             self.open = False
-            self._links.forget(self)
-            self._links.actions.append(Disconnect(self.number))
+            self._links.hang_up(self)
 
     def end(self, error: OttlaError, now: float) -> None:
         """The connection ended, or must: tell everyone who waits."""
         if not self.open:
             return
         self.close()
-        waiting, self._expected = self._expected, deque()
+        waiting = [*self._expected, *(each for each, _ in self._held or () if each)]
+        self._expected.clear()
+        self._held = None
         for each in waiting:
             with contained("an upstream connection has ended"):
                 each.failed(error, now)
@@ -215,13 +353,34 @@ class Link:
             self._on_lost(error, now)
 
     def lost(self, why: str, now: float) -> None:
-        self.end(ConnectionLost(f"{self}: {why}"), now)
+        self.end(ConnectionLost(f"{self}: {why}{self._hint()}"), now)
+
+    def _hint(self) -> str:
+        """What an end at this point often means."""
+        if self._handshake is None:
+            return "" if self._wire.agreed else HINT_BEFORE
+        if not self.ready or self._held is not None:
+            return self._handshake.stage.hint
+        return HINT_AFTER if self._expected and not self._served else ""
 
     def _correlation_id(self) -> int:
         return next(self._correlation_ids) & 0x7FFFFFFF
 
-    def _send(self, data: bytes) -> None:
-        self._links.actions.append(Send(self.number, data))
+    def _send(self, expected: _Expected | None, data: Buffer) -> None:
+        """Send a request, once the session is renewed if it is time for that."""
+        now = self._links.now
+        if self._held is None and now >= self._renew_at and self._links.credentials.renewed(self._session, now):
+            self._renew(now)
+        if self._held is not None:
+            self._held.append((expected, data))
+            return
+        if expected is not None:
+            self._expected.append(expected)
+        self._write(data)
+
+    def _write(self, data: Buffer) -> None:
+        for each in self._wire.seal((data,)):
+            self._links.actions.append(Send(self.number, each))
 
     def __str__(self) -> str:
         return f"upstream {self.address[0]}:{self.address[1]}"

@@ -13,13 +13,15 @@ Rules:
 import itertools
 import logging
 import math
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import trio
 
-from ottla.codec.frames import FrameReader
+from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
 from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
@@ -43,6 +45,7 @@ from ottla.proxy.events import (
 )
 from ottla.proxy.produce import Tally
 from ottla.sdk.discovery import resolve
+from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import Answer as Ticket
 from ottla.serve import Connection, Limits, Listener, serve_health
 
@@ -88,6 +91,7 @@ async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running
     Raises:
         ConfigurationError: an address cannot be listened on.
         BrokerUnreachable: upstream did not answer within `connect_timeout`; says what was tried.
+        AuthenticationFailed: upstream and the proxy do not trust each other; says why.
     """
     bootstrap = tuple(split_address(each) for each in await resolve(config.upstream, config.connect_timeout))
     driver = _Driver(config, bootstrap)
@@ -118,7 +122,7 @@ class _Driver:
 
     def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...]) -> None:
         self.config = config
-        self.core = ProxyCore(config, bootstrap)
+        self.core = ProxyCore(config, bootstrap, random.Random())
         self.clients: dict[int, Connection] = {}
         self.failure: OttlaError | None = None
         self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
@@ -203,6 +207,9 @@ class _Driver:
             except Exception:
                 log.exception("a bug in the proxy, please report it: its connection is closed")
                 self._give_up(action)
+        if self._running is None and self.failure is None and (refused := self.core.refused):
+            self.failure = refused
+            self._started.set()
         deadline = self.core.deadline
         self._nap.deadline = math.inf if deadline is None else deadline
 
@@ -228,9 +235,16 @@ class _Driver:
             case HoldClients(clients, held):
                 for client in clients:
                     self.hold(client, "records", held)
+            case RunInThread(call):
+                self._nursery.start_soon(self._fetch, call)
             case Listen(node):
                 above = self._above.setdefault(node, len(self._above))
                 self._nursery.start_soon(self._open_port, node, above)
+
+    async def _fetch(self, call: Callable[[], Any]) -> None:
+        """Have a token fetched, which may take long, and is not waited for at the end."""
+        fetched: TokenFetched = await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+        self.happened(fetched)
 
     def _give_up(self, action: Action) -> None:
         """End the connection that an action was for, which has failed."""
@@ -310,14 +324,14 @@ class _Pipe:
     def __init__(self, driver: _Driver, link: int, address: Address, client: Connection | None) -> None:
         self._driver, self._link, self._address, self._client = driver, link, address, client
         self._scope = trio.CancelScope()
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing: deque[Buffer] = deque()
         self._queued = 0
         self._holds = False
         """The client is not read."""
         self._more = trio.Event()
         self._why = "closed by the proxy"
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: Buffer) -> None:
         self._outgoing.append(data)
         self._queued += len(data)
         if self._queued > _ROOM and self._client is not None and not self._holds:
@@ -367,10 +381,8 @@ class _Pipe:
                 raise ended
 
     async def _read(self, stream: trio.SocketStream) -> None:
-        reader = FrameReader()
         while data := await stream.receive_some(_CHUNK):
-            for frame in reader.feed(data):
-                self._driver.happened(Received(self._link, frame))
+            self._driver.happened(Received(self._link, bytes(data)))
             if self._client is not None:
                 await self._client.room(_ROOM)
         self._why = "closed by upstream"

@@ -45,7 +45,7 @@ from ottla.errors import (
     TimeoutExpired,
 )
 from ottla.sdk.connection.exchange import WAIT_FOR_MEMBERS, Exchange, ignored
-from ottla.sdk.connection.handshake import Handshake, Step
+from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, Step
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.wire import Wire
@@ -531,11 +531,11 @@ class Connection:
     def _hint(self) -> str:
         """What an end at this point often means."""
         if self.state is State.SECURING:
-            return " while TLS was agreed on; so do listeners without TLS"
+            return HINT_BEFORE
         if self.state in (State.HANDSHAKE, State.REAUTHENTICATING):
             return self._handshake.stage.hint
         if self.state is State.READY and self.requests.in_flight and not self._answered:
-            return " at the first request; so do listeners that want authentication (SASL)"
+            return HINT_AFTER
         return ""
 
     def _extra(self, **more: object) -> dict[str, object]:

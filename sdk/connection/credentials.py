@@ -15,10 +15,10 @@ Source: ExpiringCredentialRefreshingLogin.java; KIP-255 (OAUTHBEARER), KIP-768 (
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.errors import AuthenticationFailed, ConfigurationError, OttlaError
-from ottla.sdk.events import Action, RunInThread, TokenFetched
+from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.sdk.logs import logger
 from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
@@ -44,16 +44,21 @@ LONGEST_PAUSE = 10.0
 """Seconds between attempts to fetch a token; `sasl.login.retry.backoff.max.ms`."""
 
 
+class Actions(Protocol):
+    """What a driver is to do."""
+
+    def append(self, action: RunInThread, /) -> None: ...
+
+
 class Credentials:
     """Those of one client.
 
     Args:
-        actions: gets what the driver is to do.
         wake: called when connections that have waited may go on.
     """
 
     def __init__(
-        self, options: Options, rng: "Random", timers: Timers, actions: list[Action], wake: Callable[[], None]
+        self, options: Options, rng: "Random", timers: Timers, actions: Actions, wake: Callable[[], None]
     ) -> None:
         self.sasl: Mechanism | None = options.sasl
         self._options, self._rng, self._timers, self._actions, self._wake = options, rng, timers, actions, wake

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ottla.sdk.connection.credentials import Credentials
 
 SOFTWARE_NAME = "ottla"
+HINT_BEFORE = " while TLS was agreed on; so do listeners without TLS"
+HINT_AFTER = " at the first request; so do listeners that want authentication (SASL)"
+"""What it often means when the broker closes the connection before the first stage, and after the last."""
 NEWEST_API_VERSIONS = 3
 """The version in which a broker that nothing is known of is asked first."""
 

@@ -6,6 +6,7 @@ Rule: nothing here uses a rule of the proxy's; the broker judges sequences by it
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from ottla.codec.apis.produce import (
     TopicProduceResponse,
 )
 from ottla.codec.compression import Compression
-from ottla.codec.frames import build_request, build_response, parse_request, parse_response
+from ottla.codec.frames import build_request, build_response, framed, parse_request, parse_response
 from ottla.codec.records import BatchBuilder, Record, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.proxy.config import ProxyConfig, parse_rule
@@ -235,7 +236,7 @@ class World:
         self.held: set[int] = set()
         self.closed: dict[int, str] = {}
         self.slow = False
-        """Answers to Produce wait for `release`."""
+        """Answers to Produce wait for `release`, and those behind them."""
         self._late: list[tuple[int, bytes]] = []
         self.restart()
 
@@ -247,7 +248,7 @@ class World:
             topics=tuple(map(parse_rule, self._rules)),
             **self._options,
         )
-        self.core = ProxyCore(config, (("broker", PORT),))
+        self.core = ProxyCore(config, (("broker", PORT),), Random(0))
         self._links: dict[int, int] = {}
         self._replies: dict[int, Reply] = {}
         self.listens: list[int] = []
@@ -274,7 +275,7 @@ class World:
             case Connect(link, address, _):
                 self._connect(link, address)
             case Send(link, data):
-                self._send(link, data[4:])
+                self._send(link, bytes(data)[4:])
             case Disconnect(link):
                 self._links.pop(link, None)
             case Listen(node):
@@ -306,17 +307,22 @@ class World:
         answer, how = self.upstream.answer(node, frame)
         if how != ANSWERED:
             self.lose(link)
-        elif answer is not None and self.slow and frame[:2] == b"\0\0":
+        elif answer is None:
+            return
+        elif self._is_late(frame) or link in [late for late, _ in self._late]:
             self._late.append((link, answer))
-        elif answer is not None:
-            self.core.handle(Received(link, answer), self.now)
+        else:
+            self.core.handle(Received(link, framed(answer)), self.now)
+
+    def _is_late(self, frame: bytes) -> bool:
+        return self.slow and frame[:2] == b"\0\0"
 
     def release(self) -> None:
         """The answers that waited come, those to connections that still exist."""
         late, self._late = self._late, []
         for link, answer in late:
             if link in self._links:
-                self.core.handle(Received(link, answer), self.now)
+                self.core.handle(Received(link, framed(answer)), self.now)
         self.settle()
 
     def lose(self, link: int) -> None:

@@ -17,7 +17,7 @@ import trio
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.codec.frames import build_request
+from ottla.codec.frames import build_request, framed
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, InvalidTopic, MessageTooLarge
@@ -150,7 +150,7 @@ MACHINES = (
 )
 CONTAINING: set[object] = {
     *(Session.close, Session.failed, Session.left, Session._contained),
-    *(Link.end, Link.close, Links.find, Links.forget),
+    *(Link.end, Link.close, Links.find, Links.hang_up),
     *(ClientBatch.settled, Rewriter.finished, Delivery._steer, Delivery._try_later, Window.abandon),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
@@ -259,7 +259,10 @@ def test_no_bytes_of_clients_or_of_upstream_are_a_bug(
 
     def damaging(event: Any, now: float) -> None:
         if isinstance(event, damages) and rng.random() < 0.2:
-            event = dataclasses.replace(event, frame=damaged(event.frame, rng))
+            if isinstance(event, Requested):
+                event = dataclasses.replace(event, frame=damaged(event.frame, rng))
+            else:
+                event = dataclasses.replace(event, data=framed(damaged(event.data[4:], rng)))
         handle(event, now)
 
     def answer_or_hang_up(node: int, frame: bytes) -> tuple[bytes | None, str]:

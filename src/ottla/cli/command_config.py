@@ -38,8 +38,11 @@ _IN_KAFKAS_TERMS = {
 """What errors advise a program to write, and what it is in a file for ``--command-config``."""
 
 
-def read(file: Path | None, settings: Iterable[str]) -> dict[str, Any]:
+def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--command-config") -> dict[str, Any]:
     """The arguments of `ottla.connect` that a file and settings, which go before it, stand for.
+
+    Args:
+        option: by which the file is given.
 
     Raises:
         BadParameter: the file cannot be read, or a setting cannot be given so.
@@ -47,7 +50,7 @@ def read(file: Path | None, settings: Iterable[str]) -> dict[str, Any]:
     """
     from ottla.sdk.kafka_config import from_kafka_config
 
-    names = _from_file(file) if file is not None else {}
+    names = _from_file(file, option) if file is not None else {}
     names |= _from_settings(settings)
     return dict(from_kafka_config(names, lenient=True))
 
@@ -59,10 +62,9 @@ def in_kafkas_terms(message: str) -> str:
     return message
 
 
-def _from_file(file: Path) -> dict[str, str]:
+def _from_file(file: Path, option: str) -> dict[str, str]:
     from ottla.sdk.kafka_config import is_about_connections
 
-    option = "--command-config"
     try:
         data = file.read_bytes()
     except OSError as error:

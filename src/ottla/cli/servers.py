@@ -6,6 +6,7 @@ Rules:
 """
 
 import json
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from ottla.cli import exits
+from ottla.cli import command_config, exits
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import Format, Level
 
 if TYPE_CHECKING:
     import trio
+
+log = logging.getLogger("ottla.cli")
 
 BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-data"
 PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
@@ -133,6 +136,12 @@ def proxy(
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The same options from a TOML file.")] = None,
+    upstream_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="How upstream is secured (TLS, SASL): properties with Kafka's names, as for its tools."
+        ),
+    ] = None,
     advertise: Annotated[str | None, typer.Option(metavar="HOST", help="The host that clients are told.")] = None,
     health: Health = None,
     announce: Announce = False,
@@ -157,6 +166,8 @@ def proxy(
         "connect_timeout": connect_timeout,
     }
     with exits.reported():
+        if upstream_config is not None:
+            given |= _security(upstream_config)
         rules = tuple(parse_rule(each) for each in topic or ())
         if config is not None:
             settings = read_config(config, topics=rules, **given)
@@ -171,6 +182,15 @@ def proxy(
         return {"upstream": settings.upstream}
 
     _serve("proxy", server, told, host, _announced_name(announce, name), as_json)
+
+
+def _security(file: Path) -> dict[str, Any]:
+    """What a file says of TLS and SASL."""
+    found = command_config.read(file, option="--upstream-config")
+    security: dict[str, Any] = {name: found.pop(name) for name in ("tls", "sasl") if name in found}
+    if found:
+        log.warning("only TLS and SASL are taken from --upstream-config", extra={"left_out": sorted(found)})
+    return security
 
 
 def _announced_name(announce: bool, name: str | None) -> str | None:
