@@ -81,7 +81,7 @@ class GuardedWorld(World):
         super()._send(link, frame)
 
     def _is_late(self, frame: bytes) -> bool:
-        return self.hesitates and frame[1] == HANDSHAKE
+        return super()._is_late(frame) or (self.hesitates and frame[1] == HANDSHAKE)
 
 
 def serving_side(ca: trustme.CA) -> TlsConnection:
