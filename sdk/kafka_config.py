@@ -16,8 +16,8 @@ Rules:
   left out, with a warning in the log.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
   warning in the log: they tune what no program sees but in how busy machines are. What a program may rely on
-  (`security.protocol`, `transactional.id`, `max.block.ms`, a function to be called), and what nobody knows, is refused
-  all the same. ``ignore`` leaves out any name.
+  (`transactional.id`, `max.block.ms`, a function to be called), and what nobody knows, is refused all the same.
+  ``ignore`` leaves out any name.
 - What is left out has ottla's default, not Java's: nothing is committed automatically, and a position outside the log
   is an error, unless you say otherwise.
 

@@ -128,4 +128,5 @@ def test_secrets_are_shown_nowhere(provider: Provider, ca: trustme.CA) -> None:
     token = fetches()
     for each in (fetches, token, OAuthBearer(fetches)):
         assert SECRET not in repr(each) and token.value not in repr(each)
+    assert SECRET not in repr(ClientCredentials(provider.endpoint, CLIENT, "-", parameters={"client_secret": SECRET}))
     assert pickle.loads(pickle.dumps(ClientCredentials(provider.endpoint, CLIENT, SECRET))).client_secret == SECRET

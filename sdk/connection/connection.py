@@ -440,7 +440,9 @@ class Connection:
 
     def _fail(self, now: float, error: OttlaError, *, late: bool = False) -> None:
         self.peer.failed(str(error), now, late=late)
-        log.info("connection failed", extra=self._extra(why=str(error), failures=self.peer.failures))
+        refused = isinstance(error, AuthenticationFailed) and self.peer.is_first_refusal()
+        say = log.warning if refused else log.info
+        say("connection failed", extra=self._extra(why=str(error), failures=self.peer.failures))
         self._end_all(error, now)
 
     def _end_all(self, error: OttlaError, now: float) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla import __version__
-from ottla.codec import frames
+from ottla.codec import frames, wire
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -38,6 +38,7 @@ SOFTWARE_NAME = "ottla"
 HINT_BEFORE = " while TLS was agreed on; so do listeners without TLS"
 HINT_AFTER = " at the first request; so do listeners that want authentication (SASL)"
 """What it often means when the broker closes the connection before the first stage, and after the last."""
+_NO_SASL = "the listener has no SASL; leave out sasl=, or take another port"
 NEWEST_API_VERSIONS = 3
 """The version in which a broker that nothing is known of is asked first."""
 
@@ -127,6 +128,8 @@ class Sasl:
         """That of SaslAuthenticate, once the mechanism is agreed on."""
 
     def begin(self) -> Step:
+        if wire.api(SaslHandshakeRequest).key not in self._versions():  # as of ottla's own broker and proxy
+            raise AuthenticationFailed(f"{self._sasl.who}: {_NO_SASL}")
         agreed(SaslHandshakeRequest, (1, 1), self._versions(), "the broker")
         return Step(SaslHandshakeRequest(mechanism=self._sasl.mechanism), 1)
 
@@ -152,11 +155,9 @@ class Sasl:
             return
         if answer.error_code == UnsupportedSaslMechanism.code:
             there = ", ".join(answer.mechanisms) or "none"
-            raise AuthenticationFailed(f"{self._sasl.who}: the broker has not this mechanism; it has {there}")
+            raise AuthenticationFailed(f"{self._sasl.who}: the broker does not offer this mechanism; it has {there}")
         if answer.error_code == IllegalSaslState.code:
-            raise AuthenticationFailed(
-                f"{self._sasl.who}: the listener has no SASL; leave out sasl=, or take another port"
-            )
+            raise AuthenticationFailed(f"{self._sasl.who}: {_NO_SASL}")
         raise AuthenticationFailed(f"{self._sasl.who} is refused: {broker_error(answer.error_code).name}")
 
 

@@ -91,6 +91,8 @@ class Peer:
         self.retry_at = -math.inf
         self.answered_at = -math.inf
         """When it answered last."""
+        self._refused = False
+        """It took this client before, and has refused it since."""
         self._stale = ""
         """Why certificates that have changed could not be used, when that was last looked at."""
         self._rng, self._on_failure = rng, on_failure
@@ -138,6 +140,7 @@ class Peer:
 
     def works(self, versions: Mapping[int, Range]) -> None:
         """A connection is ready."""
+        self._refused = False
         if versions != self.versions:
             self.versions = versions
             self._chosen.clear()
@@ -157,6 +160,12 @@ class Peer:
         self.retry_at = now + pause
         self.failures += 1
         self._on_failure(now)
+
+    def is_first_refusal(self) -> bool:
+        """Whether a refusal is news: those of a client that was never taken are raised by what waits for it."""
+        news = self.versions is not None and not self._refused
+        self._refused = True
+        return news
 
     def moved(self, node: Node) -> bool:
         """Adopt the address of ``node``; whether it is another."""

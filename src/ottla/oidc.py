@@ -54,7 +54,7 @@ class ClientCredentials:
     client_id: str
     client_secret: str = field(repr=False)
     scope: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: TLS | None = None
     timeout: float = 10.0
 

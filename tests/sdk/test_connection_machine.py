@@ -871,7 +871,9 @@ def test_a_session_that_nobody_needs_is_renewed_when_somebody_does_even_after_it
     assert sent(one.poll(60.0)).header.api_key == 17
 
 
-def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words() -> None:
+def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     one, ends = authenticated(), Ends()
     one.submit(metadata(ends), 9.0)
     handshake = sent(one.poll(9.0))
@@ -882,6 +884,8 @@ def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words
     (error,) = ends.all
     assert isinstance(error, AuthenticationFailed)
     assert str(error) == "b:9092 (node 1): user 'alice' by PLAIN is refused: alice left"
+    assert [each.levelname for each in caplog.records] == ["WARNING"], "a client that was let in is refused now"
+    assert not one.peer.is_first_refusal(), "which is said once"
 
 
 def test_a_broker_that_does_not_answer_to_a_renewal_is_given_up_but_not_while_what_was_sent_before_waits() -> None:

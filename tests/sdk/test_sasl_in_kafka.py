@@ -104,7 +104,7 @@ def test_a_wrong_password_is_told_at_once(loop: Loop, kafka: ApacheKafka, kind: 
 
 def test_what_the_listener_has_not_is_told_at_once(loop: Loop, kafka: ApacheKafka) -> None:
     for address, says in [
-        (kafka.listener("FEW"), "the broker has not this mechanism; it has SCRAM-SHA-512"),
+        (kafka.listener("FEW"), "the broker does not offer this mechanism; it has SCRAM-SHA-512"),
         (kafka.bootstrap, "the listener has no SASL; leave out sasl=, or take another port"),
     ]:
         with pytest.raises(AuthenticationFailed) as raised:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import trustme
 
-from ottla import TLS
+from ottla import TLS, Plain
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
 from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.testing import Broker
 from tests.sdk.loops import LOOPS, Loop
 from tests.sdk.scripted import Manner, at_once, byte_by_byte, scripted
 
@@ -145,3 +146,14 @@ def test_a_broker_that_ends_within_tls_is_connected_to_again(
                 return await client.list_topics()
 
         assert loop.run(scenario) == ["t"]
+
+
+def test_a_password_for_a_listener_without_sasl_is_named_at_once(loop: Loop, ottla_broker: Broker) -> None:
+    async def scenario() -> None:
+        async with loop.connect(ottla_broker.bootstrap, sasl=Plain("alice", "secret")):
+            pass
+
+    with pytest.raises(AuthenticationFailed) as raised:
+        loop.run(scenario)
+    why = "the listener has no SASL; leave out sasl=, or take another port"
+    assert str(raised.value) == f"{ottla_broker.bootstrap}: user 'alice' by PLAIN: {why}"
