@@ -62,8 +62,8 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last time it was asked."""
-        self.refused: AuthenticationFailed | None = None
-        """Why upstream and the proxy do not trust each other, as the last attempt to connect has shown."""
+        self._refusals: dict[Address, AuthenticationFailed] = {}
+        """Address -> why it and the proxy do not trust each other."""
         self._complaints: dict[Address, str] = {}
         """Address -> what was wrong with it when it was tried last."""
         self._links, self._cluster, self._bootstrap = links, cluster, bootstrap
@@ -155,9 +155,10 @@ class Control:
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.under_way = False
-        self.answered, self.refused = True, None
+        self.answered = True
         self._failures = 0
         self._complaints.clear()
+        self._refusals.clear()
         self._cluster.learn(answer, now)
         self._learned(answer, now)
 
@@ -174,9 +175,9 @@ class Control:
         assert self._link is not None, "a link that is lost was made"
         self._complaints[self._link.address] = str(error)
         if isinstance(error, AuthenticationFailed):
-            if self.refused is None:
+            if not self._refusals:
                 log.error("the proxy and upstream do not trust each other: %s", error)
-            self.refused = error
+            self._refusals[self._link.address] = error
         self._link = None
         self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
         self._failures = min(self._failures + 1, 10)
@@ -185,6 +186,11 @@ class Control:
         self._metadata.under_way = self._identity.under_way = False
         self.answered = False
         self._nodes_wanted = True
+
+    @property
+    def refused(self) -> AuthenticationFailed | None:
+        """Why no address of upstream and the proxy trust each other; one alone may be wrong in that."""
+        return self._refusals[self._bootstrap[0]] if self._refusals.keys() >= {*self._bootstrap} else None
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""

@@ -260,6 +260,10 @@ class ClientCore:
         """A request to the node would go out at once, on the ordinary channel."""
         return self.connections.connected(node.id)
 
+    def works(self, node: Node) -> bool:
+        """Some connection to the node is ready."""
+        return self.connections.works(node.id)
+
     def heard_at(self, node_id: int, channel: str) -> float:
         """As `Connections.heard_at`."""
         return self.connections.heard_at(node_id, channel)

@@ -89,6 +89,16 @@ def test_names_and_passwords_that_cannot_be_are_refused(name: Any, password: Any
         Plain(name, password)
 
 
+@pytest.mark.parametrize(
+    ("kind", "password"),
+    [(Plain, "half\udcff"), (ScramSha512, "pass\N{LOCK}word"), (ScramSha256, "tab\tword"), (ScramSha512, "half\udcff")],
+)
+def test_a_password_that_a_mechanism_cannot_carry_is_refused_as_it_is_given(kind: Any, password: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"a character that {kind.mechanism} cannot carry") as raised:
+        kind("alice", password)
+    assert "word" not in str(raised.value).replace("password", "")
+
+
 def test_the_option_takes_a_mechanism_and_never_shows_what_it_was_given() -> None:
     with pytest.raises(ConfigurationError, match=r"sasl must be ottla.Plain\(…\).*, not a tuple") as raised:
         ottla.connect("b:1", sasl=("alice", "secret"))  # type: ignore[arg-type]

@@ -332,6 +332,7 @@ class Metadata:
                 outcome.fail(self._denied)
             for each in self._waits:
                 each.outcome.fail(self._denied)
+            self._denied = None
         if self._findable and not self._finding:
             self._finding = True
             self._client.find()

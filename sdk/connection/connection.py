@@ -412,9 +412,12 @@ class Connection:
         self._ask(self._handshake.begin(), now)
 
     def _not_set_up(self, now: float) -> None:
-        if self.state is State.REAUTHENTICATING and len(self.requests.in_flight) > 1:
-            self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
-            return  # what was sent before may take the broker long, and has a deadline of its own
+        if self.state is State.REAUTHENTICATING:
+            # What was sent before may take the broker long, and has a deadline of its own.
+            since = now if len(self.requests.in_flight) > 1 else self.heard_at
+            if since + self.peer.setup_timeout > now:
+                self._setup = self._timers.add(since + self.peer.setup_timeout, self._not_set_up)
+                return
         waited = now - self._since
         what = {
             State.SECURING: "TLS was not agreed on",

@@ -72,6 +72,8 @@ class Credentials:
         """Why no token is to be had, if another attempt would end alike."""
         self.missing = ""
         """Why a connection cannot begin; empty until one has asked without success."""
+        self._why = ""
+        """Why the last attempt to fetch a token failed."""
 
     def usable(self, now: float) -> bool:
         """Whether a connection can begin; fetches a token where it is time for that."""
@@ -81,7 +83,7 @@ class Credentials:
             self._fetch(now)
         if now < self._expires_at:
             return True
-        self.missing = self.missing or "there is no token yet"
+        self.missing = self._why or "there is no token yet"
         return False
 
     def renewed(self, session: float, now: float) -> bool:
@@ -115,9 +117,10 @@ class Credentials:
             self._refresh_at = now + event.lifetime * REFRESH_AFTER
             margin = min(max(event.lifetime * MARGIN, SHORTEST_MARGIN), LONGEST_MARGIN)
             self._expires_at = now + event.lifetime - min(margin, event.lifetime * (1 - REFRESH_AFTER))
-            self.missing = ""
+            self.missing = self._why = ""
         else:
             self._failed(event, now)
+        self._timers.add(self._retry_at, lambda now: self._wake())
         self._wake()
 
     def _fetch(self, now: float) -> None:
@@ -137,9 +140,10 @@ class Credentials:
             why = f"no token could be fetched: {error if isinstance(error, OttlaError) else repr(error)}"
         pause = min(self._options.retry_backoff * 2.0 ** min(self._failures, 16), LONGEST_PAUSE)
         self._retry_at = now + pause * self._rng.uniform(0.8, 1.2)
-        self._timers.add(self._retry_at, lambda now: self._wake())
         self._failures += 1
-        self.missing = why
+        self._why = why
+        if now >= self._expires_at:  # else connections go on with the last one
+            self.missing = why
         if self._failures == 1:
             log.warning("no token could be fetched; it is tried again", extra={"why": why})
 
@@ -150,4 +154,6 @@ def _fetched(bearer: "OAuthBearer") -> TokenFetched:
         token = bearer.fetch()
     except Exception as error:
         return TokenFetched(error=error)
+    except BaseException as error:  # sys.exit() ends the thread alone
+        return TokenFetched(error=RuntimeError(f"the token function ended by {type(error).__name__}"))
     return TokenFetched(token, token.lifetime)

@@ -52,7 +52,9 @@ class Reach(Protocol):
         """The nodes that are in trouble, by their ids."""
         ...
 
-    def connected(self, node: Node) -> bool: ...
+    def works(self, node: Node) -> bool:
+        """Some connection to the node is ready."""
+        ...
 
     @property
     def without_metadata(self) -> tuple[float, bool]:
@@ -185,6 +187,7 @@ class Outages:
 
     def _end(self, troubles: Mapping[int, Trouble], now: float) -> None:
         """See what is over, or not needed any more."""
+        idle_ones: list[Node] = []
         for key, need in list(self._needs.items()):
             trouble = troubles.get(key)
             if trouble is not None and trouble.requests:
@@ -192,13 +195,15 @@ class Outages:
             idle = now - need.last > self._kept
             if need.trouble is not None:
                 node = need.trouble.node
-                if trouble is None and self._reach.connected(node):
+                if trouble is None and self._reach.works(node):
                     self._over.append((node, now - need.began))
                     self._needs[key] = Need(now, need.last)
                 elif idle:
-                    log.warning("a broker that was not available is not needed any more", extra=_named([node]))
+                    idle_ones.append(node)
             if idle:
                 del self._needs[key]
+        if idle_ones:
+            log.warning(_NOT_NEEDED[len(idle_ones) > 1], extra=_named(idle_ones))
         need_any = self._any
         if need_any is None:
             return
@@ -227,6 +232,10 @@ _ANY = -(2**31)
 _NOBODY = Node(_ANY, "", 0)
 _NOT_AVAILABLE = "a broker is not available", "brokers are not available"
 _AVAILABLE = "a broker is available again", "brokers are available again"
+_NOT_NEEDED = (
+    "a broker that was not available is not needed any more",
+    "brokers that were not available are not needed any more",
+)
 
 
 def _took(seconds: float) -> dict[str, object]:

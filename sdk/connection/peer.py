@@ -171,9 +171,7 @@ class Peer:
         """Adopt the address of ``node``; whether it is another."""
         other = (node.host, node.port) != (self.node.host, self.node.port)
         self.node = node
-        if other:
-            self.versions = None
-            self._chosen.clear()
+        if other:  # connections to the old one may live on, with the versions that are known
             self.failures, self._late, self.trouble, self.since, self.retry_at = 0, 0, "", math.nan, -math.inf
         return other
 

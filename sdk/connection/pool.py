@@ -158,6 +158,10 @@ class Connections:
         connection = self._connections.get((node_id, DATA))
         return connection is not None and connection.state is State.READY
 
+    def works(self, node_id: int) -> bool:
+        """Some connection to the node is ready."""
+        return any(each.state is State.READY for key, each in self._connections.items() if key[0] == node_id)
+
     def muted_until(self, node_id: int, channel: str) -> float:
         """Until when a node that throttles wants nothing to be sent on a connection; in the past if it does not."""
         connection = self._connections.get((node_id, channel))

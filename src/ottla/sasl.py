@@ -9,7 +9,8 @@
         token = exchange.answered(ask(token))
 
 Rules:
-- Names and passwords are as they are given; a password or a token is in no ``repr``, no message and no log.
+- Names and passwords are as they are given, but that SCRAM's are prepared by SASLprep (RFC 4013). A password or a token
+  is in no ``repr``, no message and no log.
 - PLAIN shows the password to all who can read the connection: use it within TLS.
 - With SCRAM the broker proves that it knows the password, too, and one that does not is refused.
 
@@ -101,6 +102,16 @@ class _Password:
                 raise ConfigurationError(f"sasl: the {name} for {self.mechanism} must be a string that is not empty")
             if "\0" in value:
                 raise ConfigurationError(f"sasl: the {name} for {self.mechanism} has a zero in it")
+        try:
+            self.exchange().begin()
+        except (ScramException, UnicodeEncodeError):  # which may show the password
+            raise ConfigurationError(
+                f"sasl: the username or the password has a character that {self.mechanism} cannot carry"
+            ) from None
+
+    def exchange(self) -> SaslExchange:
+        """For one connection."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -270,6 +270,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 def _client_context(options: TLS) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.check_hostname = options.check_hostname
     if options.ca is None:
         context.load_default_certs()
@@ -304,6 +305,8 @@ def _load_own(context: ssl.SSLContext, options: TLS, certificate: Pem) -> None:
             else:
                 why = f"{own} has to hold a certificate, and {its_key} its key, in PEM"
             raise ConfigurationError(f"tls: {why}") from None
+        except OSError as error:  # it was there a moment ago
+            raise ConfigurationError(f"tls: {own} or {its_key} cannot be read: {error.strerror}") from None
 
 
 def _is_text(pem: Pem) -> bool:
@@ -333,8 +336,12 @@ def _file(stack: ExitStack, option: str, pem: Pem) -> str:
     if not _is_text(pem):
         _text(option, pem)  # for the error
         return os.fspath(pem)
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-"))
-    path = os.path.join(folder, option)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(str(pem))
+    try:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-"))
+        path = os.path.join(folder, option)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(str(pem))
+    except OSError as error:
+        what = f"{_named(option, pem)} cannot be handed to OpenSSL, which takes files only"
+        raise ConfigurationError(f"tls: {what}: {error.strerror}") from None
     return path

@@ -58,6 +58,12 @@ def test_what_is_wrong_in_a_file_is_told_by_its_line_and_not_shown(tmp_path: Pat
     assert SECRET not in str(caught.value)
 
 
+def test_what_java_writes_as_two_escapes_is_one_character(tmp_path: Path) -> None:
+    assert parse_properties(r"a=\ud83d\udd12") == {"a": "\N{LOCK}"}
+    with pytest.raises(ValueError, match="line 1: half of a pair"):
+        parse_properties(r"a=\ud83d")
+
+
 JAAS = f"""\
 security.protocol=SASL_PLAINTEXT
 sasl.mechanism=SCRAM-SHA-512

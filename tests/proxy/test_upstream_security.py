@@ -170,6 +170,21 @@ def test_a_wrong_password_is_told_with_the_user_and_never_with_the_secret(caplog
     assert "wrong-secret" not in caplog.text + repr(world.core.config)
 
 
+def test_one_address_that_refuses_the_proxy_is_not_all_of_upstream() -> None:
+    config = ProxyConfig(upstream="one:1,two:2", listen="proxy:9092", tls=TLS(ca=text(trustme.CA().cert_pem)))
+    core = ProxyCore(config, (("one", 1), ("two", 2)), Random(1))
+    now = 1.0
+    for refused in (False, True):
+        [wanted] = [each for each in core.poll(now) if isinstance(each, ConnectUpstream)]
+        server = serving_side(trustme.CA())
+        core.handle(Connected(wanted.link), now)
+        [hello] = [each for each in core.poll(now) if isinstance(each, Send)]
+        core.handle(Received(wanted.link, server.feed(hello.data)), now)
+        core.poll(now)
+        assert (core.refused is not None) is refused
+        now += 5.0
+
+
 def test_connections_wait_for_a_token_which_is_fetched_again_until_there_is_one() -> None:
     failures = 3
 

@@ -864,6 +864,17 @@ def test_a_session_is_renewed_before_it_ends_ahead_of_what_waits() -> None:
     assert sent(one.poll(10.0)).header.api_key == 3, "the new session lasts until 19.1"
 
 
+def test_a_renewal_has_its_time_once_what_was_sent_before_is_answered() -> None:
+    one, slow, ends = authenticated(), Ends(), Ends()
+    one.submit(metadata(slow, 1000), 7.0)
+    first = sent(one.poll(7.0))
+    one.submit(metadata(ends, 1000), 9.0)
+    one.poll(9.0)
+    one.received(answer_to(first), 18.95)
+    assert one.poll(19.1) == [], "the broker has had an instant"
+    assert one.poll(28.9) == [] and one.poll(29.0) == [Close(KEY)]
+
+
 def test_a_session_that_nobody_needs_is_renewed_when_somebody_does_even_after_its_end() -> None:
     one = authenticated()
     assert one.poll(60.0) == [] and one.state is State.READY
@@ -907,3 +918,11 @@ def test_a_connection_counts_once_however_often_its_session_is_renewed() -> None
     assert traffic.connections.value == 1
     one.lost("reset", 10.0)
     assert traffic.connections.value == 0
+
+
+def test_a_connection_to_an_address_that_the_node_has_left_goes_on_until_it_ends() -> None:
+    one, ends = ready(SERVED), Ends()
+    assert one.peer.moved(Node(1, "elsewhere", 9092))
+    one.moved(1.0)
+    one.submit(metadata(ends), 1.0)
+    assert apis(one.poll(1.0)) == [3] and not ends.all

@@ -121,6 +121,15 @@ def test_a_token_that_has_expired_when_it_comes_is_not_shown_and_the_clock_is_su
     assert world.credentials.missing.endswith("has expired 3600 s ago; is this machine's clock right?")
 
 
+def test_a_refresh_that_fails_keeps_no_connection_from_the_token_that_still_lasts() -> None:
+    world = World()
+    world.fetched(0.0)
+    assert world.credentials.usable(80.0) and world.asked() == 1, "and another is fetched"
+    world.fails(80.0, ConnectionLost("no endpoint"))
+    assert world.credentials.usable(81.0) and not world.credentials.missing
+    assert not world.credentials.usable(120.0) and "no endpoint" in world.credentials.missing
+
+
 def test_a_token_that_a_broker_refuses_is_replaced_unless_it_is_new() -> None:
     world = World()
     world.credentials.usable(0.0)

@@ -6,7 +6,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.errors import BrokerUnreachable, ConnectionLost, UnknownTopicOrPartition
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, UnknownTopicOrPartition
 from ottla.sdk.cluster.metadata import HEDGE_DELAY
 from ottla.sdk.events import Found
 from tests.sdk.client_of_parts import Client
@@ -114,6 +114,18 @@ def test_an_outage_after_brokers_that_knew_no_topic_as_they_started_makes_none_g
         client.passes(1.0)
         client.answer(cluster())
     assert isinstance(topic.error, UnknownTopicOrPartition)
+
+
+def test_a_refusal_fails_those_who_wait_then_and_not_those_who_wait_when_nobody_answers_later() -> None:
+    client = Client(seeds=1)
+    first = client.metadata.topic("t", client.now)
+    client.passes(0.0)
+    client.answer(AuthenticationFailed("no such user"))
+    assert isinstance(first.error, AuthenticationFailed)
+    second = client.metadata.topic("t", client.now)
+    client.passes(1.0)
+    client.answer(ConnectionLost("refused"))
+    assert not second.done
 
 
 def test_refreshes_come_once_in_a_backoff_and_a_topic_that_is_waited_for_at_once() -> None:

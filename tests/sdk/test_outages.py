@@ -19,8 +19,8 @@ from tests.sdk.test_core_machine import MUTE, REFUSES, SILENT, A, B, C, Fake, Ne
 class Caller:
     """Asks a node for something, again and again, as all parts do; stops after ``until``."""
 
-    def __init__(self, net: Net, node: int, until: float = 1e9) -> None:
-        self.net, self.node, self.until = net, node, until
+    def __init__(self, net: Net, node: int, until: float = 1e9, channel: str = DATA) -> None:
+        self.net, self.node, self.until, self.channel = net, node, until, channel
         self._ask(net.now)
 
     def _ask(self, now: float) -> None:
@@ -29,7 +29,7 @@ class Caller:
                 self.net.core.later(now + (0.7 if isinstance(answer, OttlaError) else 0.1), self._ask)
 
         node = self.net.core.cluster.nodes.get(self.node) or Node(self.node, *A)
-        self.net.core.submit(node, Exchange(MetadataRequest(topics=()), ended, now + 30.0), now)
+        self.net.core.submit(node, Exchange(MetadataRequest(topics=()), ended, now + 30.0), now, self.channel)
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,22 @@ def many(count: int) -> Net:
     net = Net([cluster[1]])
     net.at = {each: Fake(cluster) for each in cluster.values()}
     return connected(net)
+
+
+def test_an_outage_is_over_where_any_connection_works_and_the_next_is_reported_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    net = three()
+    Caller(net, 1)
+    Caller(net, 2, channel="produce")
+    wait(net, 3.0)
+    for _ in range(2):
+        fake = net.at[B]
+        net.stop(B, REFUSES)
+        wait(net, 8.0)
+        net.at[B] = fake
+        wait(net, 8.0)
+    assert texts(caplog) == ["a broker is not available", "a broker is available again"] * 2
 
 
 @pytest.mark.parametrize("how", [REFUSES, SILENT, MUTE])

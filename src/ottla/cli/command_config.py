@@ -121,7 +121,10 @@ def parse_properties(text: str) -> dict[str, str]:
             name, value = (_ESCAPE.sub(_unescaped, part) for part in entry.groups())
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
-        names[name] = value
+        try:  # Java writes what is beyond 16 bits as two escapes
+            names[name] = value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise ValueError(f"line {number}: half of a pair of escapes") from None
     return names
 
 
