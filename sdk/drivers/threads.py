@@ -47,6 +47,8 @@ _STOP = 5.0
 """Seconds for the I/O thread to end."""
 _EXIT = 1.0
 """Seconds for that where the program ends, and the client was not left."""
+_SIGNALS = 0.5
+"""Seconds after which a caller that sleeps looks for signals: Python misses one that comes as a thread falls asleep."""
 _LAST_ROUNDS = 100
 """Of callbacks that are called when the client is left."""
 
@@ -179,13 +181,16 @@ class ThreadDriver(IoThread):
 
     def _attend(self, call: Call) -> None:
         """Wait until the call is over, and do meanwhile what can only be done in this thread."""
+        done: object = None
         while True:
-            call.ready.acquire()
+            while not call.ready.acquire(timeout=_SIGNALS):
+                pass
             if call.over:
                 return
             job = call.job
-            if job is None:  # it was taken back
+            if job is None or job is done:  # it was taken back, or was done just as it was handed out
                 continue
+            done = job
             if isinstance(job, deque):
                 while job:
                     _called_back(job.popleft())
