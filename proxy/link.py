@@ -32,6 +32,7 @@ from ottla.errors import (
 from ottla.proxy.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
+from ottla.sdk.connection.connection import SHORTEST_SESSION
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, Step
 from ottla.sdk.connection.wire import Wire
@@ -45,8 +46,6 @@ M = TypeVar("M", bound=wire.Declared)
 CLIENT_ID = "ottla-proxy"
 _RENEWAL = 0.85
 """The part of a session after which to renew it."""
-_SHORTEST_SESSION = 1.0
-"""Seconds between two renewals; brokers refuse one that comes sooner. Source: KafkaChannel.java."""
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
@@ -275,7 +274,7 @@ class Link:
             self._shake(step, self._connect_by if not self.ready else now + self._links.connect_timeout, now)
             return
         self._session = self._handshake.session_lifetime or math.inf
-        self._renew_at = self._shook_at + max(self._session * _RENEWAL, _SHORTEST_SESSION)
+        self._renew_at = self._shook_at + max(self._session * _RENEWAL, SHORTEST_SESSION)
         if not self.ready:
             self.versions = dict(self._handshake.versions)
             self.ready = True
@@ -323,7 +322,7 @@ class Link:
         self._served = self.ready
         try:
             expected.arrived(frame, now)
-        except Exception as error:
+        except Exception as error:  # whatever it is, its waiter is notified first
             expected.failed(as_ottla_error(error), now)
             raise
 

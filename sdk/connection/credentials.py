@@ -152,7 +152,7 @@ def _fetched(bearer: "OAuthBearer") -> TokenFetched:
     """In a thread."""
     try:
         token = bearer.fetch()
-    except Exception as error:
+    except Exception as error:  # whatever it is, the machine decides when to try again
         return TokenFetched(error=error)
     except BaseException as error:  # sys.exit() ends the thread alone
         return TokenFetched(error=RuntimeError(f"the token function ended by {type(error).__name__}"))

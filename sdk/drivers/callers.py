@@ -115,7 +115,7 @@ class Callers:
             return
         try:
             call.value = call.function()
-        except BaseException as error:
+        except BaseException as error:  # it is raised in the caller's thread
             call.error = error
         self._end(call)
 
@@ -197,7 +197,7 @@ class Callers:
             except StopIteration as end:
                 call.value = end.value
                 break
-            except BaseException as error:
+            except BaseException as error:  # it is raised in the caller's thread
                 call.error = error
                 break
             sent = raised = None
@@ -302,7 +302,7 @@ class Callers:
         while self._server is None and self._callbacks and self._callbacks[0].place is Place.BEHIND:
             try:
                 self._callbacks.popleft().call()
-            except Exception:
+            except Exception:  # of the user's code, which must not end the client
                 log.exception("code that was called by the client raised")
 
 

@@ -221,7 +221,7 @@ class ThreadDriver(IoThread):
             if isinstance(wait, Outside):
                 try:
                     sent = wait.call()
-                except Exception as error:
+                except Exception as error:  # what becomes of it the call decides
                     raised = error
             elif not (isinstance(wait, Turn) or (isinstance(wait, Outcome) and wait.done)):
                 what = "this call would have to wait, in the client's own thread: hand it to a thread of yours"

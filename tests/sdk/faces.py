@@ -127,7 +127,7 @@ def written(name: str) -> str:
 
 
 def _refilled(text: str) -> str:
-    """With its paragraphs filled anew where a line has become too long."""
+    """With its paragraphs wrapped again where a line has become too long."""
     lines, done = text.splitlines(), []
     while lines:
         line = lines.pop(0)

@@ -43,7 +43,7 @@ def near(partitions: Partitions, members: Sequence[Member], assignment: Assignme
         (["x:a b:1", "y:a b:2"], {"a": "2", "b": "1"}, {"x": "b0", "y": "a0"}),
         # In a ring: the first exchange brings one near, the second the other two.
         (["x:a:1", "y:a:2", "z:a:3"], {"a": "2 3 1"}, {"x": "a2", "y": "a0", "z": "a1"}),
-        # The division stays as even: who has no partition in its rack reads others.
+        # The division stays as even: a member without a partition in its rack reads others.
         (["x:a:1", "y:a:2"], {"a": "1 1 1 1"}, {"x": "a0 a2", "y": "a1 a3"}),
         (["x:a:1", "y:b:2"], {"a": "2 2", "b": "1 1"}, {"x": "a0 a1", "y": "b0 b1"}),
     ],
