@@ -227,12 +227,12 @@ def test_a_ratio_is_taken_within_each_round_and_says_how_many_times_better_ours_
         "ottla": [{"rate": 20.0, "cpu_us": 1.0, "x": 1.0}, {"rate": 40.0, "cpu_us": 2.0, "x": 1.0}],
         "peer": [{"rate": 10.0, "cpu_us": 3.0, "x": 2.0}, {"rate": 20.0, "cpu_us": 6.0, "x": 2.0}],
     }
-    head, ours, peer, other = table(case, found, {"other": "it broke"})
+    head, ours, peer, other = table("work", case, found, {"other": "it broke"})
     assert head.split() == ["work", "records/s", "µs", "of", "CPU", "x", "×", "records/s", "×", "µs", "of", "CPU"]
     assert ours.split() == ["ottla", "30", "1.5", "1"]
     assert peer.split() == ["peer", "15", "4.5", "2", "2.00", "(2.00-2.00)", "3.00", "(3.00-3.00)"]
     assert other.split(maxsplit=1) == ["other", "failed: it broke"]
-    assert "2.00" in table(case, {name: rounds[:1] for name, rounds in found.items()}, {})[2]
+    assert "2.00" in table("work", case, {name: rounds[:1] for name, rounds in found.items()}, {})[2]
 
 
 def test_every_client_has_the_ways_of_every_case() -> None:

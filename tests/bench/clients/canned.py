@@ -13,7 +13,9 @@ Rules:
 
 import argparse
 import contextlib
+import functools
 import itertools
+import random
 import socket
 import struct
 import subprocess
@@ -55,6 +57,7 @@ from ottla.codec.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder
 from ottla.codec.wire import Buffer
 from ottla.errors import FetchSessionIdNotFound, OttlaError, UnknownTopicOrPartition, UnsupportedVersion
@@ -67,6 +70,7 @@ PREFIX = "bench"
 KEYS = [b"key-%012d" % number for number in range(500)]
 SIZE = 100
 """Bytes of a value."""
+_VALUES, _WORDS = 100, 1000
 _BATCH = 60_000
 """Bytes of a batch, about."""
 ANSWER = 16
@@ -97,6 +101,14 @@ def topic_names(count: int, prefix: str = PREFIX) -> list[str]:
     return [f"{prefix}-{number:04}" for number in range(count)]
 
 
+@functools.cache
+def values(size: int) -> list[bytes]:
+    """Text of this many bytes, some of each, which compresses as text does; the same in every process."""
+    chance = random.Random(size)
+    words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 12))) for _ in range(_WORDS)]
+    return [b" ".join(chance.choices(words, k=size // 3 + 1))[:size] for _ in range(_VALUES)]
+
+
 @dataclass(frozen=True)
 class Answer:
     """Pieces of a response frame, to be sent one after the other, with the correlation id in the first."""
@@ -119,13 +131,17 @@ class CannedBroker:
         topics, partitions: so many topics of so many partitions each.
         end: how many records each partition has; one for each is the other extreme of `ENDLESS`.
         size: bytes of each value.
+        compression: what batches are compressed with.
     """
 
-    def __init__(self, topics: int = 1, partitions: int = 4, end: int = ENDLESS, size: int = SIZE) -> None:
-        rows = [(_NOW, key, b"v" * size) for key in KEYS[: min(end, max(_BATCH // (size + len(KEYS[0])), 1))]]
+    def __init__(
+        self, topics: int = 1, partitions: int = 4, end: int = ENDLESS, size: int = SIZE, compression: str = "none"
+    ) -> None:
+        keys = KEYS[: min(end, max(_BATCH // (size + len(KEYS[0])), 1))]
+        rows = [(_NOW, key, value) for key, value in zip(keys, itertools.cycle(values(size)), strict=False)]
         builder = BatchBuilder()
         builder.extend(rows)
-        self._batch, self._count = builder.build(), len(rows)
+        self._batch, self._count = builder.build(compression=Compression.named(compression)), len(rows)
         self._blob = self._batch * (ANSWER if end == ENDLESS else 1)
         self._end = end
         self._partitions = partitions
@@ -361,10 +377,10 @@ def _send(connection: socket.socket, parts: list[Buffer]) -> None:
 
 
 @contextlib.contextmanager
-def running(topics: int = 1, partitions: int = 4, end: int = ENDLESS, size: int = SIZE) -> Iterator[str]:
-    """A canned broker in a process of its own; gives its ``host:port``."""
+def running(**given: Any) -> Iterator[str]:
+    """A canned broker in a process of its own, given what `CannedBroker` is; gives its ``host:port``."""
     command = [sys.executable, "-m", "tests.bench.clients.canned"]
-    command += ["--topics", str(topics), "--partitions", str(partitions), "--end", str(end), "--size", str(size)]
+    command += [f"--{name}={value}" for name, value in given.items()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -380,8 +396,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--end", type=int, default=ENDLESS)
     parser.add_argument("--size", type=int, default=SIZE)
-    given = parser.parse_args(arguments)
-    broker = CannedBroker(given.topics, given.partitions, given.end, given.size)
+    parser.add_argument("--compression", default="none")
+    broker = CannedBroker(**vars(parser.parse_args(arguments)))
     print(broker.bootstrap, flush=True)
     sys.stdin.read()
 

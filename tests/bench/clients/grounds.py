@@ -1,7 +1,6 @@
 """Where clients are measured: on the canned broker, on one that runs already, or on Apache Kafka started for it."""
 
 import contextlib
-import dataclasses
 import tempfile
 import time
 import uuid
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import trio
+import trustme
 
 import ottla
 from tests import kafka
@@ -18,9 +18,17 @@ from tests.bench.clients import canned
 from tests.bench.clients.cases import Case
 from tests.bench.clients.process import run
 from tests.bench.clients.task import Task
+from tests.tls import kafka_store
 
 FILL_SECONDS = 600.0
 CLUSTER = 3
+FORGETFUL = {
+    "log.segment.bytes": str(64 * 2**20),
+    "log.retention.bytes": str(64 * 2**20),
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "1000",
+}
+"""Kafka keeps little of what is written: a disk that cannot follow would be all that is measured."""
 HEAP = "384m"
 """Of each node of three."""
 STRIKES = ((0.2, 0), (0.6, 1))
@@ -36,12 +44,14 @@ class Ground:
         prefix: of the topics' names.
         count: of records in its topics, or that are wanted there at most; ``None``: no end.
         meanwhile: what is done to the brokers during each measurement, given its seconds.
+        ca: the file of the CA, where the broker speaks TLS.
     """
 
     bootstrap: str
     prefix: str = canned.PREFIX
     count: int | None = None
     meanwhile: Callable[[float], None] | None = None
+    ca: str | None = None
 
 
 class Target(Protocol):
@@ -52,8 +62,10 @@ class Target(Protocol):
     def refuses(self, case: Case) -> str | None:
         """Why the case makes no sense here."""
 
-    def ground(self, case: Case, records: int | None, size: int) -> "contextlib.AbstractContextManager[Ground]":
-        """Prepare a case; ``records`` and ``size`` as the command line gave them."""
+    def ground(
+        self, case: Case, records: int | None, size: int, compression: str
+    ) -> "contextlib.AbstractContextManager[Ground]":
+        """Prepare a case; the rest as the command line gave it."""
 
 
 class Canned:
@@ -65,17 +77,18 @@ class Canned:
         return "a canned broker has no nodes to kill: --kafka starts three" if case.kills else None
 
     @contextlib.contextmanager
-    def ground(self, case: Case, records: int | None, size: int) -> Iterator[Ground]:
-        with canned.running(case.topics, case.partitions, case.end, size) as bootstrap:
+    def ground(self, case: Case, records: int | None, size: int, compression: str) -> Iterator[Ground]:
+        shape = {"topics": case.topics, "partitions": case.partitions, "end": case.end}
+        with canned.running(**shape, size=size, compression=compression) as bootstrap:
             yield Ground(bootstrap)
 
 
 class Running:
     """A broker that runs already. What is made there is removed."""
 
-    CONSUMED = 1_000_000
-    PRODUCED = 200_000
-    """Records by default: few enough for its disks, as every client produces as many in every round."""
+    CONSUMED = 1_000_000, 10**9
+    PRODUCED = 200_000, 5 * 10**8
+    """Records and bytes at most, by default: few enough for its disks, as every client writes them in every round."""
 
     def __init__(self, bootstrap: str) -> None:
         self.name, self._bootstrap = f"the broker at {bootstrap}", bootstrap
@@ -85,54 +98,74 @@ class Running:
             return "nodes of others are not killed: --kafka without an address starts three"
         return "only the canned broker has as many records to give and to take (--canned)" if case.steady else None
 
-    def ground(self, case: Case, records: int | None, size: int) -> "contextlib.AbstractContextManager[Ground]":
-        return self.topics(self._bootstrap, case, records, size)
-
     @contextlib.contextmanager
-    def topics(self, bootstrap: str, case: Case, records: int | None, size: int) -> Iterator[Ground]:
-        """The topics of a case, filled if it reads."""
-        count = records or (self.CONSUMED if case.reads else self.PRODUCED)
-        prefix = f"{canned.PREFIX}-{uuid.uuid4().hex[:6]}"
-        names = canned.topic_names(case.topics, prefix)
-        trio.run(_create, bootstrap, names, case.partitions)
-        try:
-            if case.reads:
-                task = Task(
-                    client="ottla",
-                    way="produce" if case.end == canned.ENDLESS else "write_each",
-                    bootstrap=bootstrap,
-                    prefix=prefix,
-                    topics=case.topics,
-                    partitions=case.partitions,
-                    size=size,
-                    seconds=FILL_SECONDS if case.end == canned.ENDLESS else 0.0,
-                    count=count,
-                )
-                run(task, FILL_SECONDS)
-            yield Ground(bootstrap, prefix, count)
-        finally:
-            trio.run(_delete, bootstrap, names)
+    def ground(self, case: Case, records: int | None, size: int, compression: str) -> Iterator[Ground]:
+        most, volume = self.CONSUMED if case.reads else self.PRODUCED
+        count = records or min(most, volume // size)
+        with topics(self._bootstrap, case, count, size, compression) as prefix:
+            yield Ground(self._bootstrap, prefix, count)
 
 
 class Apache(Running):
-    """Apache Kafka, started when a case needs it: one node, or three that are killed."""
+    """Apache Kafka, started when a case needs it: one node, or three that are killed; ``tls``: clients speak it."""
 
-    def __init__(self) -> None:
-        self.name = f"Apache Kafka {kafka.VERSION}"
+    def __init__(self, *, tls: bool = False) -> None:
+        self.name = f"Apache Kafka {kafka.VERSION}" + (", over TLS" if tls else "")
+        self._tls = tls
 
     def refuses(self, case: Case) -> str | None:
         return None if case.kills else super().refuses(case)
 
     @contextlib.contextmanager
-    def ground(self, case: Case, records: int | None, size: int) -> Iterator[Ground]:
+    def ground(self, case: Case, records: int | None, size: int, compression: str) -> Iterator[Ground]:
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as home:
             nodes = CLUSTER if case.kills else 1
-            cluster = kafka.start(Path(home), nodes, {"min.insync.replicas": str((nodes + 1) // 2)}, heap=HEAP)
+            settings, listeners = {"min.insync.replicas": str((nodes + 1) // 2)}, {}
+            if not (case.reads or case.kills):
+                settings |= FORGETFUL
+            if self._tls:
+                settings |= kafka_store(Path(home), trustme.CA(), kafka.HOST)
+                listeners["TLS"] = "SSL"
+            cluster = kafka.start(Path(home) / "kafka", nodes, settings, heap=HEAP, listeners=listeners)
             try:
-                with self.topics(cluster.bootstrap, case, records, size) as ground:
-                    yield dataclasses.replace(ground, meanwhile=striking(cluster) if case.kills else None)
+                most, volume = self.CONSUMED
+                count = records or (min(most, volume // size) if case.reads else None)
+                with topics(cluster.bootstrap, case, count, size, compression) as prefix:
+                    yield Ground(
+                        cluster.listener("TLS") if self._tls else cluster.bootstrap,
+                        prefix,
+                        count,
+                        striking(cluster) if case.kills else None,
+                        settings.get("ssl.truststore.location"),
+                    )
             finally:
                 cluster.stop()
+
+
+@contextlib.contextmanager
+def topics(bootstrap: str, case: Case, count: int | None, size: int, compression: str) -> Iterator[str]:
+    """The topics of a case, filled with ``count`` records if it reads; gives the prefix of their names."""
+    prefix = f"{canned.PREFIX}-{uuid.uuid4().hex[:6]}"
+    names = canned.topic_names(case.topics, prefix)
+    trio.run(_create, bootstrap, names, case.partitions)
+    try:
+        if case.reads:
+            task = Task(
+                client="ottla",
+                way="produce" if case.end == canned.ENDLESS else "write_each",
+                bootstrap=bootstrap,
+                prefix=prefix,
+                topics=case.topics,
+                partitions=case.partitions,
+                size=size,
+                compression=compression,
+                seconds=FILL_SECONDS if case.end == canned.ENDLESS else 0.0,
+                count=count,
+            )
+            run(task, FILL_SECONDS)
+        yield prefix
+    finally:
+        trio.run(_delete, bootstrap, names)
 
 
 def striking(cluster: kafka.ApacheKafka) -> Callable[[float], None]:

@@ -1,6 +1,7 @@
 """aiokafka with its C extension, and batches of a size that suits it."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,10 +23,13 @@ from tests.bench.clients.task import (
 BATCH_BYTES = 128 * 2**10
 
 
+def _broker(task: Task) -> dict[str, Any]:
+    secured = {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(cafile=task.ca)} if task.ca else {}
+    return {"bootstrap_servers": task.bootstrap, **secured}
+
+
 async def _consumer(task: Task) -> Any:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=task.bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
+    consumer = AIOKafkaConsumer(group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_broker(task))
     await consumer.start()
     consumer.assign([TopicPartition(*place) for place in task.places])
     return consumer
@@ -33,7 +37,8 @@ async def _consumer(task: Task) -> Any:
 
 async def _producer(task: Task, **settings: Any) -> Any:
     tuned = {"linger_ms": 5, "max_batch_size": BATCH_BYTES, "acks": "all"} | settings
-    producer = AIOKafkaProducer(bootstrap_servers=task.bootstrap, **tuned)
+    compression = None if task.compression == "none" else task.compression
+    producer = AIOKafkaProducer(compression_type=compression, **_broker(task), **tuned)
     await producer.start()
     await producer.send_and_wait(task.names[0], task.value)
     return producer
@@ -70,11 +75,11 @@ def _produced(task: Task, send: Callable[[Any, Meter], Awaitable[None]]) -> Figu
 
 
 def produce(task: Task) -> Figures:
-    [topic], value = task.names, task.value
+    [topic], records = task.names, task.records
 
     async def send(producer: Any, meter: Meter) -> None:
         while not meter.over:
-            for key in KEYS:
+            for key, value in records:
                 await producer.send(topic, value, key)
             meter.count(len(KEYS))
 
@@ -82,7 +87,7 @@ def produce(task: Task) -> Figures:
 
 
 def receipts(task: Task) -> Figures:
-    [topic], value = task.names, task.value
+    [topic], records = task.names, task.records
     stored = 0
 
     def told(future: "asyncio.Future[Any]") -> None:
@@ -93,7 +98,7 @@ def receipts(task: Task) -> Figures:
         nonlocal stored
         stored = 0
         while not meter.over:
-            for key in KEYS:
+            for key, value in records:
                 (await producer.send(topic, value, key)).add_done_callback(told)
             meter.count(len(KEYS))
         await producer.flush()

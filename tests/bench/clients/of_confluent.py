@@ -1,7 +1,7 @@
 """confluent-kafka, tuned: without the two settings of its consumer it stands still for a second at a time.
 
-It verifies no checksums and is not idempotent, as it is set up by itself. Its latencies are told by a thread that does
-nothing but poll, as programs have it.
+It is idempotent, as ottla is by itself, and verifies no checksums. Its latencies are told by a thread that does nothing
+but poll, as programs have it.
 """
 
 import threading
@@ -24,10 +24,15 @@ from tests.bench.clients.task import (
 )
 
 
+def _broker(task: Task) -> dict[str, Any]:
+    secured = {"security.protocol": "ssl", "ssl.ca.location": task.ca} if task.ca else {}
+    return {"bootstrap.servers": task.bootstrap, **secured}
+
+
 def _consumer(task: Task) -> Any:
     consumer = Consumer(
-        {
-            "bootstrap.servers": task.bootstrap,
+        _broker(task)
+        | {
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.min.messages": 10_000_000,
@@ -40,7 +45,8 @@ def _consumer(task: Task) -> Any:
 
 def _producer(task: Task, **settings: Any) -> Any:
     tuned = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 10_000}
-    producer = Producer({"bootstrap.servers": task.bootstrap, "acks": "all", **tuned, **settings})
+    what = {"acks": "all", "enable.idempotence": True, "compression.type": task.compression}
+    producer = Producer(_broker(task) | what | tuned | settings)
     producer.produce(task.names[0], task.value)
     _flush(producer)
     return producer
@@ -66,10 +72,10 @@ def consume(task: Task) -> Figures:
     return figures
 
 
-def _send(producer: Any, topic: str, value: bytes, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
-    produce = producer.produce
+def _send(producer: Any, task: Task, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
+    [topic], records, produce = task.names, task.records, producer.produce
     while not meter.over:
-        for key in KEYS:
+        for key, value in records:
             while True:
                 try:
                     produce(topic, value, key, **told)
@@ -82,18 +88,17 @@ def _send(producer: Any, topic: str, value: bytes, meter: Meter, **told: Callabl
 
 
 def produce(task: Task) -> Figures:
-    [topic], producer = task.names, _producer(task)
+    producer = _producer(task)
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
-        _send(producer, topic, task.value, meter)
+        _send(producer, task, meter)
         figures = meter.figures()
     return figures
 
 
 def produce_many(task: Task) -> Figures:
-    value = task.value
     [topic], producer = task.names, _producer(task)
-    messages = [{"key": key, "value": value} for key in KEYS]
+    messages = [{"key": key, "value": value} for key, value in task.records]
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
         while not meter.over:
@@ -109,8 +114,7 @@ def produce_many(task: Task) -> Figures:
 
 
 def receipts(task: Task) -> Figures:
-    [topic], producer = task.names, _producer(task)
-    stored = 0
+    producer, stored = _producer(task), 0
 
     def told(error: Any, message: Any) -> None:
         nonlocal stored
@@ -119,7 +123,7 @@ def receipts(task: Task) -> Figures:
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         stored = 0
         meter.start()
-        _send(producer, topic, task.value, meter, on_delivery=told)
+        _send(producer, task, meter, on_delivery=told)
         figures = meter.figures()
         assert stored == meter.records, f"{stored} stored of {meter.records}"
     return figures

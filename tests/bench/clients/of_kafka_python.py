@@ -21,17 +21,21 @@ from tests.bench.clients.task import (
 BATCH_BYTES = 128 * 2**10
 
 
+def _broker(task: Task) -> dict[str, Any]:
+    secured = {"security_protocol": "SSL", "ssl_cafile": task.ca} if task.ca else {}
+    return {"bootstrap_servers": task.bootstrap, **secured}
+
+
 def _consumer(task: Task) -> Any:
-    consumer = KafkaConsumer(
-        bootstrap_servers=task.bootstrap, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
+    consumer = KafkaConsumer(group_id=None, enable_auto_commit=False, auto_offset_reset="earliest", **_broker(task))
     consumer.assign([TopicPartition(*place) for place in task.places])
     return consumer
 
 
 def _producer(task: Task, **settings: Any) -> Any:
     tuned = {"linger_ms": 5, "batch_size": BATCH_BYTES, "acks": "all", "enable_idempotence": False} | settings
-    producer = KafkaProducer(bootstrap_servers=task.bootstrap, **tuned)
+    compression = None if task.compression == "none" else task.compression
+    producer = KafkaProducer(compression_type=compression, **_broker(task), **tuned)
     producer.send(task.names[0], task.value).get(FLUSH_SECONDS)
     return producer
 
@@ -49,12 +53,12 @@ def consume(task: Task) -> Figures:
 
 
 def produce(task: Task) -> Figures:
-    value = task.value
+    records = task.records
     [topic], producer = task.names, _producer(task)
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
         while not meter.over:
-            for key in KEYS:
+            for key, value in records:
                 producer.send(topic, value, key)
             meter.count(len(KEYS))
         producer.flush(FLUSH_SECONDS)
@@ -64,7 +68,7 @@ def produce(task: Task) -> Figures:
 
 
 def receipts(task: Task) -> Figures:
-    value = task.value
+    records = task.records
     [topic], producer = task.names, _producer(task)
     stored = 0
 
@@ -76,7 +80,7 @@ def receipts(task: Task) -> Figures:
         stored = 0
         meter.start()
         while not meter.over:
-            for key in KEYS:
+            for key, value in records:
                 producer.send(topic, value, key).add_callback(told)
             meter.count(len(KEYS))
         producer.flush(FLUSH_SECONDS)

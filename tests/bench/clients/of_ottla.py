@@ -4,10 +4,12 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import trio
 
+from ottla import TLS
 from ottla.errors import OttlaError
 from ottla.sdk.client import Client, connect
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
@@ -20,7 +22,7 @@ T = TypeVar("T")
 class Loop(Protocol):
     """What it runs on."""
 
-    def connect(self, bootstrap: str) -> Client: ...
+    def connect(self, bootstrap: str, *, tls: TLS | None) -> Client: ...
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
     async def sleep(self, seconds: float) -> None: ...
     def open_nursery(self) -> AbstractAsyncContextManager[Any]: ...
@@ -36,10 +38,15 @@ class Trio:
 TRIO = Trio()
 
 
+def tls(task: Task) -> TLS | None:
+    """How to speak to the broker of a task."""
+    return TLS(ca=Path(task.ca)) if task.ca else None
+
+
 def consume(task: Task, on: Loop = TRIO) -> Figures:
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with on.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with on.connect(task.bootstrap, tls=tls(task)) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 count = 0
                 for record in batch:
@@ -56,7 +63,7 @@ def consume(task: Task, on: Loop = TRIO) -> Figures:
 def consume_columns(task: Task, on: Loop = TRIO) -> Figures:
     async def run() -> Figures:
         meter = Meter(task, warm_up=task.warm_up)
-        async with on.connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with on.connect(task.bootstrap, tls=tls(task)) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 meter.count(len(batch.columns()))
                 if meter.over:
@@ -70,7 +77,10 @@ def _produced(task: Task, on: Loop, send: Callable[[Producer, Meter], Awaitable[
     """What it came to to ``send`` as fast as it goes, flushed."""
 
     async def run() -> Figures:
-        async with on.connect(task.bootstrap) as client, client.producer() as producer:
+        async with (
+            on.connect(task.bootstrap, tls=tls(task)) as client,
+            client.producer(compression=task.compression) as producer,
+        ):
             await producer.send(task.names[0], task.value)
             for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
                 meter.start()
@@ -83,11 +93,11 @@ def _produced(task: Task, on: Loop, send: Callable[[Producer, Meter], Awaitable[
 
 
 def produce(task: Task, on: Loop = TRIO) -> Figures:
-    [topic], value = task.names, task.value
+    [topic], records = task.names, task.records
 
     async def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
-            for key in KEYS:
+            for key, value in records:
                 await producer.send_soon(topic, value, key=key)
             meter.count(len(KEYS))
 
@@ -95,8 +105,7 @@ def produce(task: Task, on: Loop = TRIO) -> Figures:
 
 
 def produce_many(task: Task, on: Loop = TRIO) -> Figures:
-    [topic], value = task.names, task.value
-    values = [value] * len(KEYS)
+    [topic], values = task.names, task.values
 
     async def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
@@ -130,18 +139,17 @@ def _counted(task: Task, on: Loop, send: Callable[[Producer, DeliveryCallback], 
 
 
 def receipts(task: Task, on: Loop = TRIO) -> Figures:
-    [topic], value = task.names, task.value
+    [topic], records = task.names, task.records
 
     async def send(producer: Producer, told: DeliveryCallback) -> None:
-        for key in KEYS:
+        for key, value in records:
             await producer.send_soon(topic, value, key=key, on_delivery=told)
 
     return _counted(task, on, send)
 
 
 def receipts_many(task: Task, on: Loop = TRIO) -> Figures:
-    [topic], value = task.names, task.value
-    values = [value] * len(KEYS)
+    [topic], values = task.names, task.values
     return _counted(task, on, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
 
 
@@ -190,7 +198,7 @@ def awaited(task: Task, on: Loop = TRIO) -> Figures:
 
 
 async def _paced(task: Task, on: Loop, send: Callable[[Producer], Awaitable[None]]) -> None:
-    async with on.connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
+    async with on.connect(task.bootstrap, tls=tls(task)) as client, client.producer(linger=0.0) as producer:
         await producer.send(task.names[0], task.value)
         await send(producer)
 
@@ -198,7 +206,7 @@ async def _paced(task: Task, on: Loop, send: Callable[[Producer], Awaitable[None
 def write_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch = Stopwatch()
-        async with connect(task.bootstrap) as client, client.producer() as producer:
+        async with connect(task.bootstrap, tls=tls(task)) as client, client.producer() as producer:
             for topic, partition in task.places:
                 await producer.send_soon(topic, task.value, partition=partition)
             await producer.flush()
@@ -213,7 +221,7 @@ def write_each(task: Task) -> Figures:
 def read_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch, left = Stopwatch(), set(task.places)
-        async with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+        async with connect(task.bootstrap, tls=tls(task)) as client, client.consumer(*task.names) as consumer:
             async for batch in consumer:
                 if len(batch):
                     left.discard((batch.topic, batch.partition))

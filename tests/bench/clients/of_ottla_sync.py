@@ -6,12 +6,13 @@ from collections.abc import Callable
 from ottla.errors import OttlaError
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
 from ottla.sync import Producer, connect
+from tests.bench.clients.of_ottla import tls
 from tests.bench.clients.task import KEYS, Acknowledgements, Figures, Meter, Task
 
 
 def consume(task: Task) -> Figures:
     meter = Meter(task, warm_up=task.warm_up)
-    with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+    with connect(task.bootstrap, tls=tls(task)) as client, client.consumer(*task.names) as consumer:
         for batch in consumer:
             count = 0
             for record in batch:
@@ -25,7 +26,7 @@ def consume(task: Task) -> Figures:
 
 def consume_columns(task: Task) -> Figures:
     meter = Meter(task, warm_up=task.warm_up)
-    with connect(task.bootstrap) as client, client.consumer(*task.names) as consumer:
+    with connect(task.bootstrap, tls=tls(task)) as client, client.consumer(*task.names) as consumer:
         for batch in consumer:
             meter.count(len(batch.columns()))
             if meter.over:
@@ -35,7 +36,7 @@ def consume_columns(task: Task) -> Figures:
 
 def _produced(task: Task, send: Callable[[Producer, Meter], None]) -> Figures:
     """What it came to to ``send`` as fast as it goes, flushed."""
-    with connect(task.bootstrap) as client, client.producer() as producer:
+    with connect(task.bootstrap, tls=tls(task)) as client, client.producer(compression=task.compression) as producer:
         producer.send(task.names[0], task.value)
         for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
             meter.start()
@@ -46,11 +47,11 @@ def _produced(task: Task, send: Callable[[Producer, Meter], None]) -> Figures:
 
 
 def produce(task: Task) -> Figures:
-    [topic], value = task.names, task.value
+    [topic], records = task.names, task.records
 
     def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
-            for key in KEYS:
+            for key, value in records:
                 producer.send_soon(topic, value, key=key)
             meter.count(len(KEYS))
 
@@ -58,8 +59,7 @@ def produce(task: Task) -> Figures:
 
 
 def produce_many(task: Task) -> Figures:
-    [topic], value = task.names, task.value
-    values = [value] * len(KEYS)
+    [topic], values = task.names, task.values
 
     def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
@@ -93,18 +93,17 @@ def _counted(task: Task, send: Callable[[Producer, DeliveryCallback], None]) -> 
 
 
 def receipts(task: Task) -> Figures:
-    [topic], value = task.names, task.value
+    [topic], records = task.names, task.records
 
     def send(producer: Producer, told: DeliveryCallback) -> None:
-        for key in KEYS:
+        for key, value in records:
             producer.send_soon(topic, value, key=key, on_delivery=told)
 
     return _counted(task, send)
 
 
 def receipts_many(task: Task) -> Figures:
-    [topic], value = task.names, task.value
-    values = [value] * len(KEYS)
+    [topic], values = task.names, task.values
     return _counted(task, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
 
 
@@ -112,7 +111,7 @@ def paced(task: Task) -> Figures:
     """A call for each receipt: callbacks would only be called within the next call."""
     [topic], value = task.names, task.value
     receipts = Acknowledgements(task)
-    with connect(task.bootstrap) as client, client.producer(linger=0.0) as producer:
+    with connect(task.bootstrap, tls=tls(task)) as client, client.producer(linger=0.0) as producer:
         producer.send(topic, value)
         for number, due in enumerate(receipts.pace()):
             if (left := due - time.perf_counter()) > 0:

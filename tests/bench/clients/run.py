@@ -15,6 +15,7 @@ import sys
 import confluent_kafka
 
 from ottla.codec import engine
+from ottla.codec.compression import Compression
 from tests.bench.clients.canned import ENDLESS, SIZE
 from tests.bench.clients.cases import CASES, MODULES, OURS, PEERS, Case
 from tests.bench.clients.grounds import Apache, Canned, Ground, Running, Target
@@ -48,11 +49,11 @@ def machine(target: Target) -> list[str]:
     return lines
 
 
-def table(case: Case, found: dict[str, list[Figures]], broken: dict[str, str]) -> list[str]:
+def table(title: str, case: Case, found: dict[str, list[Figures]], broken: dict[str, str]) -> list[str]:
     """A line for each client that came through, and for each that did not what it said."""
     compared = [column for column in case.columns if column.better and case.theirs]
     titles = "".join(f"{column.title:>17}" for column in case.columns)
-    lines = [f"{case.name:<42}{titles}" + "".join(f"{'× ' + column.title:>26}" for column in compared)]
+    lines = [f"{title:<42}{titles}" + "".join(f"{'× ' + column.title:>26}" for column in compared)]
     ours = found.get(OURS, [])
     for name, rounds in found.items():
         line = f"  {name:<40}"
@@ -73,7 +74,7 @@ def _spread(ratios: list[float]) -> str:
     return f"{median:.2f} ({low:.2f}-{high:.2f})"
 
 
-def measured(case: Case, ground: Ground, given: argparse.Namespace) -> list[str]:
+def measured(case: Case, ground: Ground, given: argparse.Namespace, size: int) -> list[str]:
     """The table of a case."""
     seconds = STEADY_SECONDS if case.steady else given.seconds or case.seconds
     count = given.records or STEADY_RECORDS if case.steady else ground.count
@@ -86,7 +87,9 @@ def measured(case: Case, ground: Ground, given: argparse.Namespace) -> list[str]
             prefix=ground.prefix,
             topics=case.topics,
             partitions=case.partitions,
-            size=given.size,
+            size=size,
+            compression=given.compression,
+            ca=ground.ca,
             seconds=seconds,
             warm_up=min(WARM_UP, seconds / 4) if endless or not case.reads else 0.0,
             count=count,
@@ -106,7 +109,8 @@ def measured(case: Case, ground: Ground, given: argparse.Namespace) -> list[str]
             except Broken as error:
                 broken[name] = str(error)
                 del found[name]
-    return table(case, found, broken)
+    title = f"{case.name}, {size:,} B" + (f", {given.compression}" if given.compression != "none" else "")
+    return table(title, case, found, broken)
 
 
 def _ways(case: Case, wanted: list[str]) -> list[tuple[str, str, str]]:
@@ -134,7 +138,9 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="to read from, or to write to, a broker that is not canned; those that memory sees"
     )
-    parser.add_argument("--size", type=int, default=SIZE, help="bytes of each value; 100 by itself")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[SIZE], help="bytes of each value; 100 by itself")
+    parser.add_argument("--compression", default="none", choices=[each.name.lower() for each in Compression])
+    parser.add_argument("--tls", action="store_true", help="over TLS, with a Kafka that is started for it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second where the pace is given")
     return parser.parse_args(arguments)
 
@@ -146,7 +152,11 @@ def main(arguments: list[str]) -> int:
         names = "".join(f"\n  {case.name}" for case in CASES)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
-    target: Target = Canned() if given.kafka is None else Running(given.kafka) if given.kafka else Apache()
+    if given.tls and given.kafka != "":
+        print("--tls needs --kafka without an address: its certificate is made for the run", file=sys.stderr)
+        return 2
+    target: Target
+    target = Canned() if given.kafka is None else Running(given.kafka) if given.kafka else Apache(tls=given.tls)
     print(*machine(target), "", sep="\n", flush=True)
     for case in CASES:
         if given.cases and not any(word in case.name for word in given.cases):
@@ -154,8 +164,9 @@ def main(arguments: list[str]) -> int:
         if why := target.refuses(case):
             print(f"{case.name}: left out, {why}\n", flush=True)
             continue
-        before = load()
-        with target.ground(case, given.records, given.size) as ground:
-            lines = measured(case, ground, given)
-        print(*lines, f"  load before: {before}; behind: {load()}", "", sep="\n", flush=True)
+        for size in given.sizes:
+            before = load()
+            with target.ground(case, given.records, size, given.compression) as ground:
+                lines = measured(case, ground, given, size)
+            print(*lines, f"  load before: {before}; behind: {load()}", "", sep="\n", flush=True)
     return 0

@@ -19,6 +19,7 @@ Figures, as far as a way has them:
 
 import functools
 import importlib
+import itertools
 import json
 import math
 import os
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.clients.canned import PREFIX, SIZE, topic_names
+from tests.bench.clients.canned import PREFIX, SIZE, topic_names, values
 
 Figures = dict[str, float]
 KEYS = [b"key-%012d" % number for number in range(1000)]
@@ -52,6 +53,8 @@ class Task:
     Attributes:
         prefix, topics, partitions: so many topics (`topic_names`), each of so many partitions.
         size: bytes of each value.
+        compression: of what is produced.
+        ca: the file of the CA that signed the broker's certificate; ``None``: no TLS.
         seconds: how long to work, behind the warm-up.
         warm_up: seconds of work that does not count.
         count: end after so many records, if that comes first.
@@ -66,15 +69,27 @@ class Task:
     topics: int = 1
     partitions: int = 4
     size: int = SIZE
+    compression: str = "none"
+    ca: str | None = None
     seconds: float = 2.0
     warm_up: float = 0.0
     count: int | None = None
     rate: float = 1000.0
     measure_memory: bool = False
 
-    @functools.cached_property
+    @property
     def value(self) -> bytes:
-        return b"v" * self.size
+        return self.values[0]
+
+    @functools.cached_property
+    def values(self) -> list[bytes]:
+        """One for each key."""
+        return list(itertools.islice(itertools.cycle(values(self.size)), len(KEYS)))
+
+    @property
+    def records(self) -> list[tuple[bytes, bytes]]:
+        """Keys and values."""
+        return list(zip(KEYS, self.values, strict=True))
 
     @property
     def names(self) -> list[str]:
