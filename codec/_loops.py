@@ -584,18 +584,36 @@ class Appender:
         base_timestamp, max_timestamp: the first and the largest; -1 where there are none yet.
     """
 
-    __slots__ = ("_body", "base_timestamp", "count", "max_timestamp")
+    __slots__ = ("_whole", "base_timestamp", "count", "max_timestamp")
 
     def __init__(self) -> None:
         self.count = 0
         self.base_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
-        self._body = bytearray()
+        self._whole = bytearray(HEADER_SIZE)
 
     @property
     def body(self) -> memoryview:
         """The records; nothing can be appended while somebody holds it."""
-        return memoryview(self._body)
+        return memoryview(self._whole)[HEADER_SIZE:]
+
+    def seal(self, header: bytes) -> Buffer:
+        """The records behind the header of their batch, not copied unless somebody holds what this has returned before.
+
+        Nothing can be appended while somebody holds it.
+        """
+        if len(header) != HEADER_SIZE:
+            raise ValueError(f"a header has {HEADER_SIZE} bytes, not {len(header)}")
+        try:
+            self._whole.append(0)  # which is refused while somebody holds it
+        except BufferError:
+            return b"".join((header, self.body))
+        del self._whole[-1]
+        self._whole[:HEADER_SIZE] = header
+        return memoryview(self._whole).toreadonly()
+
+    def expect(self, size: int) -> None:
+        """Have memory for ``size`` more bytes of records, which otherwise grows by being copied."""
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
         """Add a record; return its index in the batch. ``timestamp`` in milliseconds since 1970.
@@ -621,7 +639,7 @@ class Appender:
         except (TypeError, ValueError):  # found out by failing, so that a good record pays nothing
             refuse(timestamp, key, value, headers, self.base_timestamp if index else None)
         try:
-            self._body += _varint(len(record)) + record
+            self._whole += _varint(len(record)) + record
         except BufferError:
             raise BufferError("the records are being read") from None
         if index == 0:
@@ -641,7 +659,7 @@ class Appender:
         Raises:
             EncodeError: as `append`.
         """
-        before = (len(self._body), self.count, self.base_timestamp, self.max_timestamp)
+        before = (len(self._whole), self.count, self.base_timestamp, self.max_timestamp)
         try:
             for record in records:
                 if type(record) is Record:
@@ -651,7 +669,7 @@ class Appender:
                 else:
                     refuse_record(record)
         except BaseException:  # an interrupt included: all of them or none
-            self._body = self._body[: before[0]]  # a copy: somebody may read the old one, which then keeps its size
+            self._whole = self._whole[: before[0]]  # a copy: somebody may read the old one, which then keeps its size
             _, self.count, self.base_timestamp, self.max_timestamp = before
             raise
         return before[1]

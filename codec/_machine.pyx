@@ -692,6 +692,9 @@ cdef int build_bytes(Writer* w, Op* op, object value) except -1:
     PyObject_GetBuffer(value, &buffer, PyBUF_SIMPLE)
     try:
         build_length(w, op, buffer.len)
+        if w.apart != NULL and buffer.len >= w.least and type(value) is memoryview:
+            (<list>w.apart).append((w.at - w.start, value.cast("B")))
+            return 0
         return build_raw(w, buffer.buf, buffer.len)
     finally:
         PyBuffer_Release(&buffer)

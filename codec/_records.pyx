@@ -48,7 +48,7 @@ from ottla.errors import DecodeError, EncodeError
 
 cdef enum:
     SMALL = 32 << 10            # blocks that are left to the allocator, and work that keeps the GIL
-    IDLE = 8                    # blocks kept, at most,
+    IDLE = 128                  # blocks kept, at most,
     IDLE_BYTES = 32 << 20       # of so many bytes in all
 
 cdef struct Block:
@@ -1383,22 +1383,25 @@ cdef Py_ssize_t byte_width = 1
 
 
 cdef class Appender:
-    """See `ottla.codec._loops.Appender`."""
+    """See `ottla.codec._loops.Appender`. The records stand behind room for the header of a batch."""
     cdef uint8_t* at
     cdef size_t room
-    cdef Py_ssize_t size
+    cdef Py_ssize_t size  # with that room
     cdef int exports
     cdef readonly Py_ssize_t count
     cdef readonly int64_t base_timestamp, max_timestamp
 
     def __cinit__(self):
         self.base_timestamp = self.max_timestamp = -1
+        self.size = HEADER
 
     def __dealloc__(self):
         give(self.at, self.room)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        describe(view, flags, self.at if self.at != NULL else <uint8_t*>b"", &self.size, &byte_width, b"B")
+        if self.at == NULL:
+            self.grow(0)
+        describe(view, flags, self.at, &self.size, &byte_width, b"B")
         view.obj = self
         self.exports += 1  # while there is one, neither the address nor the size changes
 
@@ -1407,7 +1410,22 @@ cdef class Appender:
 
     @property
     def body(self):
+        return PyMemoryView_FromObject(self)[HEADER:]
+
+    def seal(self, const uint8_t[::1] header):
+        """See `ottla.codec._loops.Appender.seal`."""
+        if header.shape[0] != HEADER:
+            raise ValueError(f"a header has {HEADER} bytes, not {header.shape[0]}")
+        if self.exports:
+            return b"".join((header, self.body))
+        if self.at == NULL:
+            self.grow(0)
+        memcpy(self.at, &header[0], HEADER)
         return PyMemoryView_FromObject(self)
+
+    def expect(self, Py_ssize_t size):
+        """See `ottla.codec._loops.Appender.expect`."""
+        self.reserve(size)
 
     def append(self, timestamp, key, value, headers=()):
         """Add a record, of ``timestamp`` milliseconds since 1970; return its index in the batch.
@@ -1497,7 +1515,7 @@ cdef class Appender:
         cdef PyObject* item
         cdef uint8_t* at = self.at + self.size
         cdef uint8_t* end = self.at + self.room
-        if first >= count:
+        if first >= count or self.at == NULL:
             return 0
         for i in range(first, count):
             item = PyList_GET_ITEM(records, i)
@@ -1630,8 +1648,10 @@ cdef class Appender:
         cdef uint8_t* at = <uint8_t*>take(max(<size_t>FIRST_ROOM, size, self.size + more), &room)
         if at == NULL:
             raise MemoryError
-        if self.size:
+        if self.at != NULL:
             memcpy(at, self.at, self.size)
+        else:
+            memset(at, 0, HEADER)
         give(self.at, self.room)
         self.at, self.room = at, room
         return 0

@@ -105,7 +105,7 @@ def build_request(body: Any, version: int, correlation_id: int, client_id: str |
     return b"".join(build_request_parts(body, version, correlation_id, client_id))
 
 
-def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
+def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
     """A request frame in parts: length and header, and the message, whose large fields are parts of their own.
 
     To send megabytes, such as the batches of Produce, they need not be copied.

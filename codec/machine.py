@@ -53,13 +53,14 @@ def build(value: Declared, version: int) -> bytes:
     return b"".join(_pieces(value, version))
 
 
-def build_parts(value: Declared, version: int, least: int) -> list[bytes]:
+def build_parts(value: Declared, version: int, least: int) -> list[Buffer]:
     """The bytes of ``value`` in parts, so that large fields need not be copied.
 
-    A field of bytes that has at least ``least`` of them is a part of its own, the very object.
+    A field of bytes that has at least ``least`` of them is a part of its own, the very object; or, of a memoryview, one
+    that shows the same memory.
     """
     alone = False
-    parts: list[list[bytes]] = []
+    parts: list[list[Buffer]] = []
     for piece in _pieces(value, version):
         if not parts or alone or len(piece) >= least:
             parts.append([])
@@ -68,10 +69,10 @@ def build_parts(value: Declared, version: int, least: int) -> list[bytes]:
     return [each[0] if len(each) == 1 else b"".join(each) for each in parts]
 
 
-def _pieces(value: Declared, version: int) -> list[bytes]:
+def _pieces(value: Declared, version: int) -> list[Buffer]:
     write = builder(cast(Any, type(value)), version)
     try:
-        return cast(list[bytes], write(value))
+        return cast(list[Buffer], write(value))
     except MemoryError:
         raise
     except Exception:  # the reference says what is wrong

@@ -491,6 +491,41 @@ class BatchBuilder(Appender):
             EncodeError: a number does not fit its field, or the records the 2 GiB of a batch; there is no such
                 compression or level (NONE has no levels); there is a sequence, but no record that has it.
         """
+        ids = producer_id, producer_epoch, base_sequence
+        kind = (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+        return b"".join(self._parts(compression, level, ids, kind, base_offset, partition_leader_epoch))
+
+    def whole(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> Buffer:
+        """As `build`, without a copy where none is needed: no record can be added while somebody holds it.
+
+        What it returned before is not changed by it. Raises as `build`.
+        """
+        header, body = self._parts(compression, level, (producer_id, producer_epoch, base_sequence))
+        if compression != Compression.NONE:
+            return b"".join((header, body))
+        if isinstance(body, memoryview):
+            body.release()
+        return self.seal(header)
+
+    def _parts(
+        self,
+        compression: Compression,
+        level: int | None,
+        ids: tuple[int, int, int],
+        kind: int = 0,
+        base_offset: int = 0,
+        partition_leader_epoch: int = -1,
+    ) -> tuple[bytes, Buffer]:
+        """The header and the rest; ``ids`` are the producer's id and epoch, and the first sequence."""
+        producer_id, producer_epoch, base_sequence = ids
         body: Buffer = self.body
         if len(body) > _INT32_MAX - HEADER_SIZE:
             raise EncodeError(f"{len(body)} bytes of records are more than the 2 GiB of a batch")
@@ -498,7 +533,7 @@ class BatchBuilder(Appender):
             raise EncodeError(f"the sequence {base_sequence} for a batch without records")
         if compression != Compression.NONE or level is not None:
             body = compress(compression, body, level)
-        attributes = compression | (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
+        attributes = compression | kind
         length = HEADER_SIZE - LENGTH_END + len(body)
         try:
             covered = _BEHIND_CRC.pack(
@@ -515,7 +550,7 @@ class BatchBuilder(Appender):
             head = _BEFORE_CRC.pack(base_offset, length, partition_leader_epoch, MAGIC, crc)
         except struct.error as error:
             raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
-        return b"".join((head, covered, body))
+        return head + covered, body
 
 
 def build_batch(records: Iterable[Record], *, compression: Compression = Compression.NONE) -> bytes:

@@ -158,7 +158,7 @@ class Client:
         acks: Literal["all"] | int = "all",
         idempotent: bool | None = None,
         linger: float = 0.005,
-        batch_size: int = 256 * 2**10,
+        batch_size: int = 512 * 2**10,
         compression: str | Mapping[str, str | tuple[str, int]] = "none",
         compression_level: int | None = None,
         partitioner: str | Hash | Keyed | Chooser = "murmur2",

@@ -282,10 +282,17 @@ class TrioDriver(Driver[TrioLink]):
 
 
 def _taken_from(stream: trio.SocketStream) -> socket.socket:
-    """Its socket as the system has it, non-blocking; the stream is of no use any more."""
+    """Its socket as the system has it, non-blocking; the stream is of no use any more.
+
+    trio has the system take no more than 16 KB ahead of the network (`TCP_NOTSENT_LOWAT`), for streams that want to
+    decide late what to send. Ours would be woken for each of them, and be a third slower.
+    """
     its = stream.socket
     taken = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
     taken.setblocking(False)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with contextlib.suppress(OSError):  # it has ended already, as the reader will find
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
     return taken
 
 

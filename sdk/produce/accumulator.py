@@ -98,10 +98,13 @@ class Accumulator:
 
     def _open(self, queue: PartitionQueue, record: PendingRecord, now: float) -> None:
         """Begin a new batch, large enough for the record; the old one is full, or too old."""
-        if (before := queue.close()) is not None:
-            self._sender.due(queue, before)
+        was_full, before = queue.open.left < record.size, queue.close()
         room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
         batch = queue.open = Batch(self._deliveries.number(), queue.place, now, record.deadline, room)
+        if before is not None:
+            self._sender.due(queue, before)
+            if was_full:  # as this one will probably be
+                batch.builder.expect(room)
         batch.charged = BATCH_OVERHEAD
         self._room.take(BATCH_OVERHEAD)
         self._sender.add(queue, batch)

@@ -37,6 +37,7 @@ from ottla.codec.append import OpenBatch, PartitionBuffer
 from ottla.codec.compression import UNLIMITED, Compression
 from ottla.codec.message_sets import build_message_set
 from ottla.codec.records import BatchBuilder, Records, parse_batch
+from ottla.codec.wire import Buffer
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import PRODUCE_RECORD_BATCHES
@@ -322,7 +323,7 @@ class PartitionQueue(PartitionBuffer):
         batch.sequence = self.next_sequence
         self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
 
-    def encode(self, batch: Batch, version: int, compression: Compression, level: int | None) -> bytes:
+    def encode(self, batch: Batch, version: int, compression: Compression, level: int | None) -> Buffer:
         """The bytes of ``batch`` for a ``version`` of Produce.
 
         Raises:
@@ -332,8 +333,8 @@ class PartitionQueue(PartitionBuffer):
             records = parse_batch(batch.builder.build()).records(UNLIMITED)
             return build_message_set(records, magic=1, compression=compression, level=level)
         if self.identity is None or batch.sequence is None:
-            return batch.builder.build(compression=compression, level=level)
-        return batch.builder.build(
+            return batch.builder.whole(compression=compression, level=level)
+        return batch.builder.whole(
             compression=compression,
             level=level,
             producer_id=self.identity.producer_id,

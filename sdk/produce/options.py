@@ -25,7 +25,7 @@ class ProducerOptions:
     delivery_timeout: float | None = None
     """Seconds; ``None``: the client's."""
     linger: float = 0.005
-    batch_size: int = 256 * 2**10
+    batch_size: int = 512 * 2**10
     partitioner: str | Hash | Keyed | Chooser = "murmur2"
     buffer_memory: int = 32 * 2**20
 

@@ -322,3 +322,18 @@ def test_parts_are_the_message_and_large_batches_are_not_copied_into_it(name: st
     parts = engine.build_parts(request, version, 65_536)
     assert b"".join(parts) == engine.build(request, version)
     assert sum(any(part is data for data in batches if len(data) >= 65_536) for part in parts) == 4
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "construct"])
+def test_a_large_memoryview_is_a_part_that_shows_the_same_memory(name: str) -> None:
+    large, small = bytearray(b"x" * 65_536), bytearray(b"y" * 10)
+    partitions = tuple(
+        PartitionProduceData(index=index, records=memoryview(data)) for index, data in enumerate((large, small))
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="t", partition_data=partitions),))
+    engine: Any = ENGINES[name]
+    parts = engine.build_parts(request, 9, 65_536)
+    assert b"".join(parts) == engine.build(request, 9)
+    large[0] = small[0] = ord("z")
+    assert [bytes(part[:1]) for part in parts if len(part) == 65_536] == [b"z"]
+    assert b"yyyyyyyyyy" in b"".join(parts)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from ottla.codec._loops import DamagedRecord
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import PARTITIONERS
+from ottla.codec.records import HEADER_SIZE
 from ottla.errors import DecodeError, EncodeError
 from tests.codec.record_engines import LOOPS, RECORDS
 from tests.codec.test_records import NOW, ONE, TWO, damaged_bodies, ints, record_bytes, record_lists, zigzag
@@ -402,6 +403,8 @@ def everything(module: Any) -> None:
     outcome(lambda: builder.extend_columns(b"", TWO, ONE))
     with builder.body:
         outcome(lambda: builder.append(NOW, b"", b""))
+        builder.whole()
+    builder.whole()
     [batch] = module.read_batches(builder.build())
     records, columns = batch.records(), batch.columns()
     again = module.BatchBuilder()
@@ -417,6 +420,38 @@ def everything(module: Any) -> None:
     for body in (b"\0" * 7, record_bytes(key=zigzag(9)), record_bytes(headers=zigzag(1) + zigzag(1) + b"\xff\1")):
         outcome(partial(parsed, module, body, 1))
     outcome(lambda: module.parse_batch(b"short"))
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_a_whole_batch_is_what_build_makes_and_stays_what_it_is(engine: str, compression: Compression) -> None:
+    def whole(sequence: int) -> Any:
+        return builder.whole(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence)
+
+    def built(sequence: int) -> bytes:
+        return builder.build(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence)
+
+    builder = RECORDS[engine].BatchBuilder()
+    builder.expect(100_000)
+    builder.extend([(NOW, b"k", b"v" * 1000)] * 3)
+    first = whole(0)
+    second = whole(3)  # as in another attempt, while the first is still being written
+    assert (first, second) == (built(0), built(3))
+    if compression == Compression.NONE:
+        with pytest.raises(BufferError):
+            builder.append(NOW, b"k", b"v")
+    del first, second
+    assert builder.append(NOW, b"k", b"v") == 3
+    assert whole(4) == built(4)
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+def test_a_whole_batch_without_records_is_its_header(engine: str) -> None:
+    make = RECORDS[engine].BatchBuilder
+    assert make().whole() == make().build()
+    assert make().seal(bytes(HEADER_SIZE)) == bytes(HEADER_SIZE)
+    with pytest.raises(ValueError, match="61 bytes, not 3"):
+        make().seal(b"abc")
 
 
 @pytest.mark.parametrize("engine", RECORDS)

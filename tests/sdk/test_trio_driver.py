@@ -315,6 +315,18 @@ async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for
     assert told == [Filled((1, "data"), 14)]
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="this system has no such option")
+async def test_a_socket_takes_as_much_as_the_system_lets_it(ottla_broker: Broker) -> None:
+    lowat = socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        links = list(client._driver._links.values())
+        assert links
+        for link in links:
+            with socket.socket() as plain:
+                assert link.socket.getsockopt(*lowat) == plain.getsockopt(*lowat)
+            assert link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 class Deaf(socket.socket):
     """Of a system that cannot wait for many bytes."""
 

@@ -223,7 +223,7 @@ async def produce(
     acks: Annotated[Acks, typer.Option(help="How many replicas must have a record.")] = Acks.ALL,
     compression: Annotated[Compression, typer.Option(help="Of records; values are half random.")] = Compression.NONE,
     linger: Linger = 5.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 256 * 2**10,
+    batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 512 * 2**10,
     partitioner: Annotated[Partitioner, typer.Option(help="Where a key goes.")] = Partitioner.MURMUR2,
     sample: Sample = None,
     as_json: AsJson = False,
