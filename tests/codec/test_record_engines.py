@@ -429,7 +429,7 @@ def test_a_whole_batch_is_what_build_makes_and_stays_what_it_is(engine: str, com
         return builder.whole(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence)
 
     def built(sequence: int) -> bytes:
-        return builder.build(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence)
+        return bytes(builder.build(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence))
 
     builder = RECORDS[engine].BatchBuilder()
     builder.expect(100_000)
