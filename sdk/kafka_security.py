@@ -6,6 +6,7 @@ Rules:
 - Of `sasl.jaas.config` the login modules of PLAIN, SCRAM and OAUTHBEARER are understood.
 - OAUTHBEARER is OIDC's client credentials; a function that returns tokens is given as ``sasl=OAuthBearer(…)``.
 - No message shows a value that may be a secret.
+- An entry of a login module that nobody here reads is refused: it may decide how a broker is spoken to.
 
 Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGURATION.md.
 """
@@ -63,6 +64,7 @@ OAUTH_NAMES = {
 """And the argument of `ottla.ClientCredentials`, or of its `ottla.TLS`, that each is."""
 _OAUTH_ENTRIES = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
 """The same of the entries of a login module."""
+_URLENCODE = "sasl.oauthbearer.header.urlencode"
 _OAUTH_METHODS = ("oidc", "default")
 _HANDLERS = "org.apache.kafka.common.security.oauthbearer"
 
@@ -83,6 +85,13 @@ _LOGIN_MODULES = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
+_ENTRIES = {
+    "PlainLoginModule": ("username", "password"),
+    "ScramLoginModule": ("username", "password"),
+    "OAuthBearerLoginModule": tuple(_OAUTH_ENTRIES),
+}
+"""Of each, what is read; and of the last one all extensions."""
+_EXTENSION = "extension_"
 
 
 @dataclass(slots=True)
@@ -223,14 +232,15 @@ def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) 
             f"{_HANDLERS}.OAuthBearerLoginCallbackHandler here: say sasl=OAuthBearer(function) to connect"
         )
     options = {argument: jaas[entry] for entry, argument in _OAUTH_ENTRIES.items() if entry in jaas}
-    extensions = {
-        name.removeprefix("extension_"): value for name, value in jaas.items() if name.startswith("extension_")
-    }
+    extensions = {name.removeprefix(_EXTENSION): value for name, value in jaas.items() if name.startswith(_EXTENSION)}
     for name in [each for each in login if each in OAUTH_NAMES]:
         option = OAUTH_NAMES[name]
         if option in options:
             made.wrong.append(f"{name!r} and another name for it, or 'sasl.jaas.config', are one thing: give one")
         options[option] = str(login.pop(name))
+    encode = str(login.pop(_URLENCODE, "false")).strip().lower()
+    if encode not in ("true", "false"):
+        made.wrong.append(f"{_URLENCODE!r} is true or false, not {encode!r}")
     for pair in str(login.pop("sasl.oauthbearer.extensions", "")).split(","):
         if pair.strip():
             name, _, value = pair.partition("=")
@@ -245,7 +255,8 @@ def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) 
             )
         ca = options.pop("ca", None)
         credentials: Any = options
-        return OAuthBearer(ClientCredentials(**credentials, tls=TLS(ca=ca) if ca else None), extensions)
+        fetch = ClientCredentials(**credentials, tls=TLS(ca=ca) if ca else None, urlencode_header=encode == "true")
+        return OAuthBearer(fetch, extensions)
 
     return make
 
@@ -261,7 +272,16 @@ def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
     module = found[1].rpartition(".")[2]
     if mechanism not in _LOGIN_MODULES.get(module, ()):
         raise ConfigurationError(f"the login module is {module}, which is not for sasl.mechanism={mechanism}")
-    return {each[1]: re.sub(r"\\(.)", r"\1", each[2] or each[3] or each[4] or "") for each in _ENTRY.finditer(found[2])}
+    entries = {
+        each[1]: re.sub(r"\\(.)", r"\1", each[2] or each[3] or each[4] or "") for each in _ENTRY.finditer(found[2])
+    }
+    known, extensible = _ENTRIES[module], mechanism == OAuthBearer.mechanism
+    if unknown := [each for each in entries if each not in known and not (extensible and each.startswith(_EXTENSION))]:
+        more = f" and {_EXTENSION}…" if extensible else ""
+        raise ConfigurationError(
+            f"{', '.join(unknown)} of {module} cannot be done here; what is read of it are {', '.join(known)}{more}"
+        )
+    return entries
 
 
 def _not_understood(made: Security, name: str, lenient: bool) -> None:

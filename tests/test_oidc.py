@@ -1,5 +1,6 @@
 """Tokens: what users' functions may return, and what a token endpoint may answer."""
 
+import base64
 import json
 import pickle
 import time
@@ -37,6 +38,17 @@ def test_a_token_is_fetched_with_name_and_secret(provider: Provider, ca: trustme
     (form,) = provider.asked
     assert form.pop("Authorization").startswith("Basic ")
     assert form == {"grant_type": "client_credentials", "scope": "kafka read", "audience": "us"}
+
+
+@pytest.mark.parametrize(("encoded", "sent"), [(True, b"a+b%2F:p%3Aw"), (False, b"a b/:p:w")])
+def test_name_and_secret_are_encoded_as_the_rfc_or_as_java_does(
+    provider: Provider, ca: trustme.CA, encoded: bool, sent: bytes
+) -> None:
+    fetch = credentials(provider, ca, client_id="a b/", client_secret="p:w", urlencode_header=encoded)
+    with pytest.raises(AuthenticationFailed, match="no token"):
+        fetch()
+    (form,) = provider.asked
+    assert base64.b64decode(form["Authorization"].removeprefix("Basic ")) == sent
 
 
 @pytest.mark.parametrize(
@@ -108,7 +120,17 @@ def test_options_that_make_no_sense_are_refused(arguments: Any, says: str) -> No
     assert "token.it" not in str(raised.value)
 
 
-@pytest.mark.parametrize("endpoint", ["idp.example.com/token", "ftp://idp/", "https://user:pass@idp/", "https:///x"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "idp.example.com/token",
+        "ftp://idp/",
+        "https://user:pass@idp/",
+        "https:///x",
+        "https://[::1/t",
+        "https://idp:x/t",
+    ],
+)
 def test_an_endpoint_is_a_url(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match="must be a URL") as raised:
         ClientCredentials(endpoint, CLIENT, SECRET)

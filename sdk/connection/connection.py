@@ -60,7 +60,7 @@ EXPLAIN_AFTER = 1.0
 SLOW_SECONDS = 1.0
 """An answer that took longer may be logged as slow, depending on the time that it was given."""
 SLOW_LOG_INTERVAL = 10.0
-"""Seconds between two lines about slow answers of one connection."""
+"""Seconds between two lines about slow answers of one connection, and between two about damaged ones."""
 
 SHORTEST_SESSION = 1.0
 """Seconds between two renewals; brokers refuse one that comes sooner. Source: KafkaChannel.java."""
@@ -138,7 +138,7 @@ class Connection:
         """For how many seconds it lasts, and when it is to be renewed."""
         self._answered = False
         """A request after the handshake was answered: of interest for messages only."""
-        self._slow_logged = -math.inf
+        self._slow_logged = self._damage_logged = -math.inf
         self._wire = Wire()
 
     @property
@@ -478,7 +478,9 @@ class Connection:
             response = exchange.response(frame)
         except DecodeError as error:
             what = f"{self.where}: the answer to {exchange.name} v{exchange.version} does not parse: {error}"
-            log.error("an answer does not parse", extra=self._extra(request=exchange.name, why=str(error)))
+            if now >= self._damage_logged + SLOW_LOG_INTERVAL:  # what is asked again will not parse either
+                self._damage_logged = now
+                log.error("an answer does not parse", extra=self._extra(request=exchange.name, why=str(error)))
             exchange.settle(RemoteProtocolError(what), now)
             return
         throttle = getattr(response, "throttle_time_ms", 0) / 1000

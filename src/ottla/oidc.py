@@ -45,6 +45,8 @@ class ClientCredentials:
         parameters: what else is sent, such as ``{"audience": "kafka"}``.
         tls: with the CA that signed the endpoint's certificate, where it is not one of the system's.
         timeout: seconds that an answer may take.
+        urlencode_header: the name and the secret are encoded before they go into the header, as RFC 6749 has it; Java's
+            clients send them as they are, unless `sasl.oauthbearer.header.urlencode` is set.
 
     Raises:
         ConfigurationError: one of them makes no sense.
@@ -57,10 +59,15 @@ class ClientCredentials:
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: TLS | None = None
     timeout: float = 10.0
+    urlencode_header: bool = True
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        try:
+            parts = urlsplit(self.endpoint)
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.username is None and parts.port != 0
+        except ValueError:  # an address or a port that is none
+            usable = False
+        if not usable:
             raise ConfigurationError("sasl: the token endpoint must be a URL as https://host/path, without a user")
         if not (self.client_id and self.client_secret):
             raise ConfigurationError("sasl: a token endpoint wants client_id and client_secret")
@@ -94,7 +101,8 @@ class ClientCredentials:
 
     def _request(self) -> Request:
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {}), **self.parameters}
-        login = base64.b64encode(f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}".encode()).decode()
+        pair = self.client_id, self.client_secret
+        login = base64.b64encode(":".join(map(quote_plus, pair) if self.urlencode_header else pair).encode()).decode()
         headers = {
             "Authorization": f"Basic {login}",
             "Accept": "application/json",

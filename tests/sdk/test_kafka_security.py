@@ -88,7 +88,11 @@ def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> Non
         ({"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "a", "sasl.password": "s"}, ScramSha256("a", "s")),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN}, Plain("alice", 's"; =')),
         ({"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": SCRAM}, ScramSha512("alice", "secret")),
-        (OAUTH, OAuthBearer(ClientCredentials(IDP, "billing", "hush"))),
+        (OAUTH, OAuthBearer(ClientCredentials(IDP, "billing", "hush", urlencode_header=False))),
+        (
+            OAUTH | {"sasl.oauthbearer.header.urlencode": "true"},
+            OAuthBearer(ClientCredentials(IDP, "billing", "hush", urlencode_header=True)),
+        ),
         (
             {
                 "sasl.mechanism": "OAUTHBEARER",
@@ -96,7 +100,10 @@ def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> Non
                 "sasl.login.callback.handler.class": f"{MODULE}.secured.OAuthBearerLoginCallbackHandler",
                 "sasl.jaas.config": OAUTH_JAAS,
             },
-            OAuthBearer(ClientCredentials(IDP, "billing", "hush", scope="kafka"), {"logicalCluster": "lkc-1"}),
+            OAuthBearer(
+                ClientCredentials(IDP, "billing", "hush", scope="kafka", urlencode_header=False),
+                {"logicalCluster": "lkc-1"},
+            ),
         ),
         (
             OAUTH
@@ -107,7 +114,7 @@ def test_files_are_named_as_java_and_librdkafka_name_them(tmp_path: Path) -> Non
                 "https.ca.pem": TRUST,
             },
             OAuthBearer(
-                ClientCredentials(IDP, "billing", "hush", scope="kafka", tls=TLS(ca=TRUST)),
+                ClientCredentials(IDP, "billing", "hush", scope="kafka", tls=TLS(ca=TRUST), urlencode_header=False),
                 {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"},
             ),
         ),
@@ -178,6 +185,16 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "hush"},
             "it is not as in",
         ),
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": SCRAM.replace(";", ' tokenauth="true";'),
+            },
+            "tokenauth of ScramLoginModule cannot be done here; what is read of it are username, password",
+        ),
+        (OAUTH | {"sasl.oauthbearer.header.urlencode": "maybe"}, "urlencode' is true or false, not 'maybe'"),
+        (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "https://[::1/token"}, "the token endpoint must be a URL"),
     ],
 )
 def test_what_cannot_be_is_refused_and_no_secret_is_shown(given: Mapping[str, Any], says: str) -> None:

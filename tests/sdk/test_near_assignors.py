@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from ottla.sdk.group.assignors import ASSIGNORS, Member, Partitions
+from ottla.sdk.group.assignors.nearness import bring_near
 from tests.sdk.test_assignors import QUICK, STICKY, after, could_be_relieved, groups, member, moved, readable, seeds
 
 Assignment = Mapping[str, Sequence[tuple[str, int]]]
@@ -113,3 +114,31 @@ def test_a_large_group_is_divided_in_a_moment() -> None:
     assignment = ASSIGNORS["sticky"].assign(partitions, members)
     took = process_time() - begin
     assert near(partitions, members, assignment) > 9900 and took < 5.0
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["everything is given", "everything is kept"])
+def test_what_members_compare_grows_with_them_and_not_with_their_pairs(before: bool) -> None:
+    """Of many members each has few partitions, and all of them are far away from half of the members' racks."""
+    racks = ["1", "2", "3", None]
+    compared = 0
+
+    class Counting(frozenset[str]):
+        def __contains__(self, rack: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__contains__(rack)
+
+    count = 900
+    where = {("t", each): Counting(str(1 + each // 300)) for each in range(count)}
+    holdings = [{"t": [each]} for each in range(count)]
+    empty: list[dict[str, list[int]]] = [{} for _ in range(count)]
+    given = empty if before else holdings
+    kept = holdings if before else empty
+    ranks = [racks[each % 4] for each in range(count)]
+    bring_near(kept, given, {"t": 1}, where, ranks)
+    held = {place: who for who, mine in enumerate(given) for place in mine.get("t", ())}
+    held |= {place: who for who, mine in enumerate(kept) for place in mine.get("t", ())}
+    assert sorted(held) == list(range(count))
+    far = [place for place, who in held.items() if ranks[who] is not None and str(1 + place // 300) != ranks[who]]
+    assert len(far) < (count // 2 if before else 10)
+    assert compared < 100 * count

@@ -57,26 +57,50 @@ def bring_near(
 def _exchanges(
     pool: dict[_Kind, list[TopicPartition]], members: Sequence[str | None], *, strict: bool
 ) -> Iterator[tuple[_Kind, _Kind]]:
-    """Who is to exchange a partition of which kind with whom, one after the other, until nothing is gained."""
+    """Who is to exchange a partition of which kind with whom, one after the other, until nothing is gained.
 
-    def near(member: int, racks: Racks) -> bool:
-        return members[member] is None or members[member] in racks
+    Members of one rack are alike: what is compared is racks, of which there are few, and not members.
+    """
 
-    def gains(ours: _Kind, theirs: _Kind) -> bool:
+    def near(rack: str | None, racks: Racks) -> bool:
+        return rack is None or rack in racks
+
+    def gains(ours: tuple[str | None, Racks], theirs: tuple[str | None, Racks]) -> bool:
         (one, mine), (other, yours) = ours, theirs
-        if one == other or not pool[theirs] or not near(other, mine):
+        if not near(other, mine):
             return False
         before, after = near(other, yours), near(one, yours)
         return (after and not before) if strict else after >= before
 
+    def partner(kinds: list[_Kind], member: int) -> _Kind | None:
+        """The last that has something to give, and is another member, each of whom is there once."""
+        while kinds:
+            if not pool[kinds[-1]]:
+                kinds.pop()
+            elif kinds[-1][0] != member:
+                return kinds[-1]
+            elif len(kinds) == 1:
+                return None
+            else:
+                kinds[-1], kinds[-2] = kinds[-2], kinds[-1]
+        return None
+
     gained = True
     while gained:
         gained = False
-        for ours in [kind for kind in pool if not near(*kind)]:
-            for theirs in sorted(pool, key=lambda kind: near(*kind)):  # both may gain, where theirs is not near either
-                while pool[ours] and gains(ours, theirs):
-                    gained = True
-                    yield ours, theirs
+        alike: dict[tuple[str | None, Racks], list[_Kind]] = {}
+        for kind, places in pool.items():
+            if places:
+                alike.setdefault((members[kind[0]], kind[1]), []).append(kind)
+        for ours in [each for each in alike if not near(*each)]:
+            for theirs in sorted(alike, key=lambda each: near(*each)):  # both may gain, where theirs is not near either
+                if not gains(ours, theirs):
+                    continue
+                others = alike[theirs][::-1]
+                for kind in alike[ours]:
+                    while pool[kind] and (other := partner(others, kind[0])) is not None:
+                        gained = True
+                        yield kind, other
 
 
 def _take(holdings: Holdings, member: int, place: TopicPartition) -> None:
