@@ -6,6 +6,7 @@ missed by a machine, and a method that is misspelt, or awaited where it should n
 """
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
@@ -36,6 +37,12 @@ def string(name: str, given: str) -> str:
 def integer(name: str, given: int) -> int:
     if not isinstance(given, Integral) or isinstance(given, bool):
         raise ConfigurationError(f"{name} must be an integer, not {given!r}")
+    return given
+
+
+def seconds(name: str, given: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+        raise ConfigurationError(f"{name} must be a number of seconds, 0 or more, not {given!r}")
     return given
 
 

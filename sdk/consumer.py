@@ -17,10 +17,10 @@ from ottla.codec.columns import Columns
 from ottla.codec.records import Record, Records
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.arguments import by_place, listed
+from ottla.sdk.arguments import by_place, listed, seconds
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.committing import Claim
-from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.places import Where, start_at
@@ -264,7 +264,20 @@ class Consumer:
                 another task has a batch in hand that it has not committed.
         """
         core, driver = self._core, self._driver
-        batch = Batch(*await driver.run(core.next_batch(driver.current_task()), core.put_back), self)
+        return self._batch(await driver.run(core.next_batch(driver.current_task()), core.put_back))
+
+    async def poll(self, timeout: float) -> Batch | None:
+        """As `__anext__`, for ``timeout`` seconds at the most; ``None``: there was no batch.
+
+        The batch before it counts as done in any case. Raises as `__anext__`.
+        """
+        core, driver = self._core, self._driver
+        steps = core.poll(driver.current_task(), seconds("timeout", timeout))
+        taken = await driver.run(steps, core.put_back)
+        return None if taken is None else self._batch(taken)
+
+    def _batch(self, taken: Taken) -> Batch:
+        batch = Batch(*taken, self)
         for each in self._interceptors:
             _guarded(partial(each.on_consume, batch))
         return batch

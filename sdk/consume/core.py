@@ -49,6 +49,8 @@ from ottla.sdk.steps import TURN, Steps, settled
 
 log = logger("ottla.sdk.consumer")
 
+Taken = tuple[Fetched, Claim | None]
+"""A batch, and in a group what lets it be committed."""
 TURN_EVERY = 0.001
 """Seconds for which batches are handed out, where there are small ones, before other tasks run."""
 _REVOKED = "a rebalance took it, and its owner now, be it this consumer again, went on from what was committed"
@@ -80,7 +82,7 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and replaced, whenever there may be something new."""
         self._failed: OttlaError | None = None
-        self._back: tuple[Fetched, Claim | None] | None = None
+        self._back: Taken | None = None
         """A batch that has not reached its caller."""
         self._turn = -math.inf
         """When other tasks had their turn last."""
@@ -198,8 +200,14 @@ class ConsumerCore:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def next_batch(self, task: Any) -> Steps[tuple[Fetched, Claim | None]]:
-        """The next batch, and in a group what lets it be committed. The one before is done.
+    def next_batch(self, task: Any) -> Steps[Taken]:
+        """The next batch, however long that takes; as `poll`."""
+        taken = yield from self.poll(task)
+        assert taken is not None
+        return taken
+
+    def poll(self, task: Any, timeout: float | None = None) -> Steps[Taken | None]:
+        """The next batch, or ``None`` if there is none within ``timeout`` seconds. The one before is done.
 
         Raises:
             OttlaError: the membership has ended, a partition cannot be read on, or commits have failed.
@@ -208,7 +216,7 @@ class ConsumerCore:
         """
         self._refuse_closed()
         self._asking.begin(task)
-        abandoned = False
+        abandoned, over = False, None if timeout is None else self._after(timeout)
         try:
             if self._core.now - self._turn >= TURN_EVERY:  # before a batch is taken: a cancellation loses none
                 yield TURN
@@ -228,18 +236,25 @@ class ConsumerCore:
                 elif (fetched := self._take()) is not None:
                     self._asking.holder = task
                     return fetched, self.committing.hand_out(fetched)
-                else:
+                elif over is None:
                     yield self._wait()
+                    self._turn = self._core.now
+                elif over.done:
+                    return None
+                else:
+                    yield any_of((self._wait(), over))
                     self._turn = self._core.now
         except GeneratorExit:  # the call is dropped, and its loop with it
             abandoned = True
             raise
         finally:
+            if over is not None:
+                over.succeed(None)
             self._asking.end()
             if not (abandoned or self.closed or self._asking.left):
                 self.polls.away(self._core.now)
 
-    def put_back(self, batch: tuple[Fetched, Claim | None]) -> None:
+    def put_back(self, batch: Taken | None) -> None:
         """The batch that `next_batch` returned last has not reached its caller: it is the next one, too."""
         self._back = batch
 
@@ -251,6 +266,12 @@ class ConsumerCore:
         if self.commits is not None:
             self.commits.raise_failures()
         return self.fetcher.take(self._readable(), self._options.max_records)
+
+    def _after(self, seconds: float) -> Outcome[None]:
+        """Settled so many seconds from now; settled earlier by others, it leaves nothing behind."""
+        over: Outcome[None] = Outcome()
+        over.when_done(self._core.later(self._core.now + seconds, lambda now: over.succeed(None)).cancel)
+        return over
 
     def _wait(self) -> Outcome[None]:
         """Settled when there may be something new. Shared by all waiters, so it is never cancelled."""

@@ -82,6 +82,24 @@ async def test_a_time_an_end_and_an_offset_are_places_to_start(loop: Loop, ottla
             assert (await _take(loop, consumer, 1))[0].value == b"2"
 
 
+async def test_a_consumer_is_polled_with_a_deadline(loop: Loop, ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("polled")
+    async with loop.connect(ottla_broker.bootstrap) as client, client.consumer("polled", start="beginning") as consumer:
+        with loop.fail_after(5):
+            for timeout in (0, 0.01, 0.05):
+                assert await consumer.poll(timeout) is None
+            async with client.producer() as producer:
+                for value in (b"1", b"2"):
+                    await producer.send("polled", value)
+                    batch = await consumer.poll(4.0)
+                    assert batch is not None and [each.value for each in batch] == [value]
+            assert await consumer.poll(0) is None
+            assert consumer.position("polled", 0) == 2
+        for wrong in (-1, math.nan, math.inf, "1", None, True):
+            with pytest.raises(ConfigurationError, match="timeout must be a number of seconds"):
+                await consumer.poll(wrong)  # type: ignore[arg-type] # what is refused
+
+
 async def test_a_consumer_waits_for_what_is_sent_later(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     got: list[ottla.Record] = []

@@ -434,6 +434,34 @@ def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> Non
 # -- is anybody there? -------------------------------------------------------------------------------------------------
 
 
+def test_a_poll_counts_as_progress_and_leaves_nothing_behind() -> None:
+    reader = Reader(max_poll_interval=5.0)
+    reader.assign(1, T0)
+    reader.stands(0)
+    reader.tell()
+    reader.loop.throw(Cancelled())
+
+    def later(seconds: float) -> None:
+        reader.world.later(seconds)
+        for beat in reader.world.pending(HeartbeatRequest):
+            reader.world.answer(beat, HeartbeatResponse(error_code=0))
+
+    for number in range(8):
+        reader.loop = reader.call(reader.machine.poll("task", 0.5))
+        if number == 3:
+            reader.loop.throw(Cancelled())
+        else:
+            later(0.4)
+            assert not reader.loop.go_on().over
+            later(0.2)
+            assert reader.loop.go_on().over and reader.loop.result is None and reader.loop.error is None
+        later(0.5)
+    assert reader.member.owned == (T0,), "it was there"
+    assert not [each for each in reader.machine._news._callbacks if "any_of" in each.__qualname__]
+    later(5.0)
+    assert not reader.member.owned, "and is away since"
+
+
 @pytest.mark.parametrize("how", ["cancelled", "by an error"])
 def test_max_poll_interval_is_counted_from_the_end_of_a_wait_however_it_ended(how: str) -> None:
     reader = Reader(max_poll_interval=5.0)
