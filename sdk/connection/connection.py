@@ -16,7 +16,8 @@ Rules:
 - The stages of the handshake (`ottla.sdk.connection.handshake`) follow; each later request goes out in the highest
   version that both sides know.
 - A session that ends (KIP-368) is renewed before, on the same connection, as soon as there is something to send: behind
-  what is under way, and ahead of what waits. The broker serves nothing else meanwhile, so nothing else is sent.
+  what is under way, and ahead of what waits. The broker serves nothing else meanwhile, so nothing else is sent. Where
+  that needs a token and there is none, requests go on until the session is over, and then wait for it.
 - Each request has a deadline. Past that of one that the driver has, the connection is dead, whatever TCP reports; one
   that waits ends alone.
 - A request that is cancelled before the driver has it is never sent; after that its answer is thrown away.
@@ -134,7 +135,9 @@ class Connection:
         """When something arrived last."""
         self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
-        self._session = self._renew_at = math.inf
+        self._session = self._renew_at = self._over_at = math.inf
+        self._holds = False
+        """The session is over, and there is no token for another: nothing is sent until there is."""
         """For how many seconds it lasts, and when it is to be renewed."""
         self._answered = False
         """A request after the handshake was answered: of interest for messages only."""
@@ -198,8 +201,10 @@ class Connection:
             if self._may_send:
                 if self.muted_until > now:
                     pass
-                elif self._renew_at <= now and self.peer.credentials.renewed(self._session, now):
+                elif self._renew_at <= now and self._can_renew(now):
                     self._renew(now)
+                elif self._over_at <= now:  # the broker would answer a request by ending the connection
+                    self._hold(now)
                 else:
                     self._send_next(now)
             elif not self.load and now >= self._idle_at:
@@ -215,7 +220,7 @@ class Connection:
         due = self._timers.next
         if self.state is State.DOWN and self.requests.waiting:
             own = self.peer.connects_at
-        elif self.state is State.READY and self._may_send:
+        elif self.state is State.READY and self._may_send and not self._holds:
             own = self.muted_until
         elif self.state is State.READY and not self.load:
             own = self._idle_at
@@ -332,11 +337,11 @@ class Connection:
         before, state = self.state, TRANSITIONS.get((self.state, what))
         if state is None:
             return False
-        self.state, self._since = state, now
+        self.state, self._since, self._holds = state, now, False
         if state is State.DOWN:
             self.requests.drop_sent()
             self._wire = Wire()  # and with it the memory of the last large answers
-            self.muted_until, self._renew_at = -math.inf, math.inf
+            self.muted_until, self._renew_at, self._over_at = -math.inf, math.inf, math.inf
         else:
             self._active_at = now
         traffic = self.peer.traffic
@@ -398,11 +403,23 @@ class Connection:
             return
         self._session = self._handshake.session_lifetime or math.inf
         self._renew_at = asked.sent_at + max(self._session * self.peer.renewal, SHORTEST_SESSION)
+        self._over_at = asked.sent_at + max(self._session, SHORTEST_SESSION)
         renewed = self.state is State.REAUTHENTICATING
         self._enter(Input.AGREED, now)
         if not renewed:
             self.peer.works(self._handshake.versions)
         log.debug("session renewed" if renewed else "connected", extra=self._extra())
+
+    def _can_renew(self, now: float) -> bool:
+        """There is a token that lasts; or else, once the session is over, one at all."""
+        credentials = self.peer.credentials
+        return credentials.renewed(self._session, now) or (self._over_at <= now and credentials.usable(now))
+
+    def _hold(self, now: float) -> None:
+        """Send nothing until there is a token; the credentials wake the connections then."""
+        self._holds = True
+        if denied := self.peer.credentials.denied:
+            self._give_up(now, type(denied)(f"{self.where}: {denied}"))
 
     def _renew(self, now: float) -> None:
         """Prove again who this client is, behind what is under way."""
@@ -518,6 +535,8 @@ class Connection:
                 return "the socket does not take the requests before it"
             case State.READY if self.muted_until > now:
                 return f"the broker asks this client to wait {self.muted_until - now:.1f} s more, it is over its quota"
+            case State.READY if self._holds:
+                return f"the session is over, {self.peer.credentials.missing}"
             case State.READY:
                 return "it is the next to be sent"
             case State.CONNECTING:

@@ -25,14 +25,14 @@ from ottla.errors import (
     TimeoutExpired,
     UnsupportedVersion,
 )
-from ottla.sasl import Mechanism, Plain
+from ottla.sasl import Mechanism, OAuthBearer, Plain, Token
 from ottla.sdk.connection.connection import TRANSITIONS, Connection, Input, State
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.handshake import Handshake, Step
 from ottla.sdk.connection.peer import Peer
 from ottla.sdk.connection.versions import SPOKEN, since
-from ottla.sdk.events import Action, Close, Connect, Finish, Node, Send
+from ottla.sdk.events import Action, Close, Connect, Finish, Node, Send, TokenFetched
 from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
@@ -880,6 +880,53 @@ def test_a_session_that_nobody_needs_is_renewed_when_somebody_does_even_after_it
     assert one.poll(60.0) == [] and one.state is State.READY
     one.submit(metadata(Ends(), 1000), 60.0)
     assert sent(one.poll(60.0)).header.api_key == 17
+
+
+def bearing(lifetime: float) -> Connection:
+    """A connection whose session lasts for ten seconds, by a token that lasts for so many."""
+    one = connection(sasl=OAuthBearer(lambda: ""))
+    one.peer.credentials.fetched(TokenFetched(Token("first", 0.0), lifetime), 0.0)
+    one.submit(metadata(Ends(), 1000), 0)
+    one.poll(0)
+    one.connected(0)
+    one.written(0)
+    asked = sent(one.received(versions(SASL_SERVED), 0))
+    for answer in (SaslHandshakeResponse(error_code=0, mechanisms=("OAUTHBEARER",)), let_in()):
+        asked = sent(one.received(frames.build_response(answer, 1, asked.header.correlation_id), 0))
+    one.received(answer_to(asked), 0)
+    assert one.state is State.READY and not one.load
+    return one
+
+
+def test_where_there_is_no_token_requests_go_on_until_the_session_is_over_and_then_wait_for_it() -> None:
+    one, before, after = bearing(10.0), Ends(), Ends()
+    one.submit(metadata(before), 9.5)
+    first = sent(one.poll(9.5))
+    assert first.header.api_key == 3, "its token lasts no longer; the session does"
+    one.submit(metadata(after), 10.0)
+    assert one.poll(10.0) == [] and one.deadline == 30.0, "nothing is tried over and over"
+    assert "the session is over, there is no token yet" in list(one.explain(11.0))[-1]
+    one.peer.credentials.fetched(TokenFetched(Token("second", 0.0), 10.0), 12.0)
+    assert sent(one.poll(12.0)).header.api_key == 17, "behind what is under way"
+    one.received(answer_to(first), 12.0)
+    assert len(before.all) == 1 and not after.all
+
+
+def test_a_session_that_is_over_is_renewed_by_a_token_that_lasts_a_little_if_there_is_no_other() -> None:
+    one = bearing(14.0)
+    one.submit(metadata(Ends(), 1000), 9.5)
+    assert sent(one.poll(9.5)).header.api_key == 3, "it would have to be renewed once more soon"
+    one.submit(metadata(Ends(), 1000), 10.5)
+    assert sent(one.poll(10.5)).header.api_key == 17
+
+
+def test_what_waits_for_a_token_ends_where_none_is_to_be_had() -> None:
+    one, ends = bearing(10.0), Ends()
+    one.submit(metadata(ends), 10.0)
+    assert one.poll(10.0) == []
+    one.peer.credentials.fetched(TokenFetched(error=AuthenticationFailed("no such client")), 11.0)
+    assert one.poll(11.0) == [Close(KEY)]
+    assert "no such client" in str(ends.all[0])
 
 
 def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words(
