@@ -99,6 +99,15 @@ def test_a_password_that_a_mechanism_cannot_carry_is_refused_as_it_is_given(kind
     assert "word" not in str(raised.value).replace("password", "")
 
 
+@pytest.mark.parametrize("kind", SCRAM)
+@pytest.mark.parametrize(("username", "password"), [("alice", "no\xa0break"), ("alice", "\u2168"), ("a\xadlice", "p")])
+def test_what_saslprep_would_change_is_refused(kind: Any, username: str, password: str) -> None:
+    with pytest.raises(ConfigurationError, match="replaces by another") as raised:
+        kind(username, password)
+    assert password not in str(raised.value) or password == "p"
+    kind("älice", "pässwörd €")
+
+
 def test_the_option_takes_a_mechanism_and_never_shows_what_it_was_given() -> None:
     with pytest.raises(ConfigurationError, match=r"sasl must be ottla.Plain\(…\).*, not a tuple") as raised:
         ottla.connect("b:1", sasl=("alice", "secret"))  # type: ignore[arg-type]

@@ -9,13 +9,13 @@
         token = exchange.answered(ask(token))
 
 Rules:
-- Names and passwords are as they are given, but that SCRAM's are prepared by SASLprep (RFC 4013). A password or a token
-  is in no ``repr``, no message and no log.
+- Names and passwords are as they are given. SCRAM would have them prepared by SASLprep (RFC 4013), which Kafka does not
+  do: those that it would change are refused. A password or a token is in no ``repr``, no message and no log.
 - PLAIN shows the password to all who can read the connection: use it within TLS.
 - With SCRAM the broker proves that it knows the password, too, and one that does not is refused.
 
 Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); PlainSaslServer.java,
-ScramSaslClient.java, OAuthBearerClientInitialResponse.java.
+ScramSaslClient.java, ScramFormatter.java, OAuthBearerClientInitialResponse.java.
 """
 
 import base64
@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from scramp import ScramClient, ScramException
+from scramp.core import saslprep
 
 from ottla.errors import AuthenticationFailed, ConfigurationError
 
@@ -130,6 +131,14 @@ class ScramSha256(_Password):
     """SCRAM-SHA-256: a proof of the password that is of no use to others."""
 
     mechanism: ClassVar[str] = "SCRAM-SHA-256"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(saslprep(each) != each for each in (self.username, self.password)):
+            raise ConfigurationError(
+                f"sasl: the username or the password has a character that {self.mechanism} replaces by another (such as a "
+                "no-break space), and Kafka's brokers do not: it could never match; set it without such characters"
+            )
 
     def exchange(self) -> SaslExchange:
         """For one connection."""
