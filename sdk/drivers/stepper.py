@@ -134,6 +134,8 @@ class Stepper(ABC, Generic[L]):
                 for link in self._carry_out(actions):
                     if self.has(link):
                         self.core.handle(Written(link.key), now)
+                if (due := self.core.deadline) is None or due > now:
+                    break
             for _ in range(len(self._runs)):
                 self._run_one()
         except (Exception, KeyboardInterrupt) as bug:  # nobody may wait for what it left half done

@@ -136,8 +136,8 @@ class ScramSha256(_Password):
         super().__post_init__()
         if any(saslprep(each) != each for each in (self.username, self.password)):
             raise ConfigurationError(
-                f"sasl: the username or the password has a character that {self.mechanism} replaces by another (such as a "
-                "no-break space), and Kafka's brokers do not: it could never match; set it without such characters"
+                f"sasl: the username or the password has a character that {self.mechanism} replaces by another (as "
+                "a no-break space), and Kafka's brokers do not: it could never match; set it without such characters"
             )
 
     def exchange(self) -> SaslExchange:

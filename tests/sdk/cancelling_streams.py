@@ -332,13 +332,24 @@ async def _read(consumer: Consumer, seen: list[bytes | None], *, until: int = le
             break
 
 
-async def _iterated(run: Run, already: int, **options: Any) -> None:
+async def _poll(consumer: Consumer, seen: list[bytes | None], *, until: int = len(VALUES)) -> None:
+    """The same with deadlines, which pass at first and at the end."""
+    assert await consumer.poll(0.0) is None or seen
+    while len(seen) < until:
+        if (batch := await consumer.poll(1.0)) is not None:
+            seen += [each.value for each in batch]
+            if consumer._options.group is not None:
+                batch.commit_soon()
+    assert len(seen) < len(VALUES) or await consumer.poll(0.1) is None
+
+
+async def _iterated(run: Run, already: int, read: Any = _read, **options: Any) -> None:
     """The loop is cancelled anywhere, and another one goes on."""
     seen: list[bytes | None] = []
     async with reading(run, **options) as (client, consumer):
         if already:
-            await _read(consumer, seen, until=already)
-        await run.cancelling(lambda: _read(consumer, seen))
+            await read(consumer, seen, until=already)
+        await run.cancelling(lambda: read(consumer, seen))
         await run.rest(client)
         if len(seen) < len(VALUES):
             await _read(consumer, seen)
@@ -357,6 +368,16 @@ async def iterating(run: Run) -> None:
 @scenario(Consumer, "__anext__", *READING, *MEMBER)
 async def iterating_in_a_group(run: Run) -> None:
     await _iterated(run, 0, **group(run))
+
+
+@scenario(Consumer, "poll", *READING)
+async def polling(run: Run) -> None:
+    await _iterated(run, 0, _poll)
+
+
+@scenario(Consumer, "poll", *READING, *MEMBER)
+async def polling_in_a_group(run: Run) -> None:
+    await _iterated(run, 0, _poll, **group(run))
 
 
 @scenario(Consumer, "__anext__", *READING, *MEMBER)
