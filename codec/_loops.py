@@ -597,10 +597,10 @@ class Appender:
         """The records; nothing can be appended while somebody holds it."""
         return memoryview(self._whole)[HEADER_SIZE:]
 
-    def seal(self, header: bytes) -> Buffer:
-        """The records behind the header of their batch, not copied unless somebody holds what this has returned before.
+    def _seal(self, header: bytes) -> Buffer:
+        """The records behind the header of their batch: as they lie, unless somebody holds them, or this from before.
 
-        Nothing can be appended while somebody holds it.
+        Nothing can be appended while somebody holds it, where it is no copy.
         """
         if len(header) != HEADER_SIZE:
             raise ValueError(f"a header has {HEADER_SIZE} bytes, not {len(header)}")
@@ -749,7 +749,9 @@ class OpenBatch:
         failed: Callable[[BaseException, Any], object],
         check_result: Callable[[Any], object] | None = None,
     ) -> None:
-        """Call each of `callbacks` with where its record is now.
+        """Call each of `callbacks`, and forget it, with where its record is now.
+
+        Where Ctrl-C cuts that short between two of them, another call goes on.
 
         Args:
             make: the named tuple that they are called with: of a topic, partition, offset and timestamp.
@@ -765,6 +767,7 @@ class OpenBatch:
             offset = base_offset + index if known else -1
             receipt = tuple.__new__(make, (topic, partition, offset, stamp if append_time < 0 else append_time))
             try:
+                self.callbacks[index] = None
                 if (result := callback(receipt)) is not None and check_result is not None:
                     check_result(result)
             except BaseException as error:  # the user's own, which keeps the others from nothing

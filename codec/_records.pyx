@@ -1398,7 +1398,7 @@ cdef class Appender:
     def __dealloc__(self):
         give(self.at, self.room)
 
-    def __getbuffer__(self, Py_buffer* view, int flags):
+    def __getbuffer__(self, Py_buffer* view, int flags):  # of all, with the room; `body` and `_seal` are for users
         if self.at == NULL:
             self.grow(0)
         describe(view, flags, self.at, &self.size, &byte_width, b"B")
@@ -1412,8 +1412,8 @@ cdef class Appender:
     def body(self):
         return PyMemoryView_FromObject(self)[HEADER:]
 
-    def seal(self, const uint8_t[::1] header):
-        """See `ottla.codec._loops.Appender.seal`."""
+    def _seal(self, const uint8_t[::1] header):
+        """See `ottla.codec._loops.Appender._seal`."""
         if header.shape[0] != HEADER:
             raise ValueError(f"a header has {HEADER} bytes, not {header.shape[0]}")
         if self.exports:
@@ -1425,7 +1425,11 @@ cdef class Appender:
 
     def expect(self, Py_ssize_t size):
         """See `ottla.codec._loops.Appender.expect`."""
-        self.reserve(size)
+        if 0 < size <= INT32_MAX and not self.exports and self.size + size > <Py_ssize_t>self.room:
+            try:
+                self.grow(size)
+            except MemoryError:
+                pass
 
     def append(self, timestamp, key, value, headers=()):
         """Add a record, of ``timestamp`` milliseconds since 1970; return its index in the batch.
@@ -1903,7 +1907,7 @@ cdef class OpenBatch:
     def call_back(
         self, make, topic, partition, int64_t base_offset, int64_t append_time, failed, check_result=None
     ):
-        """Call each of `callbacks` with where its record is now.
+        """Call each of `callbacks`, and forget it, with where its record is now.
 
         See `ottla.codec._loops.OpenBatch.call_back`.
         """
@@ -1917,6 +1921,7 @@ cdef class OpenBatch:
                 if append_time < 0:
                     stamp = timestamps[i]
                 receipt = named_tuple(make, topic, partition, base_offset + i if base_offset >= 0 else -1, stamp)
+                callbacks[i] = None
                 try:
                     result = callback(receipt)
                     if result is not None and check_result is not None:

@@ -495,7 +495,7 @@ class BatchBuilder(Appender):
         kind = (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
         return b"".join(self._parts(compression, level, ids, kind, base_offset, partition_leader_epoch))
 
-    def whole(
+    def build_in_place(
         self,
         *,
         compression: Compression = Compression.NONE,
@@ -504,16 +504,17 @@ class BatchBuilder(Appender):
         producer_epoch: int = -1,
         base_sequence: int = NO_SEQUENCE,
     ) -> Buffer:
-        """As `build`, without a copy where none is needed: no record can be added while somebody holds it.
+        """As `build`, for one thread, and without a copy where none is needed.
 
-        What it returned before is not changed by it. Raises as `build`.
+        Where it is none, no record can be added while somebody holds it. What was returned before never changes. Raises
+        as `build`.
         """
         header, body = self._parts(compression, level, (producer_id, producer_epoch, base_sequence))
         if compression != Compression.NONE:
             return b"".join((header, body))
         if isinstance(body, memoryview):
             body.release()
-        return self.seal(header)
+        return self._seal(header)
 
     def _parts(
         self,

@@ -41,6 +41,7 @@ def integer(name: str, given: int) -> int:
 
 
 def seconds(name: str, given: float) -> float:
+    """For how long."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
         raise ConfigurationError(f"{name} must be a number of seconds, 0 or more, not {given!r}")
     return given

@@ -196,9 +196,9 @@ class ClientCore:
         """Call ``call(now)`` at ``when``."""
         return self.timers.add(when, call)
 
-    def run(self, call: Callable[[], object], place: Place = Place.HERE) -> None:
+    def run(self, call: Callable[[], object], place: Place = Place.HERE, *, resumable: bool = False) -> None:
         """Have the driver call ``call()``, which is code of the user's, once this step is over (`Run`)."""
-        self._actions.append(Run(call, place))
+        self._actions.append(Run(call, place, resumable))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
         """Call ``call(now)`` within the next `poll`."""

@@ -99,6 +99,8 @@ class Run:
 
     call: Callable[[], object]
     place: Place = Place.HERE
+    resumable: bool = False
+    """Called once more, because Ctrl-C has cut it short, it goes on where it was."""
 
 
 @dataclass(frozen=True, slots=True)

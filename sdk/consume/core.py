@@ -254,7 +254,7 @@ class ConsumerCore:
             if not (abandoned or self.closed or self._asking.left):
                 self.polls.away(self._core.now)
 
-    def put_back(self, batch: Taken | None) -> None:
+    def put_back(self, batch: Taken) -> None:
         """The batch that `next_batch` returned last has not reached its caller: it is the next one, too."""
         self._back = batch
 

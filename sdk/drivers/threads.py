@@ -84,6 +84,7 @@ class ThreadDriver(IoThread):
 
     def stop(self, error: BaseException | None) -> None:
         """End the I/O thread; raise what has broken it, if something did."""
+        self._stopping = True  # whatever cuts the rest short
         self._post(self._stop)
         self._thread.join(_STOP)
         if self._thread.is_alive():
@@ -159,7 +160,8 @@ class ThreadDriver(IoThread):
             self._post(partial(self._callers.begin, call))
             self._attend(call)
         except BaseException as error:  # Ctrl-C, or whatever handlers of signals and callbacks raise
-            self._cut_short(call, error)
+            if not self._refusal:
+                self._cut_short(call, error)
             raise
         if call.error is None:
             return call.value
@@ -184,7 +186,7 @@ class ThreadDriver(IoThread):
         done: object = None
         while True:
             while not call.ready.acquire(timeout=_SIGNALS):
-                pass
+                self.refuse_another_loop()  # a handler of signals may have forked
             if call.over:
                 return
             job = call.job
@@ -193,7 +195,8 @@ class ThreadDriver(IoThread):
             done = job
             if isinstance(job, deque):
                 while job:
-                    _called_back(job.popleft())
+                    _call_back(job)
+                self.refuse_another_loop()
                 self._post(partial(self._callers.served, call))
                 continue
             sent: object = None
@@ -202,6 +205,7 @@ class ThreadDriver(IoThread):
                 sent = job.call() if isinstance(job, Outside) else _notified(job)
             except BaseException as error:  # what becomes of it the call decides
                 raised = error
+            self.refuse_another_loop()
             self._post(partial(self._callers.answer, call, sent, raised))
             del raised
 
@@ -267,11 +271,17 @@ class ThreadDriver(IoThread):
         return not task.is_alive()
 
 
-def _called_back(run: Run) -> None:
+def _call_back(job: deque[Run]) -> None:
+    """Call the first; one that is cut short by Ctrl-C, and can go on, is left to the next that calls callbacks."""
+    run = job[0]
+    if not run.resumable:
+        job.popleft()
     try:
         run.call()
     except Exception:  # what ends the program is raised in the caller
         log.exception("code that was called by the client raised")
+    if run.resumable:
+        job.popleft()
 
 
 def _notified(wanted: Any) -> bool:

@@ -13,6 +13,7 @@ Source: RecordAccumulator.java.
 from collections.abc import Callable, Container
 
 from ottla.codec.append import TopicBuffer
+from ottla.codec.records import HEADER_SIZE
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import NOT_OPEN, Batch, PartitionQueue
@@ -103,8 +104,6 @@ class Accumulator:
         batch = queue.open = Batch(self._deliveries.number(), queue.place, now, record.deadline, room)
         if before is not None:
             self._sender.due(queue, before)
-            if was_full:  # as this one will probably be
-                batch.builder.expect(room)
         batch.charged = BATCH_OVERHEAD
         self._room.take(BATCH_OVERHEAD)
         self._sender.add(queue, batch)
@@ -114,6 +113,8 @@ class Accumulator:
             self._sender.due(queue, batch)
         if self._sealing is None:
             self._sealing = self._core.later(now + self._span, self._seal)
+        if before is not None and was_full and before.room == room:  # as this one will probably be
+            batch.builder.expect(room - HEADER_SIZE)
 
     def _lingered(self, queue: PartitionQueue) -> None:
         queue.linger = None

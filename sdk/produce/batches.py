@@ -333,8 +333,8 @@ class PartitionQueue(PartitionBuffer):
             records = parse_batch(batch.builder.build()).records(UNLIMITED)
             return build_message_set(records, magic=1, compression=compression, level=level)
         if self.identity is None or batch.sequence is None:
-            return batch.builder.whole(compression=compression, level=level)
-        return batch.builder.whole(
+            return batch.builder.build_in_place(compression=compression, level=level)
+        return batch.builder.build_in_place(
             compression=compression,
             level=level,
             producer_id=self.identity.producer_id,

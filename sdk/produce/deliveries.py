@@ -2,13 +2,15 @@
 
 Rules:
 - Callbacks and interceptors' acknowledgements are code of the user's: they are handed out (`ClientCore.run`), one `Run`
-  for a batch. What waits for a batch, such as `flush`, is settled by a `Run` behind it, so that it ends after them.
+  for a batch. Each is forgotten as it is called, so that a `Run` which Ctrl-C cuts short between two of them goes on.
+- What waits for a batch, such as `flush` and `send`, is settled by a `Run` behind it, so that it ends after them, and
+  never in a thread of the user's, where Ctrl-C could keep others waiting.
 - Failures that no caller or callback was given are counted and raised by the next call; a caller that was cancelled
   counts as none. A callback that raises does no harm: its error is logged, and the first is raised by the next call.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial
 
 from ottla.errors import ConfigurationError, DeliveryFailed, OttlaError
@@ -103,14 +105,17 @@ class Deliveries:
 
     def stored(self, batch: Batch, base_offset: int, append_time: int) -> None:
         self.release(batch)
+        place, stamps = batch.place, batch.timestamps
+
+        def call_back() -> None:
+            batch.call_back(Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable)
+
+        def receipt(index: int) -> Receipt:
+            offset = base_offset + index if base_offset >= 0 else -1
+            return Receipt(*place, offset, stamps[index] if append_time < 0 else append_time)
+
         if batch.callbacks:
-            place = batch.place
-            self._run(
-                lambda: batch.call_back(
-                    Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable
-                ),
-                batch.callbacks,
-            )
+            self._run(call_back, batch.callbacks, receipt)
         self.settled(batch.number)
 
     def failed(self, batch: Batch, error_of: Callable[[int], OttlaError]) -> None:
@@ -121,16 +126,15 @@ class Deliveries:
             self.count(place, unheard, error_of(0))
 
         def call_back() -> None:
-            for index, callback in enumerate(callbacks):
-                if callback is not None:
-                    self._call_back(callback, error_of(index), place)
+            for index in range(len(callbacks)):
+                self._call_back(callbacks, index, error_of, place)
 
         if callbacks:
             if self._core.closed:
                 for index, callback in enumerate(callbacks):
                     if callback is not None and (awaited := awaited_by(callback)):
                         awaited.fail(error_of(index))
-            self._run(call_back, callbacks)
+            self._run(call_back, callbacks, error_of)
         self.settled(batch.number)
 
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
@@ -141,18 +145,40 @@ class Deliveries:
             return
         if self._core.closed and (awaited := awaited_by(callback)):
             awaited.fail(error)
-        self._run(lambda: self._call_back(callback, error, record.aim), (callback,))
+        callbacks: list[DeliveryCallback | None] = [callback]
 
-    def _run(self, call: Callable[[], object], callbacks: Iterable[DeliveryCallback | None]) -> None:
-        """Have callbacks called; those that only settle an outcome are none of the user's."""
+        def error_of(index: int) -> OttlaError:
+            return error
+
+        self._run(lambda: self._call_back(callbacks, 0, error_of, record.aim), callbacks, error_of)
+
+    def _run(
+        self,
+        call: Callable[[], object],
+        callbacks: list[DeliveryCallback | None],
+        result_of: Callable[[int], Receipt | OttlaError],
+    ) -> None:
+        """Have ``callbacks`` called by ``call``; those that only settle an outcome are none of the user's."""
 
         def run() -> None:
             used = self._room.used
             call()
             self.chained |= self._room.used > used
 
-        users = any(each is not None and type(each) is not Awaited for each in callbacks)
-        self._core.run(run, Place.CALLBACK if users else Place.HERE)
+        if all(each is None or type(each) is Awaited for each in callbacks):
+            self._core.run(run)
+            return
+        awaited = [(index, each) for index, each in enumerate(callbacks) if isinstance(each, Awaited)]
+        for index, _ in awaited:
+            callbacks[index] = None
+        self._core.run(run, Place.CALLBACK, resumable=True)
+
+        def settle() -> None:
+            for index, each in awaited:
+                each.settle(result_of(index))
+
+        if awaited:
+            self._core.run(settle, Place.BEHIND)
 
     def release(self, batch: Batch) -> None:
         """The batch needs no memory any more, nor is it waited for."""
@@ -186,10 +212,20 @@ class Deliveries:
 
     # -- outside of the gate -----------------------------------------------------------------------------------------
 
-    def _call_back(self, callback: DeliveryCallback, error: OttlaError, place: TopicPartition) -> None:
-        if unseen(callback):
-            self._core.come_back(partial(self.count, place, 1, error))
+    def _call_back(
+        self,
+        callbacks: list[DeliveryCallback | None],
+        index: int,
+        error_of: Callable[[int], OttlaError],
+        place: TopicPartition,
+    ) -> None:
+        callback, error = callbacks[index], error_of(index)
+        if callback is None:
+            return
         try:
+            callbacks[index] = None
+            if unseen(callback):
+                self._core.come_back(partial(self.count, place, 1, error))
             refuse_awaitable(callback(error))
         except BaseException as raised:  # as in `stored`
             self._callback_failed(raised, error)

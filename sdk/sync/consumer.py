@@ -22,6 +22,7 @@ from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.places import Where, start_at
 from ottla.sdk.consumer import _guarded
 from ottla.sdk.drivers.threads import ThreadDriver
+from ottla.sdk.steps import Steps
 
 
 class RebalanceListener:
@@ -254,23 +255,37 @@ class Consumer:
                 while another thread has a batch in hand that it has not committed.
         """
         core, driver = self._core, self._driver
-        return self._batch(driver.run(core.next_batch(driver.current_task()), core.put_back))
+        batch = driver.run(self._made(core.next_batch(driver.current_task())), self._put_back)
+        assert batch is not None
+        if self._interceptors:  # else nothing is called any more: Ctrl-C would come there, and the batch be lost
+            self._intercept(batch)
+        return batch
 
     def poll(self, timeout: float) -> Batch | None:
-        """As `__next__`, for ``timeout`` seconds at the most; ``None``: there was no batch.
+        """As `__next__`, but ``None`` if there is no batch within ``timeout`` seconds.
 
-        The batch before it counts as done in any case. Raises as `__next__`.
+        The batch before it counts as done in any case. What a rebalance asks for is done first, however long it takes:
+        a listener's methods, and the commit before partitions are given up. Raises as `__next__`.
         """
         core, driver = self._core, self._driver
         steps = core.poll(driver.current_task(), seconds("timeout", timeout))
-        taken = driver.run(steps, core.put_back)
-        return None if taken is None else self._batch(taken)
+        batch = driver.run(self._made(steps), self._put_back)
+        if batch is not None and self._interceptors:
+            self._intercept(batch)
+        return batch
 
-    def _batch(self, taken: Taken) -> Batch:
-        batch = Batch(*taken, self)
+    def _made(self, steps: Steps[Taken | None]) -> Steps[Batch | None]:
+        """A batch of what is taken; within the call, so that an interrupt finds it taken or not at all."""
+        taken = yield from steps
+        return None if taken is None else Batch(*taken, self)
+
+    def _put_back(self, batch: Batch | None) -> None:
+        if batch is not None and batch._fetched is not None:
+            self._core.put_back((batch._fetched, batch._claim))
+
+    def _intercept(self, batch: Batch) -> None:
         for each in self._interceptors:
             _guarded(partial(each.on_consume, batch))
-        return batch
 
     def _on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         for each in self._interceptors:

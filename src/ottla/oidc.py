@@ -71,6 +71,8 @@ class ClientCredentials:
             raise ConfigurationError("sasl: the token endpoint must be a URL as https://host/path, without a user")
         if not (self.client_id and self.client_secret):
             raise ConfigurationError("sasl: a token endpoint wants client_id and client_secret")
+        if not isinstance(self.urlencode_header, bool):
+            raise ConfigurationError(f"sasl: urlencode_header must be True or False, not {self.urlencode_header!r}")
         if not self.timeout > 0:
             raise ConfigurationError(f"sasl: timeout must be more than 0 s, not {self.timeout!r}")
 

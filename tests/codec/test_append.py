@@ -93,6 +93,9 @@ def test_everybody_is_told_where_their_record_is_and_nobody_keeps_the_others_fro
     [(error, place)] = raised
     assert error.args == (72,) and place == Place("t", 3, 72, NOW + 2)
     heard.clear()
+    batch.call_back(Place, "t", 3, 70, -1, lambda *failure: None)
+    assert heard == [], "each is called once, so that a call that was cut short can go on"
+    batch.callbacks = [heard.append, None, heard.append]
     batch.call_back(Place, "t", 3, -1, 5, lambda *failure: None)
     assert heard == [Place("t", 3, -1, 5)] * 2
 

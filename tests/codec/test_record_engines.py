@@ -403,8 +403,8 @@ def everything(module: Any) -> None:
     outcome(lambda: builder.extend_columns(b"", TWO, ONE))
     with builder.body:
         outcome(lambda: builder.append(NOW, b"", b""))
-        builder.whole()
-    builder.whole()
+        builder.build_in_place()
+    builder.build_in_place()
     [batch] = module.read_batches(builder.build())
     records, columns = batch.records(), batch.columns()
     again = module.BatchBuilder()
@@ -426,7 +426,7 @@ def everything(module: Any) -> None:
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
 def test_a_whole_batch_is_what_build_makes_and_stays_what_it_is(engine: str, compression: Compression) -> None:
     def whole(sequence: int) -> Any:
-        return builder.whole(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence)
+        return builder.build_in_place(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence)
 
     def built(sequence: int) -> bytes:
         return bytes(builder.build(compression=compression, producer_id=7, producer_epoch=1, base_sequence=sequence))
@@ -448,10 +448,10 @@ def test_a_whole_batch_is_what_build_makes_and_stays_what_it_is(engine: str, com
 @pytest.mark.parametrize("engine", RECORDS)
 def test_a_whole_batch_without_records_is_its_header(engine: str) -> None:
     make = RECORDS[engine].BatchBuilder
-    assert make().whole() == make().build()
-    assert make().seal(bytes(HEADER_SIZE)) == bytes(HEADER_SIZE)
+    assert make().build_in_place() == make().build()
+    assert make()._seal(bytes(HEADER_SIZE)) == bytes(HEADER_SIZE)
     with pytest.raises(ValueError, match="61 bytes, not 3"):
-        make().seal(b"abc")
+        make()._seal(b"abc")
 
 
 @pytest.mark.parametrize("engine", RECORDS)

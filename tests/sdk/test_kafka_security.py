@@ -191,7 +191,15 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
                 "sasl.mechanism": "SCRAM-SHA-512",
                 "sasl.jaas.config": SCRAM.replace(";", ' tokenauth="true";'),
             },
-            "tokenauth of ScramLoginModule cannot be done here; what is read of it are username, password",
+            "'sasl.jaas.config': tokenauth is for delegation tokens, which are not there yet",
+        ),
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": SCRAM.replace(";", ' serviceName="kafka";'),
+            },
+            "'serviceName in sasl.jaas.config' has no meaning here",
         ),
         (OAUTH | {"sasl.oauthbearer.header.urlencode": "maybe"}, "urlencode' is true or false, not 'maybe'"),
         (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "https://[::1/token"}, "the token endpoint must be a URL"),

@@ -140,5 +140,5 @@ def test_what_members_compare_grows_with_them_and_not_with_their_pairs(before: b
     held |= {place: who for who, mine in enumerate(kept) for place in mine.get("t", ())}
     assert sorted(held) == list(range(count))
     far = [place for place, who in held.items() if ranks[who] is not None and str(1 + place // 300) != ranks[who]]
-    assert len(far) < (count // 2 if before else 10)
+    assert len(far) < 10
     assert compared < 100 * count

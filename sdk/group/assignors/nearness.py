@@ -72,19 +72,6 @@ def _exchanges(
         before, after = near(other, yours), near(one, yours)
         return (after and not before) if strict else after >= before
 
-    def partner(kinds: list[_Kind], member: int) -> _Kind | None:
-        """The last that has something to give, and is another member, each of whom is there once."""
-        while kinds:
-            if not pool[kinds[-1]]:
-                kinds.pop()
-            elif kinds[-1][0] != member:
-                return kinds[-1]
-            elif len(kinds) == 1:
-                return None
-            else:
-                kinds[-1], kinds[-2] = kinds[-2], kinds[-1]
-        return None
-
     gained = True
     while gained:
         gained = False
@@ -98,9 +85,12 @@ def _exchanges(
                     continue
                 others = alike[theirs][::-1]
                 for kind in alike[ours]:
-                    while pool[kind] and (other := partner(others, kind[0])) is not None:
-                        gained = True
-                        yield kind, other
+                    while pool[kind] and others:
+                        if pool[others[-1]]:  # of other members: both cannot be in one rack
+                            gained = True
+                            yield kind, others[-1]
+                        else:
+                            others.pop()
 
 
 def _take(holdings: Holdings, member: int, place: TopicPartition) -> None:

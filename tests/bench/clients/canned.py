@@ -70,7 +70,9 @@ PREFIX = "bench"
 KEYS = [b"key-%012d" % number for number in range(500)]
 SIZE = 100
 """Bytes of a value."""
-_VALUES, _WORDS = 100, 1000
+_WORDS = 1000
+_VARIETY = 4 * 2**20
+"""Bytes of values that differ: more than any client's batch has, or compression would find them again in it."""
 _BATCH = 60_000
 """Bytes of a batch, about."""
 ANSWER = 16
@@ -103,10 +105,10 @@ def topic_names(count: int, prefix: str = PREFIX) -> list[str]:
 
 @functools.cache
 def values(size: int) -> list[bytes]:
-    """Text of this many bytes, some of each, which compresses as text does; the same in every process."""
+    """Values of so many bytes: words by chance, which compress to a half or a third; the same in every process."""
     chance = random.Random(size)
     words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 12))) for _ in range(_WORDS)]
-    return [b" ".join(chance.choices(words, k=size // 3 + 1))[:size] for _ in range(_VALUES)]
+    return [b" ".join(chance.choices(words, k=size // 3 + 1))[:size] for _ in range(max(_VARIETY // max(size, 1), 1))]
 
 
 @dataclass(frozen=True)

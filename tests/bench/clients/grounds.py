@@ -100,8 +100,7 @@ class Running:
 
     @contextlib.contextmanager
     def ground(self, case: Case, records: int | None, size: int, compression: str) -> Iterator[Ground]:
-        most, volume = self.CONSUMED if case.reads else self.PRODUCED
-        count = records or min(most, volume // size)
+        count = records or _many(size, *(self.CONSUMED if case.reads else self.PRODUCED))
         with topics(self._bootstrap, case, count, size, compression) as prefix:
             yield Ground(self._bootstrap, prefix, count)
 
@@ -128,8 +127,7 @@ class Apache(Running):
                 listeners["TLS"] = "SSL"
             cluster = kafka.start(Path(home) / "kafka", nodes, settings, heap=HEAP, listeners=listeners)
             try:
-                most, volume = self.CONSUMED
-                count = records or (min(most, volume // size) if case.reads else None)
+                count = records or (_many(size, *self.CONSUMED) if case.reads else None)
                 with topics(cluster.bootstrap, case, count, size, compression) as prefix:
                     yield Ground(
                         cluster.listener("TLS") if self._tls else cluster.bootstrap,
@@ -140,6 +138,10 @@ class Apache(Running):
                     )
             finally:
                 cluster.stop()
+
+
+def _many(size: int, records: int, volume: int) -> int:
+    return min(records, volume // max(size, 1))
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ def produce(task: Task) -> Figures:
 
     async def send(producer: Any, meter: Meter) -> None:
         while not meter.over:
-            for key, value in records:
+            for key, value in next(records):
                 await producer.send(topic, value, key)
             meter.count(len(KEYS))
 
@@ -98,7 +98,7 @@ def receipts(task: Task) -> Figures:
         nonlocal stored
         stored = 0
         while not meter.over:
-            for key, value in records:
+            for key, value in next(records):
                 (await producer.send(topic, value, key)).add_done_callback(told)
             meter.count(len(KEYS))
         await producer.flush()

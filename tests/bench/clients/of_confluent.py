@@ -75,7 +75,7 @@ def consume(task: Task) -> Figures:
 def _send(producer: Any, task: Task, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
     [topic], records, produce = task.names, task.records, producer.produce
     while not meter.over:
-        for key, value in records:
+        for key, value in next(records):
             while True:
                 try:
                     produce(topic, value, key, **told)
@@ -98,11 +98,11 @@ def produce(task: Task) -> Figures:
 
 def produce_many(task: Task) -> Figures:
     [topic], producer = task.names, _producer(task)
-    messages = [{"key": key, "value": value} for key, value in task.records]
+    records = task.records
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
         while not meter.over:
-            left = messages
+            left = [{"key": key, "value": value} for key, value in next(records)]
             while producer.produce_batch(topic, left) < len(left):
                 producer.poll(0.01)
                 left = [each for each in left if each.pop("_error", None) is not None]

@@ -58,7 +58,7 @@ def produce(task: Task) -> Figures:
     for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
         meter.start()
         while not meter.over:
-            for key, value in records:
+            for key, value in next(records):
                 producer.send(topic, value, key)
             meter.count(len(KEYS))
         producer.flush(FLUSH_SECONDS)
@@ -80,7 +80,7 @@ def receipts(task: Task) -> Figures:
         stored = 0
         meter.start()
         while not meter.over:
-            for key, value in records:
+            for key, value in next(records):
                 producer.send(topic, value, key).add_callback(told)
             meter.count(len(KEYS))
         producer.flush(FLUSH_SECONDS)

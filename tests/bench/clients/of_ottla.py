@@ -97,7 +97,7 @@ def produce(task: Task, on: Loop = TRIO) -> Figures:
 
     async def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
-            for key, value in records:
+            for key, value in next(records):
                 await producer.send_soon(topic, value, key=key)
             meter.count(len(KEYS))
 
@@ -109,7 +109,7 @@ def produce_many(task: Task, on: Loop = TRIO) -> Figures:
 
     async def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
-            await producer.send_many(topic, values, keys=KEYS)
+            await producer.send_many(topic, next(values), keys=KEYS)
             meter.count(len(KEYS))
 
     return _produced(task, on, send)
@@ -142,7 +142,7 @@ def receipts(task: Task, on: Loop = TRIO) -> Figures:
     [topic], records = task.names, task.records
 
     async def send(producer: Producer, told: DeliveryCallback) -> None:
-        for key, value in records:
+        for key, value in next(records):
             await producer.send_soon(topic, value, key=key, on_delivery=told)
 
     return _counted(task, on, send)
@@ -150,7 +150,11 @@ def receipts(task: Task, on: Loop = TRIO) -> Figures:
 
 def receipts_many(task: Task, on: Loop = TRIO) -> Figures:
     [topic], values = task.names, task.values
-    return _counted(task, on, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
+
+    async def send(producer: Producer, told: DeliveryCallback) -> None:
+        await producer.send_many(topic, next(values), keys=KEYS, on_delivery=told)
+
+    return _counted(task, on, send)
 
 
 def paced(task: Task, on: Loop = TRIO) -> Figures:

@@ -51,7 +51,7 @@ def produce(task: Task) -> Figures:
 
     def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
-            for key, value in records:
+            for key, value in next(records):
                 producer.send_soon(topic, value, key=key)
             meter.count(len(KEYS))
 
@@ -63,7 +63,7 @@ def produce_many(task: Task) -> Figures:
 
     def send(producer: Producer, meter: Meter) -> None:
         while not meter.over:
-            producer.send_many(topic, values, keys=KEYS)
+            producer.send_many(topic, next(values), keys=KEYS)
             meter.count(len(KEYS))
 
     return _produced(task, send)
@@ -96,7 +96,7 @@ def receipts(task: Task) -> Figures:
     [topic], records = task.names, task.records
 
     def send(producer: Producer, told: DeliveryCallback) -> None:
-        for key, value in records:
+        for key, value in next(records):
             producer.send_soon(topic, value, key=key, on_delivery=told)
 
     return _counted(task, send)
@@ -104,7 +104,7 @@ def receipts(task: Task) -> Figures:
 
 def receipts_many(task: Task) -> Figures:
     [topic], values = task.names, task.values
-    return _counted(task, lambda producer, told: producer.send_many(topic, values, keys=KEYS, on_delivery=told))
+    return _counted(task, lambda producer, told: producer.send_many(topic, next(values), keys=KEYS, on_delivery=told))
 
 
 def paced(task: Task) -> Figures:

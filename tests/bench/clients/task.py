@@ -17,7 +17,6 @@ Figures, as far as a way has them:
     idle_cpu        of one core, while nothing comes
 """
 
-import functools
 import importlib
 import itertools
 import json
@@ -79,17 +78,22 @@ class Task:
 
     @property
     def value(self) -> bytes:
-        return self.values[0]
-
-    @functools.cached_property
-    def values(self) -> list[bytes]:
-        """One for each key."""
-        return list(itertools.islice(itertools.cycle(values(self.size)), len(KEYS)))
+        return values(self.size)[0]
 
     @property
-    def records(self) -> list[tuple[bytes, bytes]]:
-        """Keys and values."""
-        return list(zip(KEYS, self.values, strict=True))
+    def values(self) -> Iterator[list[bytes]]:
+        """One for each key, over and over, and others each time, until all were there."""
+        return itertools.cycle(self._lists)
+
+    @property
+    def _lists(self) -> list[list[bytes]]:
+        endless, count = itertools.cycle(values(self.size)), -(-len(values(self.size)) // len(KEYS))
+        return [list(itertools.islice(endless, len(KEYS))) for _ in range(count)]
+
+    @property
+    def records(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Keys and values, a list for all keys at a time."""
+        return itertools.cycle([list(zip(KEYS, each, strict=True)) for each in self._lists])
 
     @property
     def names(self) -> list[str]:
