@@ -351,6 +351,8 @@ class _Pipe:
                 self._why = str(error)
             except OSError as error:
                 self._why = f"cannot connect: {error.strerror or error}"
+            except UnicodeError:
+                self._why = f"cannot connect: {self._address[0]!r} is no host name"
             except (trio.BrokenResourceError, trio.TooSlowError) as error:
                 self._why = f"broke: {error.__cause__ or error or type(error).__name__}"
             except Exception as bug:  # such as an address of upstream that is none

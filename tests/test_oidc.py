@@ -5,6 +5,7 @@ import json
 import pickle
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,6 +136,19 @@ def test_an_endpoint_is_a_url(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match="must be a URL") as raised:
         ClientCredentials(endpoint, CLIENT, SECRET)
     assert "pass" not in str(raised.value)
+
+
+@pytest.mark.parametrize("where", ["client_id", "client_secret", "scope", "parameters"])
+def test_what_cannot_be_sent_is_refused_and_not_shown(where: str) -> None:
+    given: dict[str, Any] = {"client_id": CLIENT, "client_secret": SECRET}
+    given[where] = {"audience": "hunter2\udce9"} if where == "parameters" else "hunter2\udce9"
+    with pytest.raises(ConfigurationError, match="UTF-8 can encode") as raised:
+        ClientCredentials("https://idp.example.com/token", **given)
+    assert "hunter2" not in repr(raised.value) and raised.value.__cause__ is None and raised.value.__suppress_context__
+
+
+def test_a_function_is_not_shown_as_it_may_hold_a_secret() -> None:
+    assert "hunter2" not in repr(OAuthBearer(partial(str, "hunter2")))
 
 
 def test_the_exchange_is_one_token_and_an_error_is_answered_before_it_comes() -> None:

@@ -173,6 +173,22 @@ def test_a_peer_that_speaks_no_tls_is_recognised(ca: trustme.CA) -> None:
         ours.feed(b"\0\0\0\x10" + bytes(16))
 
 
+def test_a_peer_that_ends_tls_before_it_is_agreed_on_is_met_again(ca: trustme.CA) -> None:
+    ours = client(ca)
+    ours.begin()
+    close_notify = b"\x15\x03\x03\0\x02\x01\0"
+    with pytest.raises(ConnectionLost, match="TLS: the broker has ended it"):
+        ours.feed(close_notify)
+
+
+def test_a_key_that_is_no_ascii_is_refused_and_not_shown(ca: trustme.CA) -> None:
+    own = ca.issue_cert("a-service")
+    key = pem(own.private_key_pem).replace("-----END", "é\n-----END", 1)
+    with pytest.raises(ConfigurationError, match="is no PEM, which is ASCII alone") as raised:
+        TLS(certificate=pem(*own.cert_chain_pems), key=key)
+    assert "PRIVATE" not in repr(raised.value) and raised.value.__suppress_context__
+
+
 def test_a_version_that_is_too_old_is_refused(ca: trustme.CA) -> None:
     def old(context: ssl.SSLContext) -> None:
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1

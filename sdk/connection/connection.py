@@ -460,7 +460,7 @@ class Connection:
 
     def _fail(self, now: float, error: OttlaError, *, late: bool = False) -> None:
         self.peer.failed(str(error), now, late=late)
-        refused = isinstance(error, AuthenticationFailed) and self.peer.is_first_refusal()
+        refused = isinstance(error, AuthenticationFailed) and self.peer.refused(now)
         say = log.warning if refused else log.info
         say("connection failed", extra=self._extra(why=str(error), failures=self.peer.failures))
         self._end_all(error, now)

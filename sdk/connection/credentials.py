@@ -137,7 +137,9 @@ class Credentials:
         if error is None:
             why = f"the token that was fetched has expired {-event.lifetime:.0f} s ago; is this machine's clock right?"
         else:
-            why = f"no token could be fetched: {error if isinstance(error, OttlaError) else repr(error)}"
+            said = error if isinstance(error, OttlaError) else repr(error)
+            # A UnicodeError shows the text that it is about, which may be a secret.
+            why = f"no token could be fetched: {type(error).__name__ if isinstance(error, UnicodeError) else said}"
         pause = min(self._options.retry_backoff * 2.0 ** min(self._failures, 16), LONGEST_PAUSE)
         self._retry_at = now + pause * self._rng.uniform(0.8, 1.2)
         self._failures += 1

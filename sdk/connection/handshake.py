@@ -143,7 +143,7 @@ class Sasl:
         if answer.error_code:
             said = answer.error_message or broker_error(answer.error_code).name
             raise AuthenticationFailed(f"{self._sasl.who} is refused: {said}")
-        self.lifetime = answer.session_lifetime_ms / 1000
+        self.lifetime = max(answer.session_lifetime_ms, 0) / 1000
         following = self._exchange.answered(answer.auth_bytes)
         return None if following is None else self._next(following)
 

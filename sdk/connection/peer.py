@@ -29,6 +29,8 @@ log = logger("ottla.sdk.connection")
 
 SETUP_MAX = 3.0
 """The time for setting up a connection grows up to so many times `connect_timeout`."""
+REFUSAL_INTERVAL = 60.0
+"""Seconds between two lines about refusals of a client that was let in before."""
 _JITTER = 0.2
 _RENEWAL = (0.8, 0.9)
 
@@ -91,8 +93,8 @@ class Peer:
         self.retry_at = -math.inf
         self.answered_at = -math.inf
         """When it answered last."""
-        self._refused = False
-        """It took this client before, and has refused it since."""
+        self._refused_at = -math.inf
+        """When it took this client before, and then refused it."""
         self._stale = ""
         """Why certificates that have changed could not be used, when that was last looked at."""
         self._rng, self._on_failure = rng, on_failure
@@ -140,7 +142,6 @@ class Peer:
 
     def works(self, versions: Mapping[int, Range]) -> None:
         """A connection is ready."""
-        self._refused = False
         if versions != self.versions:
             self.versions = versions
             self._chosen.clear()
@@ -161,10 +162,11 @@ class Peer:
         self.failures += 1
         self._on_failure(now)
 
-    def is_first_refusal(self) -> bool:
-        """Whether a refusal is news: those of a client that was never taken are raised by what waits for it."""
-        news = self.versions is not None and not self._refused
-        self._refused = True
+    def refused(self, now: float) -> bool:
+        """A client is refused; whether that is news: of one that was never taken it is raised by what waits for it."""
+        news = self.versions is not None and now >= self._refused_at + REFUSAL_INTERVAL
+        if news:
+            self._refused_at = now
         return news
 
     def moved(self, node: Node) -> bool:

@@ -175,6 +175,8 @@ class ClassicMember:
         """The attempt that was made last; over, unless one is being made."""
         self._failures = 0
         self._trouble = ""
+        self._silent = False
+        """That it does not answer is in the log."""
         self._since = 0.0
         """When the present state began."""
         self._seen = 0.0
@@ -348,7 +350,7 @@ class ClassicMember:
         # Nobody may have what is revoked before it is given up: that takes a second round.
         if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
             return
-        self._failures, self._trouble, self._seen, self._complained = 0, "", now, False
+        self._failures, self._trouble, self._seen, self._complained, self._silent = 0, "", now, False, False
         self._rebalances.add(1, now)
         log.info(
             "partitions are assigned",
@@ -395,7 +397,7 @@ class ClassicMember:
         return self.state in (S.JOINING, S.SYNCING)
 
     def alive(self, now: float) -> None:
-        self._seen, self._trouble = now, ""
+        self._seen, self._trouble, self._silent = now, "", False
 
     def troubled(self, error: OttlaError, now: float) -> None:
         self._on_error(error, now)
@@ -411,7 +413,8 @@ class ClassicMember:
             self._expelled(error, now)
         elif isinstance(error, _RETRIED):
             self._trouble = str(error)
-            if isinstance(error, TimeoutExpired):
+            if isinstance(error, TimeoutExpired) and not self._silent:
+                self._silent = True
                 log.error("the group does not answer", extra={"group": self._seat.group, "why": self._trouble})
             pause = self._core.backoff(self._failures)
             self._failures += 1

@@ -71,6 +71,10 @@ class ClientCredentials:
             raise ConfigurationError("sasl: the token endpoint must be a URL as https://host/path, without a user")
         if not (self.client_id and self.client_secret):
             raise ConfigurationError("sasl: a token endpoint wants client_id and client_secret")
+        try:
+            self._request()
+        except (UnicodeError, TypeError):  # which show a secret
+            raise ConfigurationError("sasl: a token endpoint can be sent only strings that UTF-8 can encode") from None
         if not isinstance(self.urlencode_header, bool):
             raise ConfigurationError(f"sasl: urlencode_header must be True or False, not {self.urlencode_header!r}")
         if not self.timeout > 0:

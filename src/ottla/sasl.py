@@ -197,7 +197,7 @@ class OAuthBearer:
         ConfigurationError: one of them makes no sense.
     """
 
-    token: Callable[[], "str | Token"]
+    token: Callable[[], "str | Token"] = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict)
     mechanism: ClassVar[str] = "OAUTHBEARER"
     who: ClassVar[str] = "the token by OAUTHBEARER"

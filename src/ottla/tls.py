@@ -81,7 +81,7 @@ class TlsConnection:
 
         Raises:
             AuthenticationFailed: one side does not trust the other, or they share no version of TLS.
-            ConnectionLost: what arrived was changed on its way.
+            ConnectionLost: what arrived was changed on its way, or the other side has ended TLS.
         """
         self._incoming.write(data)
         if not self.agreed:
@@ -131,6 +131,8 @@ class TlsConnection:
     def _failure(self, error: ssl.SSLError) -> AuthenticationFailed | ConnectionLost:
         if isinstance(error, ssl.SSLCertVerificationError):
             return AuthenticationFailed(self._not_trusted(error))
+        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):  # such as one that shuts down
+            return ConnectionLost(f"TLS: {self._other} has ended it")
         reason = error.reason or str(error)
         kind = reason.partition("ALERT_")[2] or reason
         if kind in _BAD_CERTIFICATE and not self._shows_certificate:  # Java says no better
@@ -344,4 +346,6 @@ def _file(stack: ExitStack, option: str, pem: Pem) -> str:
     except OSError as error:
         what = f"{_named(option, pem)} cannot be handed to OpenSSL, which takes files only"
         raise ConfigurationError(f"tls: {what}: {error.strerror}") from None
+    except UnicodeEncodeError:  # which shows the text
+        raise ConfigurationError(f"tls: {_named(option, pem)} is no PEM, which is ASCII alone") from None
     return path

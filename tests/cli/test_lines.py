@@ -120,6 +120,20 @@ def test_what_consume_prints_of_a_record_without_a_timestamp_produce_takes() -> 
     assert parse_json(line) == Line(value=b"old", partition=0, timestamp=None)
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"value":"x","headers":[{"key":"a","valeu":"b"}]}', "a header has key and value, .*no 'valeu'"),
+        (b'{"value":"x","headers":[{"key":"a","key_base64":"//8=","value":"b"}]}', "no 'key_base64'"),
+        (b'{"value":"x","headers":[{"key":"a","value":"b","value_base64":"Yw=="}]}', 'has both "value" and'),
+        (b'{"value":"x","value_base64":"eA=="}', 'has both "value" and'),
+    ],
+)
+def test_nothing_of_a_line_is_left_out_in_silence(line: bytes, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        parse_json(line)
+
+
 def test_headers_may_be_written_as_an_object() -> None:
     assert parse_json(b'{"value": "v", "headers": {"a": "1", "b": null}}').headers == (("a", b"1"), ("b", None))
 

@@ -350,6 +350,16 @@ def test_a_request_that_has_ended_leaves_nothing_to_the_garbage_collector() -> N
         gc.enable()
 
 
+def test_answers_that_do_not_parse_are_no_flood(caplog: pytest.LogCaptureFixture) -> None:
+    one = ready({3: (0, 8)})
+    for now in (0.0, 1.0, 9.9, 10.0, 11.0):
+        one.submit(metadata(Ends()), now)
+        asked = sent(one.poll(now))
+        one.written(now)
+        one.received(frames.framed(asked.header.correlation_id.to_bytes(4, "big") + bytes(3) + b"\xff" * 9), now)
+    assert [each.levelname for each in caplog.records if "does not parse" in each.message] == ["ERROR"] * 2
+
+
 def test_an_answer_that_does_not_parse_ends_its_request_alone_and_is_named() -> None:
     one, broken, fine = ready({3: (0, 8)}), Ends(), Ends()
     one.submit(metadata(broken), 0)
@@ -943,7 +953,7 @@ def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words
     assert isinstance(error, AuthenticationFailed)
     assert str(error) == "b:9092 (node 1): user 'alice' by PLAIN is refused: alice left"
     assert [each.levelname for each in caplog.records] == ["WARNING"], "a client that was let in is refused now"
-    assert not one.peer.is_first_refusal(), "which is said once"
+    assert not one.peer.refused(60.0) and one.peer.refused(70.0), "which is no news for a minute"
 
 
 def test_a_broker_that_does_not_answer_to_a_renewal_is_given_up_but_not_while_what_was_sent_before_waits() -> None:

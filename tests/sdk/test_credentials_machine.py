@@ -130,6 +130,14 @@ def test_a_refresh_that_fails_keeps_no_connection_from_the_token_that_still_last
     assert not world.credentials.usable(120.0) and "no endpoint" in world.credentials.missing
 
 
+def test_an_error_that_shows_a_text_which_may_be_a_secret_is_named_alone(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.credentials.usable(0.0)
+    world.fails(1.0, UnicodeEncodeError("utf-8", "hunter2\udce9", 7, 8, "surrogates not allowed"))
+    said = world.credentials.missing + "".join(str(each.__dict__) for each in caplog.records)
+    assert "no token could be fetched: UnicodeEncodeError" in said and "hunter2" not in said
+
+
 def test_a_token_that_a_broker_refuses_is_replaced_unless_it_is_new() -> None:
     world = World()
     world.credentials.usable(0.0)

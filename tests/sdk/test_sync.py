@@ -573,6 +573,42 @@ def test_after_a_fork_each_call_of_the_child_says_what_to_do_and_the_parent_goes
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("where", ["callback", "handler", "listener"])
+def test_a_child_that_is_forked_within_a_call_is_told_what_to_do(where: str, ottla_broker: Broker) -> None:
+    body = f"""
+        where, children = {where!r}, []
+
+        def fork(*_):
+            if not children:
+                children.append(os.fork())
+
+        class Listener(ottla.sync.RebalanceListener):
+            def assigned(self, *_):
+                fork()
+
+        try:
+            with ottla.sync.connect(ADDRESS) as client, client.producer() as producer:
+                if where == "handler":
+                    signal.signal(signal.SIGALRM, fork)
+                    signal.setitimer(signal.ITIMER_REAL, 0.2)
+                    producer.send("t", b"first")
+                    with client.consumer("t", start="end") as consumer:
+                        consumer.poll(1.0)
+                producer.send_soon("t", b"x", on_delivery=fork if where == "callback" else None)
+                producer.flush()
+                with client.consumer("t", group="g", listener=Listener() if where == "listener" else None) as consumer:
+                    next(consumer)
+        except LocalProtocolError as error:
+            assert children == [0] and "open a client in each process, after the fork" in str(error), error
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+        print("both are told")
+    """
+    done = program(ottla_broker, body)
+    assert done.stdout == "both are told\n", done.stderr
+
+
+@pytest.mark.slow
 def test_a_program_that_leaves_no_block_ends_and_says_what_is_lost(ottla_broker: Broker) -> None:
     body = """
         client = ottla.sync.connect(ADDRESS).__enter__()

@@ -178,6 +178,10 @@ def _headers(given: Any) -> Headers:
         given = [{"key": key, "value": value} for key, value in given.items()]
     if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("key"), str) for h in given):
         raise BadInput('headers must be {"name": "value"} or [{"key": "name", "value": "value"}]')
+    for name in {name for header in given for name in header} - {"key", "value", "value_base64"}:
+        raise BadInput(f"a header has key and value, or value_base64, and no {_short(name)}")
+    if any("value" in header and "value_base64" in header for header in given):
+        raise BadInput('a header has both "value" and "value_base64"')
     return tuple((header["key"], _bytes(header, "value")) for header in given)
 
 
