@@ -183,3 +183,18 @@ def test_what_is_held_of_messages_of_kafka_07_is_no_more_than_their_limit() -> N
     held, _ = taken(lambda: wrapped(count).records(LIMIT))
     assert 0.3 * LIMIT < held < LIMIT
     assert refused(lambda: wrapped(count + 1).records(LIMIT)).path == f"Message.payload[{count}]"
+
+
+def test_a_batch_that_is_expected_to_be_full_takes_what_it_may_have(module: Any) -> None:
+    """Memory comes in powers of two: with the header it is to be no more than the next one."""
+
+    def expecting() -> Any:
+        builder = module.BatchBuilder()
+        builder.expect(2**19 - module.HEADER_SIZE)
+        builder.append(1, b"k", b"v")
+        return builder
+
+    held, _ = taken(expecting)
+    assert held < 2**19 + 2**12
+    for odd in (-1, 0, 2**62):
+        module.BatchBuilder().expect(odd)

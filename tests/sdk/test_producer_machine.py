@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.codec.apis.metadata import MetadataRequest
 from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.compression import Compression
 from ottla.codec.records import RecordBatch, parse_batch, rebased
 from ottla.errors import (
     BufferFull,
@@ -604,3 +605,22 @@ def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_top
     assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
     queue.send(second, 1, Request({second: queue}))
     assert queue.sendable(0.0) is None, "if the second were refused, and the third stored, there was no order any more"
+
+
+def test_a_batch_is_not_copied_for_its_requests_and_what_an_earlier_one_holds_stays_as_it_is() -> None:
+    queue = PartitionQueue(("t", 0), True)
+    batch = Batch(1, ("t", 0), 0.0, 9.0, 10_000)
+    batch.add(1040, 1, b"k", b"v" * 1000, (), None)
+    batch.due = True
+    queue.batches.append(batch)
+    assert queue.adopt(Identity(7, 0))
+    queue.send(batch, 1, Request({batch: queue}))
+    first = queue.encode(batch, 9, Compression.NONE, None)
+    assert isinstance(first, memoryview)
+    written, batch.request = bytes(first), None
+    batch.sequence, queue.identity = 5, Identity(7, 1)
+    again = queue.encode(batch, 9, Compression.NONE, None)
+    assert bytes(first) == written, "a socket may still have half of it"
+    found = parse_batch(again)
+    assert (found.producer_epoch, found.base_sequence, found.count) == (1, 5, 1)
+    assert parse_batch(first).producer_epoch == 0
