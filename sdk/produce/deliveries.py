@@ -25,6 +25,9 @@ from ottla.sdk.produce.room import Room
 
 log = logger("ottla.sdk.producer")
 
+Callbacks = list[DeliveryCallback | None]
+"""Of the records of a batch."""
+
 
 class Deliveries:
     """Keeps account of a producer's batches; ``changed`` is called when there is something to raise, or no more."""
@@ -105,17 +108,14 @@ class Deliveries:
 
     def stored(self, batch: Batch, base_offset: int, append_time: int) -> None:
         self.release(batch)
-        place, stamps = batch.place, batch.timestamps
+        place = batch.place
 
-        def call_back() -> None:
+        def call(callbacks: Callbacks) -> None:
+            batch.callbacks = callbacks
             batch.call_back(Receipt, *place, base_offset, append_time, self._callback_failed, refuse_awaitable)
 
-        def receipt(index: int) -> Receipt:
-            offset = base_offset + index if base_offset >= 0 else -1
-            return Receipt(*place, offset, stamps[index] if append_time < 0 else append_time)
-
         if batch.callbacks:
-            self._run(call_back, batch.callbacks, receipt)
+            self._run(call, batch.callbacks)
         self.settled(batch.number)
 
     def failed(self, batch: Batch, error_of: Callable[[int], OttlaError]) -> None:
@@ -125,16 +125,16 @@ class Deliveries:
         if unheard:
             self.count(place, unheard, error_of(0))
 
-        def call_back() -> None:
+        def call(callbacks: Callbacks) -> None:
             for index in range(len(callbacks)):
-                self._call_back(callbacks, index, error_of, place)
+                self._call_back(callbacks, index, error_of(index), place)
 
         if callbacks:
             if self._core.closed:
                 for index, callback in enumerate(callbacks):
                     if callback is not None and (awaited := awaited_by(callback)):
                         awaited.fail(error_of(index))
-            self._run(call_back, callbacks, error_of)
+            self._run(call, callbacks)
         self.settled(batch.number)
 
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
@@ -145,40 +145,24 @@ class Deliveries:
             return
         if self._core.closed and (awaited := awaited_by(callback)):
             awaited.fail(error)
-        callbacks: list[DeliveryCallback | None] = [callback]
+        self._run(lambda callbacks: self._call_back(callbacks, 0, error, record.aim), [callback])
 
-        def error_of(index: int) -> OttlaError:
-            return error
+    def _run(self, call: Callable[[Callbacks], object], callbacks: Callbacks) -> None:
+        """Have ``call`` call callbacks; those that only settle an outcome are none of the user's."""
 
-        self._run(lambda: self._call_back(callbacks, 0, error_of, record.aim), callbacks, error_of)
-
-    def _run(
-        self,
-        call: Callable[[], object],
-        callbacks: list[DeliveryCallback | None],
-        result_of: Callable[[int], Receipt | OttlaError],
-    ) -> None:
-        """Have ``callbacks`` called by ``call``; those that only settle an outcome are none of the user's."""
-
-        def run() -> None:
+        def run(callbacks: Callbacks) -> None:
             used = self._room.used
-            call()
+            call(callbacks)
             self.chained |= self._room.used > used
 
         if all(each is None or type(each) is Awaited for each in callbacks):
-            self._core.run(run)
+            self._core.run(partial(run, callbacks))
             return
-        awaited = [(index, each) for index, each in enumerate(callbacks) if isinstance(each, Awaited)]
-        for index, _ in awaited:
-            callbacks[index] = None
-        self._core.run(run, Place.CALLBACK, resumable=True)
-
-        def settle() -> None:
-            for index, each in awaited:
-                each.settle(result_of(index))
-
-        if awaited:
-            self._core.run(settle, Place.BEHIND)
+        users: Callbacks = [None if type(each) is Awaited else each for each in callbacks]
+        self._core.run(partial(run, users), Place.CALLBACK, resumable=True)
+        if any(type(each) is Awaited for each in callbacks):
+            awaited: Callbacks = [each if type(each) is Awaited else None for each in callbacks]
+            self._core.run(partial(call, awaited), Place.BEHIND)
 
     def release(self, batch: Batch) -> None:
         """The batch needs no memory any more, nor is it waited for."""
@@ -212,14 +196,8 @@ class Deliveries:
 
     # -- outside of the gate -----------------------------------------------------------------------------------------
 
-    def _call_back(
-        self,
-        callbacks: list[DeliveryCallback | None],
-        index: int,
-        error_of: Callable[[int], OttlaError],
-        place: TopicPartition,
-    ) -> None:
-        callback, error = callbacks[index], error_of(index)
+    def _call_back(self, callbacks: Callbacks, index: int, error: OttlaError, place: TopicPartition) -> None:
+        callback = callbacks[index]
         if callback is None:
             return
         try:

@@ -197,6 +197,23 @@ async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_t
                     await producer.send("small", bytes(5000))
 
 
+async def test_what_a_cancelled_send_lost_is_raised_though_its_batch_has_callbacks(
+    loop: Loop, ottla_broker: Broker
+) -> None:
+    heard: list[Receipt | OttlaError] = []
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        producer = await client.producer(delivery_timeout=0.5, linger=0.2).__aenter__()
+        await producer.send("t", b"0", partition=0)
+        await loop.in_thread(ottla_broker.kill)
+        await producer.send_soon("t", b"1", partition=0, on_delivery=heard.append)
+        with loop.move_on_after(0.05) as scope:
+            await producer.send("t", b"2", partition=0)
+        assert scope.cancelled_caught
+        with loop.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
+            await producer.flush()
+        assert [type(each) for each in heard] == [DeliveryTimeout]
+
+
 async def test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it(
     loop: Loop, ottla_broker: Broker
 ) -> None:

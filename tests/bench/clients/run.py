@@ -116,7 +116,7 @@ def measured(case: Case, ground: Ground, given: argparse.Namespace, size: int) -
 def _ways(case: Case, wanted: list[str]) -> list[tuple[str, str, str]]:
     """Name, module and way of each client that takes part."""
     ways = {OURS: case.ours, **case.theirs}
-    return [(name, MODULES[name], way) for name, way in ways.items() if not wanted or name.split(",")[0] in wanted]
+    return [(name, MODULES[name], way) for name, way in ways.items() if not wanted or name in wanted]
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -132,7 +132,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
         "--kafka", nargs="?", const="", metavar="HOST:PORT", help="a broker that runs; without an address, start Kafka"
     )
     where.add_argument("--canned", action="store_true", help="a broker that costs next to nothing (the default)")
-    parser.add_argument("--clients", nargs="+", default=[], choices=[OURS, *PEERS], help="these only")
+    parser.add_argument("--clients", nargs="+", default=[], choices=[*MODULES], help="these only")
     parser.add_argument("--seconds", type=float, help="of each measurement, in place of each case's own")
     parser.add_argument("--rounds", type=int, help="in place of each case's own")
     parser.add_argument(
