@@ -134,6 +134,7 @@ class Stepper(ABC, Generic[L]):
                 for link in self._carry_out(actions):
                     if self.has(link):
                         self.core.handle(Written(link.key), now)
+                del actions  # before code of the user's runs: they hold what was sent, and batches
                 if (due := self.core.deadline) is None or due > now:
                     break
             for _ in range(len(self._runs)):
