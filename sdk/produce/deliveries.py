@@ -155,13 +155,15 @@ class Deliveries:
             call(callbacks)
             self.chained |= self._room.used > used
 
-        if all(each is None or type(each) is Awaited for each in callbacks):
+        kinds = set(map(type, callbacks))
+        if kinds <= {Awaited, type(None)}:
             self._core.run(partial(run, callbacks))
-            return
-        users: Callbacks = [None if type(each) is Awaited else each for each in callbacks]
-        self._core.run(partial(run, users), Place.CALLBACK, resumable=True)
-        if any(type(each) is Awaited for each in callbacks):
+        elif Awaited not in kinds:
+            self._core.run(partial(run, callbacks), Place.CALLBACK, resumable=True)
+        else:
+            users: Callbacks = [None if type(each) is Awaited else each for each in callbacks]
             awaited: Callbacks = [each if type(each) is Awaited else None for each in callbacks]
+            self._core.run(partial(run, users), Place.CALLBACK, resumable=True)
             self._core.run(partial(call, awaited), Place.BEHIND)
 
     def release(self, batch: Batch) -> None:

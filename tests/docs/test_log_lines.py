@@ -1,0 +1,57 @@
+"""docs/log-lines.md has every warning and error of the client, with its level, and no other."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SDK, PAGE = ROOT / "sdk", ROOT / "docs/log-lines.md"
+LEVELS = {"warning": "W", "error": "E", "exception": "E"}
+CHOSEN = {"say"}
+"""Names for one of a logger's methods, of which one is a warning."""
+
+
+def texts(node: ast.expr, named: dict[str, ast.expr]) -> Iterator[str]:
+    """What the first argument of a line may be: a text, or one of several that have a name."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Name(id=name) if name in named:
+            yield from texts(named[name], named)
+        case ast.Subscript(value=value):
+            yield from texts(value, named)
+        case ast.Tuple(elts=several) | ast.Dict(values=several):
+            for each in several:
+                yield from texts(each, named)
+        case _:
+            raise AssertionError(f"what is logged is no text: {ast.unparse(node)}")
+
+
+def logged() -> set[tuple[str, str]]:
+    """(text, level) of all warnings and errors in the source."""
+    found = set()
+    for path in SDK.rglob("*.py"):
+        if path.is_relative_to(SDK / "sync"):  # made of the others
+            continue
+        tree = ast.parse(path.read_text())
+        named = {
+            each.targets[0].id: each.value
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+        }
+        for call in ast.walk(tree):
+            match call:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[text, *_]):
+                    if level in LEVELS:
+                        found |= {(each, LEVELS[level]) for each in texts(text, named)}
+                case ast.Call(func=ast.Name(id=name), args=[text, *_]) if name in CHOSEN:
+                    found |= {(each, "W") for each in texts(text, named)}
+    return found
+
+
+def test_the_page_has_every_line_and_no_other() -> None:
+    page = PAGE.read_text()
+    rows = re.findall(r"^\| `(.+?)` \| ([EW]) \| .+ \|$", page, re.MULTILINE)
+    assert len(rows) == len(set(rows)) == page.count("\n| `")
+    assert set(rows) == logged()
