@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import json
 import weakref
 from collections.abc import Iterator
@@ -344,7 +345,7 @@ async def test_a_record_over_the_request_size_is_refused_whichever_way_it_is_sen
 
 
 async def test_a_loop_that_sends_lets_other_tasks_run(loop: Loop, ottla_broker: Broker) -> None:
-    ran = 0
+    ran, tries = 0, 1 if inspect.iscoroutinefunction(loop.checkpoint) else 20  # when a thread runs, others decide
 
     async def other() -> None:
         nonlocal ran
@@ -362,11 +363,17 @@ async def test_a_loop_that_sends_lets_other_tasks_run(loop: Loop, ottla_broker: 
         loop.open_nursery() as nursery,
     ):
         nursery.start_soon(other)
-        for value in values():
-            await producer.send_soon("t", value)
+        for _ in range(tries):
+            for value in values():
+                await producer.send_soon("t", value)
+            if ran > 3:
+                break
         assert ran > 3
         before = ran
-        await producer.send_many("t", values())
+        for _ in range(tries):
+            await producer.send_many("t", values())
+            if ran > before:
+                break
         assert ran > before
         nursery.cancel_scope.cancel()
 
