@@ -28,7 +28,6 @@ from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.connection import peer
 from ottla.sdk.connection.connection import Connection
-from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
@@ -198,7 +197,7 @@ def _nothing(_: Any) -> Any:
     return lambda *_: None
 
 
-_mutation("the producer forgets to raise its epoch", (BatchBuilder, "build", _first_epoch_for_ever))
+_mutation("the producer forgets to raise its epoch", (BatchBuilder, "build_in_place", _first_epoch_for_ever))
 _mutation("a batch gets another sequence with each attempt", (PartitionQueue, "send", _new_number_for_each_attempt))
 _mutation("two batches go first under a new id", (PartitionQueue, "sendable", _first_need_not_be_alone))
 _mutation("a lost connection passes for an acknowledgement", (Results, "refused", _silence_is_an_ack))
@@ -771,7 +770,11 @@ _mutation(
     (Metadata, "_ask", _asked_within_the_pause),
 )
 _mutation("metadata are asked for within the pause after failures", (Metadata, "_ask", _asked_within_the_pause))
-_mutation("sessions are not renewed", (Credentials, "renewed", lambda _: lambda self, session, now: False))
+_mutation(
+    "sessions are not renewed",
+    (Connection, "_can_renew", lambda _: lambda self, now: False),
+    (Connection, "_hold", lambda _: lambda self, now: self._send_next(now)),
+)
 _mutation("requests are sent while a session is renewed", (Connection, "_renew", _sends_within_a_renewal))
 _mutation("all requests to a node share a connection", (ClientCore, "submit", _one_connection_for_all))
 _mutation(

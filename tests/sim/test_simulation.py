@@ -29,7 +29,6 @@ FEATURES = {
     "a full Fetch is throttled",
     "a call from within is refused",
     "a client is left before its consumer",
-    "a session ends under a request",
     "a session is renewed",
     "no token can be fetched",
     "a group reads a pattern",
