@@ -513,7 +513,7 @@ class BatchBuilder(Appender):
         if compression != Compression.NONE:
             return b"".join((header, body))
         if isinstance(body, memoryview):
-            body.release()
+            body.release()  # or the records would be held, and so copied
         return self._seal(header)
 
     def _parts(

@@ -87,8 +87,6 @@ _LOGIN_MODULES = {
 }
 _TOKEN = "tokenauth"
 _PASSWORD_ENTRIES = {"username", "password", _TOKEN}
-_ENTRIES = {OAuthBearer.mechanism: set(_OAUTH_ENTRIES)}
-"""What is read of a login module, where that is not a password; all extensions besides."""
 _EXTENSION = "extension_"
 
 
@@ -184,8 +182,11 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             jaas = _read_jaas(str(text), mechanism)
         except ConfigurationError as error:
             made.wrong.append(f"'sasl.jaas.config': {error}")
-        for entry in jaas.keys() - _ENTRIES.get(mechanism, _PASSWORD_ENTRIES):
-            if not (mechanism == OAuthBearer.mechanism and entry.startswith(_EXTENSION)):
+        bearer = mechanism == OAuthBearer.mechanism
+        for entry in jaas:
+            if entry not in (_OAUTH_ENTRIES if bearer else _PASSWORD_ENTRIES) and not (
+                bearer and entry.startswith(_EXTENSION)
+            ):
                 _not_understood(made, f"{entry} in sasl.jaas.config", lenient)
     if mechanism == OAuthBearer.mechanism:
         make = _read_oauth(made, login, jaas)

@@ -50,7 +50,9 @@ class IoThread(SelectorStepper):
         self._thread_id = self._thread.ident
 
     def _stop(self) -> None:
+        """Have the thread end; from any thread, and whatever cuts the waking short."""
         self._stopping = True
+        self._post(_nothing)
 
     def _forget_sockets(self) -> None:
         """In a forked child, in which there is no such thread: nothing is sent, and nothing is kept open."""
@@ -169,6 +171,10 @@ class IoThread(SelectorStepper):
 
     def _run_in_thread(self, call: Callable[[], Event]) -> None:
         _start("ottla", lambda: self._post(partial(self.tell, call())))
+
+
+def _nothing() -> None:
+    """A job that wakes the thread, and no more."""
 
 
 def _start(name: str, work: Callable[[], None]) -> bool:

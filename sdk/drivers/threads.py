@@ -84,8 +84,7 @@ class ThreadDriver(IoThread):
 
     def stop(self, error: BaseException | None) -> None:
         """End the I/O thread; raise what has broken it, if something did."""
-        self._stopping = True  # whatever cuts the rest short
-        self._post(self._stop)
+        self._stop()
         self._thread.join(_STOP)
         if self._thread.is_alive():
             log.error("the client's thread has not ended", extra={"seconds": _STOP})
@@ -96,7 +95,7 @@ class ThreadDriver(IoThread):
         """As `Stepper.abandon`: the I/O thread ends, and its connections."""
         if self._refusal:
             return False  # it is the parent's
-        self._post(self._stop)
+        self._stop()
         if not self._runs_here():
             self._thread.join(_EXIT)
         return True

@@ -892,6 +892,12 @@ def test_a_session_that_nobody_needs_is_renewed_when_somebody_does_even_after_it
     assert sent(one.poll(60.0)).header.api_key == 17
 
 
+def test_a_lifetime_that_is_none_ends_no_session() -> None:
+    one = authenticated(-5.0)
+    one.submit(metadata(Ends(), 1000), 60.0)
+    assert sent(one.poll(60.0)).header.api_key == 3
+
+
 def bearing(lifetime: float) -> Connection:
     """A connection whose session lasts for ten seconds, by a token that lasts for so many."""
     one = connection(sasl=OAuthBearer(lambda: ""))

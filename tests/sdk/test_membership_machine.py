@@ -22,6 +22,7 @@ from ottla.errors import (
     MemberIdRequired,
     NotCoordinator,
     RebalanceInProgress,
+    TimeoutExpired,
     UnknownMemberId,
 )
 from ottla.sdk.core import ClientCore
@@ -481,6 +482,16 @@ def test_the_state_can_be_told_to_people() -> None:
     assert list(group.member.explain(group.world.now)) == []
     group.beat(RebalanceInProgress)
     assert "waits for your loop to give up 1 partition" in "".join(group.member.explain(group.world.now))
+
+
+def test_a_group_that_does_not_answer_is_one_line_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    for silences in (1, 2):
+        for _ in range(3):
+            group.member.troubled(TimeoutExpired("no answer"), group.world.now)
+        assert sum("the group does not answer" in each.message for each in caplog.records) == silences
+        group.member.alive(group.world.now)
 
 
 def test_a_member_that_waits_for_a_dead_one_says_so_once_in_a_rebalance(caplog: pytest.LogCaptureFixture) -> None:

@@ -136,9 +136,8 @@ def test_what_members_compare_grows_with_them_and_not_with_their_pairs(before: b
     kept = holdings if before else empty
     ranks = [racks[each % 4] for each in range(count)]
     bring_near(kept, given, {"t": 1}, where, ranks)
-    held = {place: who for who, mine in enumerate(given) for place in mine.get("t", ())}
-    held |= {place: who for who, mine in enumerate(kept) for place in mine.get("t", ())}
+    held = {place: each for part in (given, kept) for each, mine in enumerate(part) for place in mine.get("t", ())}
     assert sorted(held) == list(range(count))
-    far = [place for place, who in held.items() if ranks[who] is not None and str(1 + place // 300) != ranks[who]]
+    far = [place for place, each in held.items() if ranks[each] not in (None, str(1 + place // 300))]
     assert len(far) < 10
     assert compared < 100 * count

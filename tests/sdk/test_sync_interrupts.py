@@ -128,7 +128,7 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_the_client_whole(name: str, ottla_b
             assert not client._driver._callers._calls, "a call is left"
             producer.flush()
             # The one that was interrupted may be accepted, and is then told of as well.
-            assert set(range(opened.accepted)) <= set(opened.told), "whom it did not meet is told"
+            assert set(range(opened.accepted)) <= set(opened.told), "a callback is lost"
             assert len(opened.told) - len(set(opened.told)) <= sent + 1
     assert threading.active_count() == threads
 

@@ -79,9 +79,6 @@ def parse_json(line: bytes) -> Line:
         raise BadInput(f"{', '.join(sorted(unknown))} is not known; known are {', '.join(sorted(_KNOWN))}")
     if "value" not in fields and "value_base64" not in fields:
         raise BadInput(f'has no "value" (null is a tombstone): {_short(line)}')
-    for name in ("key", "value"):
-        if name in fields and f"{name}_base64" in fields:
-            raise BadInput(f'has both "{name}" and "{name}_base64": {_short(line)}')
     if isinstance(fields.get("value"), dict | list | int | float):
         fields["value"] = _value_as_given(text)
     return Line(
@@ -153,6 +150,8 @@ def _text(name: str, value: Any) -> tuple[str, Any]:
 
 def _bytes(fields: Mapping[str, Any], name: str) -> bytes | None:
     """The field ``name`` or ``name_base64``."""
+    if name in fields and f"{name}_base64" in fields:
+        raise BadInput(f'has both "{name}" and "{name}_base64": {_short(fields)}')
     if (encoded := fields.get(f"{name}_base64")) is not None:
         try:
             return base64.b64decode(encoded, validate=True)
@@ -178,10 +177,8 @@ def _headers(given: Any) -> Headers:
         given = [{"key": key, "value": value} for key, value in given.items()]
     if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("key"), str) for h in given):
         raise BadInput('headers must be {"name": "value"} or [{"key": "name", "value": "value"}]')
-    for name in {name for header in given for name in header} - {"key", "value", "value_base64"}:
-        raise BadInput(f"a header has key and value, or value_base64, and no {_short(name)}")
-    if any("value" in header and "value_base64" in header for header in given):
-        raise BadInput('a header has both "value" and "value_base64"')
+    if unknown := {name for header in given for name in header} - {"key", "value", "value_base64"}:
+        raise BadInput(f"a header has key and value, or value_base64, and no {_short(min(unknown))}")
     return tuple((header["key"], _bytes(header, "value")) for header in given)
 
 
