@@ -7,14 +7,29 @@ user's (delivery callbacks, listeners, acknowledgements of interceptors, assigno
 What comes in all the same while somebody is inside (a signal handler, a finalizer, a method of an object that was given
 as data) is refused before it touches anything. Lines of the log that are written inside are held, and handed out like
 any other code of the user's, since a log handler may produce.
+
+While nobody is inside, other threads may be offered something (`Offers`): whoever enters settles that first.
 """
 
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from ottla.errors import LocalProtocolError
 from ottla.sdk.logs import HELD, emit
+
+
+class Offers(Protocol):
+    """Has something that threads may take without entering."""
+
+    def offer(self) -> None:
+        """The client rests."""
+        ...
+
+    def settle(self) -> None:
+        """Take back what was not taken; what was counts from now on."""
+        ...
 
 
 class Gate:
@@ -23,12 +38,15 @@ class Gate:
     Attributes:
         entered: two bytes, the first 1 while somebody is inside, the second a driver's own, to have the next call come
             to it: a fast path in C passes neither.
+        offering: what offers something while a client rests whose driver has a thread.
     """
 
-    __slots__ = ("_before", "_emit", "_lines", "entered")
+    __slots__ = ("_before", "_emit", "_lines", "_resting", "entered", "offering")
 
     def __init__(self, emit: Callable[[Callable[[], None]], object]) -> None:
         self.entered = bytearray(2)
+        self.offering: dict[Offers, None] = {}
+        self._resting = False
         self._emit = emit
         self._lines: list[logging.LogRecord] = []
         self._before: list[logging.LogRecord] | None = None
@@ -41,6 +59,10 @@ class Gate:
             )
         self.entered[0] = 1
         self._before, HELD.lines = HELD.lines, self._lines
+        if self._resting:
+            self._resting = False
+            for each in self.offering:
+                each.settle()
 
     def __exit__(self, *_: object) -> None:
         HELD.lines, self._before = self._before, None
@@ -48,6 +70,13 @@ class Gate:
         if self._lines:
             lines, self._lines = self._lines, []
             self._emit(lambda: _write(lines))
+
+    def rest(self) -> None:
+        """Nobody will enter for a while."""
+        if self.offering and not self._resting:
+            self._resting = True
+            for each in self.offering:
+                each.offer()
 
     def release(self) -> None:
         """Nobody is inside any more, though Ctrl-C came while somebody entered or left, and cut that short."""

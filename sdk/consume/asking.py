@@ -77,6 +77,11 @@ class Asking:
         self._state, self._task = State.LEFT, task
 
     @property
+    def reader(self) -> Any:
+        """The task that may ask for the next batch; ``None`` while one does, or nobody may."""
+        return self.holder if self._state is State.IDLE else None
+
+    @property
     def left(self) -> bool:
         return self._state is State.LEFT
 

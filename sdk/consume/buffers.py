@@ -129,6 +129,18 @@ class FetchBuffers:
         """The partition whose turn it is; of these only, if any are given."""
         return next((each for each in self._turns if only is None or each.place in only), None)
 
+    def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
+        """What `next` and `take` are about to give, at most so many, as far as nothing is wrong; it is not taken."""
+        found: list[Fetched] = []
+        turns = [each for each in self._turns if only is None or each.place in only]
+        for turn in range(count):
+            turns = [each for each in turns if turn < len(each.buffer) or each.unraised]
+            for position in turns:
+                if len(found) == count or position.unraised or not position.is_sound_at(turn, self._isolation):
+                    return found
+                found.append(position.ahead(turn, most))
+        return found
+
     def error(self, position: Position) -> OttlaError | None:
         """The error that is to be raised now that it is the partition's turn, once."""
         if not position.unraised:

@@ -68,13 +68,17 @@ class Committing:
     def hand_out(self, fetched: Fetched) -> Claim | None:
         """A batch goes to the user; in a group, with what lets it be committed."""
         self._in_hand = fetched
+        claim = self.claim(fetched)
+        if claim is not None:
+            claim.assignment.handed = fetched.next_offset
+            self._moved[fetched.topic, fetched.partition] = None
+        return claim
+
+    def claim(self, fetched: Fetched) -> Claim | None:
+        """In a group, what lets a batch be committed that is handed out now."""
         place = (fetched.topic, fetched.partition)
         assignment = self._commits.assignment(place) if self._commits is not None else None
-        if assignment is None:
-            return None
-        assignment.handed = fetched.next_offset
-        self._moved[place] = None
-        return Claim(assignment, assignment.seeks)
+        return None if assignment is None else Claim(assignment, assignment.seeks)
 
     @property
     def in_hand(self) -> Fetched | None:

@@ -16,6 +16,7 @@ Rules:
 - What else users call is beside it: `Navigation` (seek, pause, …), `Committer`, and `Leaving` for the end of the block.
 - To ask for a batch says that the one before is done, so in a group only the task that has it can do so (`Asking`).
 - A wait for a batch that is cancelled has taken nothing. `max_poll_interval` is counted from its end (`PollWatch`).
+- Threads take batches ahead of their next call (`Ahead`), where that would return them at once.
 
 Source: KafkaConsumer.java, ConsumerCoordinator.java, SubscriptionState.java.
 """
@@ -27,6 +28,7 @@ from typing import Any
 from ottla.errors import Closed, CommitFailed, OttlaError, TimeoutExpired
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.asking import Asking, Tasks
 from ottla.sdk.consume.committer import Committer
 from ottla.sdk.consume.committing import Claim, Committing
@@ -53,6 +55,8 @@ Taken = tuple[Fetched, Claim | None]
 """A batch, and in a group what lets it be committed."""
 TURN_EVERY = 0.001
 """Seconds for which batches are handed out, where there are small ones, before other tasks run."""
+_AHEAD = 16
+"""Batches that a thread may take ahead of its next call."""
 _REVOKED = "a rebalance took it, and its owner now, be it this consumer again, went on from what was committed"
 
 
@@ -82,6 +86,8 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and replaced, whenever there may be something new."""
         self._failed: OttlaError | None = None
+        self.ahead: Ahead[Any] | None = None
+        """What the thread that reads may take without a call."""
         self._back: Taken | None = None
         """A batch that has not reached its caller."""
         self._turn = -math.inf
@@ -192,6 +198,7 @@ class ConsumerCore:
             self.membership.close(CLOSED, self._core.now)
         self.fetcher.close()
         self._core.parts.pop(self, None)
+        self._core.gate.offering.pop(self, None)
         self._notify()
 
     def _refuse_closed(self) -> None:
@@ -266,6 +273,40 @@ class ConsumerCore:
         if self.commits is not None:
             self.commits.raise_failures()
         return self.fetcher.take(self._readable(), self._options.max_records)
+
+    # -- batches ahead -----------------------------------------------------------------------------------------------
+
+    def read_ahead(self, make: Callable[[Fetched, Claim | None], Any]) -> None:
+        """Offer batches to the thread that reads, as ``make`` makes them."""
+        self.ahead = Ahead(make, self._core.gate.entered)
+        self._core.gate.offering[self] = None
+
+    def offer(self) -> None:
+        """Offer what the next calls of `poll` would return at once."""
+        if self.ahead is not None and (task := self._asking.reader) is not None and not self._has_news():
+            batches = self.fetcher.ahead(self._readable(), self._options.max_records, _AHEAD)
+            self.ahead.offer(task, [(each, self.committing.claim(each)) for each in batches])
+
+    def _has_news(self) -> bool:
+        """A call of `poll` would have something else to do, or to say, than the next batch."""
+        if self.closed or self._back is not None or self._failed is not None or self.polls.absent:
+            return True
+        if self.commits is not None and self.commits.failed:
+            return True
+        membership = self.membership
+        return membership is not None and (membership.failed is not None or self.notices.next() is not None)
+
+    def settle(self) -> None:
+        """What was taken ahead was asked for and handed out."""
+        if self.ahead is None:
+            return
+        at = self.ahead.at
+        for expected in self.ahead.settle():
+            self.committing.finish()
+            taken = self._take()
+            assert taken is expected
+            self.committing.hand_out(taken)
+            self.polls.away(at)
 
     def _after(self, seconds: float) -> Outcome[None]:
         """Settled so many seconds from now; settled earlier by others, it leaves nothing behind."""

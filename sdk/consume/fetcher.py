@@ -272,6 +272,10 @@ class Fetcher:
             raise error
         return None
 
+    def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
+        """What the next calls of `take`, at most so many, will return if nothing happens."""
+        return self._buffers.ahead(only, most, count)
+
     def moved(self) -> Outcome[None]:
         """Settled when something has changed: records came, a position is known, a partition failed."""
         return self._changes.news

@@ -306,6 +306,12 @@ class Position:
             self.buffer[0] = replace(fetched, batches=good, next_offset=following, leader_epoch=epoch)
         return damage
 
+    def is_sound_at(self, index: int, isolation: int) -> bool:
+        """No checksum there in the buffer is wrong."""
+        fetched = self.buffer[index]
+        fetched.checked = fetched.checked or sound(fetched.batches, isolation)[1] is None
+        return fetched.checked
+
     def is_sound(self, isolation: int) -> bool:
         """No checksum in the buffer is wrong."""
         return not any(sound(each.batches, isolation)[1] for each in self.buffer)
@@ -315,12 +321,18 @@ class Position:
         self.drop()
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
+    def ahead(self, index: int, most: int | None) -> Fetched:
+        """What stands there in the buffer, and stays there: ``most`` records, where that is given."""
+        if most is not None:
+            self.buffer[index], *rest = self.buffer[index].split(most)
+            for each in reversed(rest):
+                self.buffer.insert(index + 1, each)
+        return self.buffer[index]
+
     def take(self, most: int | None = None) -> Fetched:
         """What is next: ``most`` records, where that is given."""
-        fetched = self.buffer.popleft()
-        if most is not None:
-            fetched, *rest = fetched.split(most)
-            self.buffer.extendleft(reversed(rest))
+        fetched = self.ahead(0, most)
+        del self.buffer[0]
         self.buffered -= fetched.size
         self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch
         return fetched

@@ -49,6 +49,7 @@ class Call:
 
     __slots__ = (
         "abandoned",
+        "cut",
         "done",
         "error",
         "function",
@@ -86,6 +87,8 @@ class Call:
         """For what, what wakes it, and whether an interrupt has to wait for that."""
         self.interrupt: BaseException | None = None
         """What was raised in its thread, and has still to be raised in its steps."""
+        self.cut = False
+        """Something was raised in its thread, of which the I/O thread is still to be told."""
         self.abandoned = False
         """Its thread waits no more."""
         self.done = self.over = False
@@ -132,8 +135,10 @@ class Callers:
 
     def interrupt(self, call: Call, error: BaseException) -> None:
         """Something was raised in its thread, such as by Ctrl-C: the call is cancelled, as a task would be."""
+        call.cut = False
         if call.done and call.error is None and call.undo is not None:
-            call.undo(call.value)
+            with self._core.gate:
+                call.undo(call.value)
             call.undo = None
         if call.over:
             self._wake(call)

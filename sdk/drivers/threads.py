@@ -148,8 +148,7 @@ class ThreadDriver(IoThread):
 
     def read(self, call: Callable[[], T]) -> T:
         """Look at what belongs to the core."""
-        result: T = self._perform(Call(None, call))
-        return result
+        return self.do(call)
 
     def _perform(self, call: Call) -> Any:
         self.refuse_another_loop()
@@ -172,6 +171,7 @@ class ThreadDriver(IoThread):
 
     def _cut_short(self, call: Call, error: BaseException) -> None:
         try:
+            call.cut = True  # what it has taken is put back before this thread asks for more
             self._post(partial(self._callers.interrupt, call, error))
             self._attend(call)
         except BaseException as again:  # once more
@@ -186,7 +186,7 @@ class ThreadDriver(IoThread):
         while True:
             while not call.ready.acquire(timeout=_SIGNALS):
                 self.refuse_another_loop()  # a handler of signals may have forked
-            if call.over:
+            if call.over and not call.cut:
                 return
             job = call.job
             if job is None or job is done:  # it was taken back, or was done just as it was handed out
@@ -235,6 +235,8 @@ class ThreadDriver(IoThread):
     def _go_on(self) -> bool:
         resumed = self._callers.resume_ready()
         self._callers.hand_out()
+        if not resumed:
+            self.core.gate.rest()
         return resumed
 
     def _ended(self) -> None:

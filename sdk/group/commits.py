@@ -237,6 +237,11 @@ class Commits:
         """What is not acknowledged."""
         return {place: each.commit.offset for place, each in (self._sender.in_flight | self._pending).items()}
 
+    @property
+    def failed(self) -> bool:
+        """Something did, since the last time, and nobody waited for it."""
+        return self._failed is not None
+
     def take_failure(self) -> CommitFailed | None:
         """What failed since the last time and nobody waited for."""
         failed, self._failed = self._failed, None

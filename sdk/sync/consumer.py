@@ -168,7 +168,8 @@ class Batch:
         return (self.topic, self.partition), at, self._claim
 
     def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
+        """The records; each is made when its turn comes, unless `records` has them already."""
+        return chain.from_iterable(self._parts) if self._records is None else iter(self._records)
 
     def __len__(self) -> int:
         if self._count is None:
@@ -230,7 +231,13 @@ class Consumer:
     def _open(self) -> ConsumerCore:
         on_commit = self._on_commit if self._interceptors else None
         listener = _Listening(self._listener, self) if self._listener is not None else None
-        return ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, listener, on_commit)
+        core = ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, listener, on_commit)
+        if self._driver.core.threaded:
+            core.read_ahead(self._batch)
+        return core
+
+    def _batch(self, fetched: Fetched, claim: Claim | None) -> Batch:
+        return Batch(fetched, claim, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -255,7 +262,9 @@ class Consumer:
                 while another thread has a batch in hand that it has not committed.
         """
         core, driver = self._core, self._driver
-        batch = driver.run(self._made(core.next_batch(driver.current_task())), self._put_back)
+        batch = self._ahead()
+        if batch is None:
+            batch = driver.run(self._made(core.next_batch(driver.current_task())), self._put_back)
         assert batch is not None
         if self._interceptors:  # else nothing is called any more: Ctrl-C would come there, and the batch be lost
             self._intercept(batch)
@@ -269,7 +278,9 @@ class Consumer:
         """
         core, driver = self._core, self._driver
         steps = core.poll(driver.current_task(), seconds("timeout", timeout))
-        batch = driver.run(self._made(steps), self._put_back)
+        batch = self._ahead()
+        if batch is None:
+            batch = driver.run(self._made(steps), self._put_back)
         if batch is not None and self._interceptors:
             self._intercept(batch)
         return batch
@@ -277,7 +288,12 @@ class Consumer:
     def _made(self, steps: Steps[Taken | None]) -> Steps[Batch | None]:
         """A batch of what is taken; within the call, so that an interrupt finds it taken or not at all."""
         taken = yield from steps
-        return None if taken is None else Batch(*taken, self)
+        return None if taken is None else self._batch(*taken)
+
+    def _ahead(self) -> Batch | None:
+        """A batch that can be taken without a call: where code blocks, and there is one."""
+        ahead, driver = self._core.ahead, self._driver
+        return None if ahead is None else ahead.take(driver.current_task(), driver.now())
 
     def _put_back(self, batch: Batch | None) -> None:
         if batch is not None and batch._fetched is not None:

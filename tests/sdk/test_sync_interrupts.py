@@ -180,7 +180,7 @@ def test_a_batch_is_taken_or_not_at_all_whenever_a_handler_raises(ottla_broker: 
 
     class Stop(Exception): ...
 
-    count, interrupts, seen, armed = 1500, 0, list[int](), False
+    count, interrupts, seen, armed = 20_000, 0, list[int](), False
 
     def raising(*_: object) -> None:
         nonlocal interrupts, armed

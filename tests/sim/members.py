@@ -14,7 +14,7 @@ from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, Tim
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.committing import Claim
-from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
@@ -151,6 +151,8 @@ class Consuming:
     """Of the tasks beside."""
     most: int | None = field(init=False)
     """`max_records`."""
+    ahead: bool = field(init=False)
+    """It takes batches ahead of its next call, as code that blocks does."""
     apart: bool = field(init=False)
     """One task asks for batches, and another leaves the block."""
     in_hand: bool = False
@@ -173,6 +175,7 @@ class Consuming:
         self.own = Random(f"{self.seed} {self.name} own")
         self.most = Random(f"{self.seed} {self.name} most").choice((None, None, 1, 3))
         self.apart = Random(f"{self.seed} {self.name} apart").random() < 0.25
+        self.ahead = Random(f"{self.seed} {self.name} ahead").random() < 0.4
 
     def _feature(self, what: str) -> None:
         self.ledger.ledger.cluster.data.features[what] += 1
@@ -192,6 +195,8 @@ class Consuming:
         machine = self.machine = process.do(
             lambda: ConsumerCore(process.core, options, fetcher, Tasks(), self, self._taken)
         )
+        if self.ahead:
+            machine.read_ahead(lambda *taken: taken)
         if self.manner.curious:
             process.run(self._asking())
         yield from process.perform(machine.enter({}, self.name), "opening a consumer")
@@ -204,7 +209,9 @@ class Consuming:
             cancel = self._patience()
             try:
                 self.waiting = True
-                taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
+                taken = self._taken_ahead(machine)
+                if taken is None:
+                    taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
                 self.waiting, self.in_hand = False, True
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
@@ -235,6 +242,14 @@ class Consuming:
             yield from self._end_with_client(machine)
         else:
             yield from self._leave(machine, error)
+
+    def _taken_ahead(self, machine: ConsumerCore) -> Taken | None:
+        taken: Taken | None = None
+        if machine.ahead is not None:
+            taken = machine.ahead.take(self.name, self.process.clock.now)
+        if taken is not None:
+            self._feature("a batch is taken ahead of its call")
+        return taken
 
     def _leave_beside(self, machine: ConsumerCore) -> Script:
         """Leave the block, once that is due, while its loop waits for a batch."""

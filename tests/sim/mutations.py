@@ -33,6 +33,7 @@ from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.connection.versions import FETCH_BY_ID
 from ottla.sdk.consume import sessions
+from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.asking import Asking
 from ottla.sdk.consume.assigned import Positions
@@ -393,6 +394,22 @@ def _taken_before_the_turn(next_batch: Any) -> Any:
     return broken
 
 
+def _left_where_it_is(settle: Any) -> Any:
+    def broken(self: Ahead[Any]) -> Any:
+        left = list(self._left)
+        taken = settle(self)
+        self._left.extend(left)
+        return taken
+
+    return broken
+
+
+def _no_news(_: Any) -> Any:
+    return lambda self: False
+
+
+_mutation("what was offered stays on offer when the core goes on", (Ahead, "settle", _left_where_it_is))
+_mutation("batches are offered whatever else is to be told", (ConsumerCore, "_has_news", _no_news))
 _mutation("an old commit is repeated after a newer one", (Commits, "_retry_or_fail", _once_more_later))
 _mutation("commits outlive the ownership of their partition", (Commits, "disown", _commits_stay))
 _mutation("a refused commit passes for a success", (Commits, "_fail", _no_word_of_lost_commits))

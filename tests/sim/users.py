@@ -154,6 +154,7 @@ class Process(Stepper[Wire]):
         if not (self._stepping or self._runs or self.core.deadline == -math.inf):
             for check in self.checks:
                 check()
+            self.core.gate.rest()
 
     def _carry_out(self, actions: Iterable[Action]) -> list[Wire]:
         for action in actions:
