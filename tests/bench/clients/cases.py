@@ -60,12 +60,14 @@ PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python":
 """Distribution -> what its module is called after."""
 OURS, AWAITED, ASYNCIO, UVLOOP = "ottla", "ottla, a task for each", "ottla, asyncio", "ottla, uvloop"
 SYNC = "ottla, blocking"
+BARE = "a bare trio program"
 MODULES = PEERS | {
     OURS: "ottla",
     AWAITED: "ottla",
     ASYNCIO: "ottla_asyncio",
     UVLOOP: "ottla_uvloop",
     SYNC: "ottla_sync",
+    BARE: "trio",
 }
 """The same for every line of a table."""
 RATE = (
@@ -78,6 +80,7 @@ LATENCY = (
     Column("max_ms", "max in ms", 1),
     Column("cpu_us", "µs of CPU", 0),
 )
+LONE = (*LATENCY[:2], Column("cpu_us", "µs of CPU", 0, "less"))
 KILLS = (
     Column("acknowledged", "acknowledged/s", 0, "more"),
     Column("silence", "silence in s", 2, "less"),
@@ -125,6 +128,12 @@ CASES = [
         columns=RATE,
         ours="receipts_many",
         theirs=all_do("receipts", "receipts_many"),
+    ),
+    Case(
+        name="a send that is awaited, and the next",
+        columns=LONE,
+        ours="lone",
+        theirs={**all_do("lone", "lone"), BARE: "lone"},
     ),
     Case(
         name="latency from send to receipt",

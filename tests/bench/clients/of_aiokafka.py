@@ -134,6 +134,21 @@ def paced(task: Task) -> Figures:
     return receipts.figures()
 
 
+def lone(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+    receipts = Acknowledgements(task)
+
+    async def run() -> None:
+        producer = await _producer(task, linger_ms=0)
+        for sent in receipts.one_by_one():
+            await producer.send_and_wait(topic, value)
+            receipts.of(sent)
+        await producer.stop()
+
+    asyncio.run(run())
+    return receipts.figures()
+
+
 def write_each(task: Task) -> Figures:
     async def run() -> Figures:
         watch = Stopwatch()

@@ -153,6 +153,22 @@ def paced(task: Task) -> Figures:
     return receipts.figures()
 
 
+def lone(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+    producer = _producer(task, **{"linger.ms": 0, "socket.nagle.disable": True})
+    receipts, told = Acknowledgements(task), [0]
+
+    def stored(error: Any, message: Any) -> None:
+        told[0] += error is None
+
+    for number, sent in enumerate(receipts.one_by_one(), 1):
+        producer.produce(topic, value, on_delivery=stored)
+        while told[0] < number:
+            producer.poll(1.0)
+        receipts.of(sent)
+    return receipts.figures()
+
+
 def write_each(task: Task) -> Figures:
     watch = Stopwatch()
     producer = _producer(task)

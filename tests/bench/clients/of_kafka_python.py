@@ -117,6 +117,18 @@ def paced(task: Task) -> Figures:
     return figures
 
 
+def lone(task: Task) -> Figures:
+    value = task.value
+    [topic], producer = task.names, _producer(task, linger_ms=0)
+    receipts = Acknowledgements(task)
+    for sent in receipts.one_by_one():
+        producer.send(topic, value).get()
+        receipts.of(sent)
+    figures = receipts.figures()
+    producer.close()
+    return figures
+
+
 def write_each(task: Task) -> Figures:
     watch = Stopwatch()
     producer = _producer(task)

@@ -201,6 +201,20 @@ def awaited(task: Task, on: Loop = TRIO) -> Figures:
     return receipts.figures()
 
 
+def lone(task: Task, on: Loop = TRIO) -> Figures:
+    """One record at a time, whose receipt is awaited."""
+    [topic], value = task.names, task.value
+    receipts = Acknowledgements(task)
+
+    async def send(producer: Producer) -> None:
+        for sent in receipts.one_by_one():
+            await producer.send(topic, value)
+            receipts.of(sent)
+
+    on.run(partial(_paced, task, on, send))
+    return receipts.figures()
+
+
 async def _paced(task: Task, on: Loop, send: Callable[[Producer], Awaitable[None]]) -> None:
     async with on.connect(task.bootstrap, tls=tls(task)) as client, client.producer(linger=0.0) as producer:
         await producer.send(task.names[0], task.value)
@@ -242,7 +256,7 @@ def read_each(task: Task) -> Figures:
     return trio.run(run)
 
 
-_ON_A_LOOP = (consume, consume_columns, produce, produce_many, receipts, receipts_many, paced, awaited)
+_ON_A_LOOP = (consume, consume_columns, produce, produce_many, receipts, receipts_many, paced, awaited, lone)
 
 
 def on_loop(loop: Loop) -> Callable[[str], Callable[[Task], Figures]]:

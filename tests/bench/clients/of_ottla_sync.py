@@ -124,3 +124,14 @@ def paced(task: Task) -> Figures:
             else:
                 receipts.of(sent)
     return receipts.figures()
+
+
+def lone(task: Task) -> Figures:
+    [topic], value = task.names, task.value
+    receipts = Acknowledgements(task)
+    with connect(task.bootstrap, tls=tls(task)) as client, client.producer(linger=0.0) as producer:
+        producer.send(topic, value)
+        for sent in receipts.one_by_one():
+            producer.send(topic, value)
+            receipts.of(sent)
+    return receipts.figures()

@@ -171,12 +171,21 @@ class Acknowledgements:
 
     def pace(self) -> Iterator[float]:
         """When to send the next record, by `time.perf_counter`. The clock starts with the first."""
+        self._begin()
+        for number in range(int(self._task.seconds * self._task.rate)):
+            yield self._start + number / self._task.rate
+
+    def _begin(self) -> None:
         print(READY, flush=True)
         self._start = self._last = time.perf_counter()
         self._cpu = time.process_time()
         self._end = self._start + self._task.seconds
-        for number in range(int(self._task.seconds * self._task.rate)):
-            yield self._start + number / self._task.rate
+
+    def one_by_one(self) -> Iterator[float]:
+        """When the next record is sent, by `time.perf_counter`: as soon as it is wanted."""
+        self._begin()
+        while (sent := time.perf_counter()) < self._end:
+            yield sent
 
     def of(self, sent: float, failed: bool = False) -> None:
         """A record sent at this time is stored, or given up."""
