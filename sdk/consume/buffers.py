@@ -3,7 +3,8 @@
 Rules:
 - Buffers are bounded together, by `fetch_buffer_bytes`, what is under way included; a single batch may exceed that.
   What a paused partition has buffered is kept until the others need the room.
-- Partitions take turns: one with several answers buffered goes to the end after each.
+- Partitions take turns: one with several answers buffered goes to the end after each. One in the middle of a batch that
+  stays open meanwhile keeps its turn where the memory does not suffice for such a batch of every partition.
 - The error of a partition that cannot be read on has its turn, too, and is raised in it, once.
 
 Source: FetchBuffer.java, FetchCollector.java.
@@ -152,7 +153,8 @@ class FetchBuffers:
             fetched.size = sum(len(each.data) for each in fetched.batches)
             self.rewind(position)
         elif position.buffer:
-            self._turns.move_to_end(position)
+            if position.buffer[0].can_wait(len(self._turns)):
+                self._turns.move_to_end(position)
         else:
             del self._turns[position]
             position.stuck = False

@@ -160,6 +160,10 @@ class Fetched:
         begin = replace(self, next_offset=following, leader_epoch=epoch, size=size, cut=first)
         return [begin, replace(self, first_offset=following, size=self.size - size, cut=rest)]
 
+    def can_wait(self, partitions: int) -> bool:
+        """Whether `MEMORY_LIMIT` suffices if so many partitions hold back as much: an open batch, or none."""
+        return self.cut is None or self.batches[0].memory_bound * partitions <= MEMORY_LIMIT
+
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
 

@@ -16,9 +16,11 @@ from ottla.codec.records import Record, build_batch, parse_batch, rebased
 from ottla.errors import ConfigurationError, DecodeError
 from ottla.sdk.calls import How, fetch_many
 from ottla.sdk.consume import positions
+from ottla.sdk.consume.buffers import FetchBuffers
 from ottla.sdk.consume.positions import Fetched, Offset, Position
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consumer import Batch
+from ottla.sdk.options import Options
 from ottla.testing import Broker
 from tests.sdk.leaders import Leaders
 from tests.sdk.loops import Loop
@@ -178,6 +180,30 @@ def test_both_bounds_hold_together(most: int) -> None:
     for part in parts:
         assert 0 < len(part.records()) <= most
         assert sum(len(each.value or b"") for each in part) <= LIMIT
+
+
+def turns(batches: list[AnyBatch]) -> list[tuple[int, int]]:
+    """The partition and the offset of each record, handed out one by one, where three partitions have these batches."""
+    buffers = FetchBuffers(Options(), READ_UNCOMMITTED)
+    for partition in range(3):
+        position = Position(("t", partition), Offset(0))
+        position.go(0)
+        buffers.add(position, batches, batches, 100)
+    order = []
+    while (turn := buffers.next()) is not None:
+        fetched, damage = buffers.take(turn, 1)
+        assert fetched is not None and damage is None
+        order += [(fetched.partition, each.offset) for each in fetched]
+    assert buffers.size == 0
+    return order
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_no_more_large_batches_are_open_at_a_time_than_fit_into_memory() -> None:
+    assert turns([large(0, 2 * 2**20), large(2, 2 * 2**20)]) == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3),
+    ]  # fmt: skip
+    assert turns([large(0, 200), large(2, 200)]) == [(each, offset) for offset in range(4) for each in range(3)]
 
 
 @pytest.mark.usefixtures("small_limit")
