@@ -150,6 +150,9 @@ def _grow(into: Callable[[Buffer, bytearray], int], name: str, data: Buffer, lim
 
 _MOST_BLOCKS = 1024
 """Blocks and frames whose headers are read. Of data that have more only the size is looked at: what that may become."""
+_PER_BLOCK = 2**10
+"""Bytes that are counted for each of them beside its content. Else a stranger could send so many empty ones that
+nothing but their headers would keep a reader busy, which stops at a limit of bytes."""
 _GZIP_RATIO, _SNAPPY_RATIO, _LZ4_RATIO = 1032, 22, 255
 """Bytes that one compressed byte makes, at most: deflate's 258 for 2 bits, snappy's 64 for 3 bytes, LZ4's lengths."""
 _GZIP_MEMBER = b"\x1f\x8b\x08"
@@ -199,7 +202,7 @@ def _snappy_bound(data: memoryview) -> int:
         for number, block in enumerate(blocks):
             if number == _MOST_BLOCKS:
                 return _SNAPPY_RATIO * len(data)
-            size += cramjam.snappy.decompress_raw_len(block)
+            size += _PER_BLOCK + cramjam.snappy.decompress_raw_len(block)
     except (DecodeError, cramjam.DecompressionError):
         pass  # `decompress` refuses it
     return size
@@ -231,7 +234,7 @@ def _lz4_bound(data: memoryview) -> int:
             at += 4 + stored + extra
         at += 8 if flags & _HAS_CONTENT_CHECKSUM else 4
         size += min(made, content or made)  # a content of 0 bytes is not looked at
-    return size
+    return size + _PER_BLOCK * blocks
 
 
 def _zstd_bound(data: memoryview) -> int:
@@ -262,7 +265,7 @@ def _zstd_bound(data: memoryview) -> int:
             at += 3 + (1 if kind == _REPEATED else stored)
         at += flags & 4  # the checksum
         size += made if content is None else min(made, content)
-    return size
+    return size + _PER_BLOCK * blocks
 
 
 def _number(data: memoryview, at: int, size: int) -> int:
