@@ -2,13 +2,15 @@
 
 Rules:
 - `decompress` never makes more than ``limit`` bytes, whatever the input claims of itself.
+- `decompressed_bound` believes what the input claims only where `decompress` refuses an input that makes more.
 - Every call that does the work releases the GIL.
 - LZ4 frames have independent blocks, because Java's reader refuses linked ones.
 - Snappy is written in xerial's framing, as Java writes it, and read in both that and the raw form (librdkafka).
 - The first LZ4 format of Kafka, which belongs to messages of magic 0, has a header checksum that covers the magic
   number, too. `lz4_rechecked` turns such a frame into one that everybody reads, and back (KAFKA-3160).
 
-Source: KIP-110 (zstd), KIP-57 (LZ4), CompressionType.java, snappy-java's SnappyOutputStream, the LZ4 frame format.
+Source: KIP-110 (zstd), KIP-57 (LZ4), CompressionType.java, snappy-java's SnappyOutputStream, the LZ4 frame format, RFC
+8878 (zstd), RFC 1951 and 1952 (gzip), format_description.txt of snappy.
 """
 
 from collections.abc import Callable, Iterator
@@ -144,6 +146,134 @@ def _grow(into: Callable[[Buffer, bytearray], int], name: str, data: Buffer, lim
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# How large compressed data become, from what is in their headers.
+
+_MOST_BLOCKS = 1024
+"""Blocks and frames whose headers are read. Of data that have more only the size is looked at: what that may become."""
+_PER_BLOCK = 2**10
+"""Bytes that are counted for each of them beside its content. Else a stranger could send so many empty ones that
+nothing but their headers would keep a reader busy, which stops at a limit of bytes."""
+_GZIP_RATIO, _SNAPPY_RATIO, _LZ4_RATIO = 1032, 22, 255
+"""Bytes that one compressed byte makes, at most: deflate's 258 for 2 bits, snappy's 64 for 3 bytes, LZ4's lengths."""
+_GZIP_MEMBER = b"\x1f\x8b\x08"
+"""How each member begins."""
+_LZ4_FRAME, _ZSTD_FRAME, _SKIPPABLE_FRAME = 0x184D2204, 0xFD2FB528, 0x184D2A50
+"""Magic numbers. The low four bits of a skippable frame's are free."""
+_ZSTD_BLOCK = 128 * 2**10
+"""Bytes that a zstd block makes, at most."""
+_REPEATED, _COMPRESSED = 1, 2
+"""Types of zstd blocks: one byte that is repeated, and a compressed block. A raw one has 0."""
+
+
+def decompressed_bound(compression: int, data: Buffer) -> int:
+    """Bytes that `decompress` makes of ``data``, at most, computed from the headers of its frames and blocks.
+
+    It takes microseconds, and never raises. For data that `decompress` refuses it may be any number from 0 on.
+    """
+    view = memoryview(data)
+    match compression:
+        case Compression.NONE:
+            return len(view)
+        case Compression.GZIP:
+            return _gzip_bound(view)
+        case Compression.SNAPPY:
+            return _snappy_bound(view)
+        case Compression.LZ4:
+            return _lz4_bound(view)
+        case Compression.ZSTD:
+            return _zstd_bound(view)
+    return 0
+
+
+def _gzip_bound(data: memoryview) -> int:
+    """Each member ends in its size, of 32 bits; but only where the last one ends is known. So with several the ratio
+    is counted, and where their first bytes occur by chance, too.
+    """
+    most = _GZIP_RATIO * len(data)
+    if most >> 32 or bytes(data).find(_GZIP_MEMBER, 1) > 0:
+        return most
+    return int.from_bytes(data[-4:], "little")
+
+
+def _snappy_bound(data: memoryview) -> int:
+    size = 0
+    try:
+        blocks = _xerial_blocks(data) if data[: len(_XERIAL)] == _XERIAL else iter((data,))
+        for number, block in enumerate(blocks):
+            if number == _MOST_BLOCKS:
+                return _SNAPPY_RATIO * len(data)
+            size += _PER_BLOCK + cramjam.snappy.decompress_raw_len(block)
+    except (DecodeError, cramjam.DecompressionError):
+        pass  # `decompress` refuses it
+    return size
+
+
+def _lz4_bound(data: memoryview) -> int:
+    size = at = blocks = 0
+    while len(data) - at > _CHECKSUM_AT:
+        if (blocks := blocks + 1) > _MOST_BLOCKS:
+            return _LZ4_RATIO * len(data)
+        magic = _number(data, at, 4)
+        if magic & ~0xF == _SKIPPABLE_FRAME:
+            at += 8 + _number(data, at + 4, 4)
+            continue
+        if magic != _LZ4_FRAME:
+            break
+        flags, largest = data[at + _FLAGS_AT], 1 << 8 + 2 * (data[at + _FLAGS_AT + 1] >> 4 & 7)
+        at += _CHECKSUM_AT
+        content = 0
+        if flags & _HAS_CONTENT_SIZE:
+            content, at = _number(data, at, 8), at + 8
+        at += 5 if flags & _HAS_DICTIONARY else 1
+        made, extra = 0, 4 if flags & _HAS_BLOCK_CHECKSUMS else 0
+        while head := _number(data, at, 4):
+            if (blocks := blocks + 1) > _MOST_BLOCKS:
+                return _LZ4_RATIO * len(data)
+            stored = head & ~_LZ4_PLAIN
+            made += stored if head & _LZ4_PLAIN else min(largest, _LZ4_RATIO * stored)
+            at += 4 + stored + extra
+        at += 8 if flags & _HAS_CONTENT_CHECKSUM else 4
+        size += min(made, content or made)  # a content of 0 bytes is not looked at
+    return size + _PER_BLOCK * blocks
+
+
+def _zstd_bound(data: memoryview) -> int:
+    size = at = blocks = 0
+    while len(data) - at > _FLAGS_AT:
+        if (blocks := blocks + 1) > _MOST_BLOCKS:
+            return _ZSTD_BLOCK * (len(data) // 3)
+        magic = _number(data, at, 4)
+        if magic & ~0xF == _SKIPPABLE_FRAME:
+            at += 8 + _number(data, at + 4, 4)
+            continue
+        if magic != _ZSTD_FRAME:
+            break
+        flags = data[at + _FLAGS_AT]
+        single, width = flags >> 5 & 1, flags >> 6
+        at += _FLAGS_AT + 1 + (1 - single) + (0, 1, 2, 4)[flags & 3]  # the window, the id of a dictionary
+        made, content = 0, None
+        if width or single:
+            content = _number(data, at, 1 << width) + (256 if width == 1 else 0)
+            at += 1 << width
+        last = False
+        while not last:
+            if (blocks := blocks + 1) > _MOST_BLOCKS:
+                return _ZSTD_BLOCK * (len(data) // 3)
+            head = _number(data, at, 3)
+            last, kind, stored = bool(head & 1) or at >= len(data), head >> 1 & 3, head >> 3
+            made += _ZSTD_BLOCK if kind == _COMPRESSED else stored
+            at += 3 + (1 if kind == _REPEATED else stored)
+        at += flags & 4  # the checksum
+        size += made if content is None else min(made, content)
+    return size + _PER_BLOCK * blocks
+
+
+def _number(data: memoryview, at: int, size: int) -> int:
+    """The number of so many bytes, the lowest first; 0 behind the end."""
+    return int.from_bytes(data[at : at + size], "little")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Snappy in xerial's framing: a header, and blocks behind their 4-byte sizes.
 
 
@@ -183,7 +313,9 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 # dictionary, and one byte of checksum.
 
 _FLAGS_AT, _CHECKSUM_AT = 4, 6
-_HAS_CONTENT_SIZE, _HAS_DICTIONARY = 0x08, 0x01
+_HAS_BLOCK_CHECKSUMS, _HAS_CONTENT_SIZE, _HAS_CONTENT_CHECKSUM, _HAS_DICTIONARY = 0x10, 0x08, 0x04, 0x01
+_LZ4_PLAIN = 1 << 31
+"""In the size of a block: it is not compressed."""
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
 """The primes of xxHash."""
 

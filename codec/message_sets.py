@@ -33,6 +33,7 @@ from ottla.codec.compression import (
     checked_level,
     compress,
     decompress,
+    decompressed_bound,
     lz4_rechecked,
 )
 from ottla.codec.messages import build, parse
@@ -46,6 +47,7 @@ from ottla.codec.records import (
     RecordBody,
     RecordLength,
     Records,
+    memory_of,
     parse_batch,
 )
 from ottla.codec.wire import Buffer, Bytes, Int8, Int32, Int64, UInt32, message, wire
@@ -164,6 +166,15 @@ class Message:
             return decompress(self.compression, lz4_rechecked(self.value, old=False) if old else self.value, limit)
         except DecodeError as error:
             raise self._damaged(error.reason, "value") from None
+
+    @property
+    def memory_bound(self) -> int:
+        """As `RecordBatch.memory_bound`."""
+        value = self.value or b""
+        if self.compression == Compression.NONE:
+            return memory_of(len(self.key or b"") + len(value), 1)
+        size = decompressed_bound(self.compression, value)
+        return memory_of(size, size // LEAST[0])
 
     def _base_offset(self, last: int) -> int:
         """What the offsets within count from, ``last`` being the last of them."""

@@ -16,6 +16,7 @@ Rules:
 - `read_batches` stops silently before a torn last batch, because the answer to a Fetch may end in one.
 - A batch takes no more memory than ``limit`` bytes: what decompression makes, and what is made of that, by what records
   and headers take as objects. What a batch without compression has of its own is what its sender has sent.
+- What several batches take together is for the caller to bound, who has `memory_bound` for it.
 - A batch of `Records` is checked as a whole when it is opened; iterating over them raises no more.
 - What is wrong in a batch is told with its base offset and the byte: of the batch, or of its decompressed records.
 
@@ -42,7 +43,14 @@ from ottla.codec._loops import (
     check_bytes,
 )
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn, laid_out
-from ottla.codec.compression import DECOMPRESSED, DECOMPRESSED_LIMIT, Compression, compress, decompress
+from ottla.codec.compression import (
+    DECOMPRESSED,
+    DECOMPRESSED_LIMIT,
+    Compression,
+    compress,
+    decompress,
+    decompressed_bound,
+)
 from ottla.codec.layout import Headers
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
@@ -170,6 +178,13 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 _INT32_MAX = (1 << 31) - 1
+_BATCH_MEMORY = 512
+"""Bytes that an opened batch takes, however few its records are."""
+_MEMORY_PER_RECORD = 224 if ENGINE == "python" else 160
+"""Bytes that a record takes beside those of its body: where it lies, as a `Record`, and in columns."""
+_MEMORY_PER_BYTE = 40 if ENGINE == "python" else 6
+"""Bytes for each byte of records, at most. In C: the body, a copy in columns, and there twice four bytes for each
+header, which has two bytes or more. Python makes objects of the headers when it opens a batch."""
 _CHANGED = "the bytes have changed while they were read"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -283,6 +298,18 @@ class RecordBatch(BatchHead):
             raise self._too_much("records", limit)
         return body, room
 
+    @property
+    def memory_bound(self) -> int:
+        """Bytes that the records may take, opened and as objects and columns, all at once.
+
+        It is computed from the sizes in the headers, without decompressing anything (`decompressed_bound`), so it is
+        often a few times more than they take.
+        """
+        size = len(self.data) - HEADER_SIZE
+        if self.attributes & _COMPRESSION_MASK:
+            size = decompressed_bound(self.compression, self.data[HEADER_SIZE:])
+        return memory_of(size, min(max(self.count, 0), size // LEAST_RECORD))
+
     def _decompressed(self, limit: int) -> bytes:
         try:
             return decompress(self.compression, self.data[HEADER_SIZE:], limit)
@@ -327,6 +354,11 @@ class RecordBatch(BatchHead):
         if not self.log_append_time and not _INT64_MIN <= self.base_timestamp + read.timestamp_delta <= _INT64_MAX:
             return DecodeError("the timestamp does not fit 64 bits", f"{path}.timestamp_delta", start)
         return DecodeError(_CHANGED, path, start)
+
+
+def memory_of(size: int, count: int) -> int:
+    """Bytes that ``count`` records may take, opened and as objects and columns, whose body has ``size`` bytes."""
+    return _BATCH_MEMORY + _MEMORY_PER_BYTE * size + _MEMORY_PER_RECORD * count
 
 
 def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:

@@ -55,7 +55,10 @@ TRANSACTIONS_REFUSED = (
 _BUG = "the proxy failed on these records, as its log says"
 _MAGIC = 16
 """Where the format of a record set stands."""
-_RECORD_OVERHEAD = 20
+_RECORD_OVERHEAD, _HEADER_OVERHEAD = 200, 144
+"""Bytes that a record and a header take in memory beside those of keys, values and names: a tuple, and its objects."""
+_WIDE = 4
+"""Bytes in memory for each character of a name that is not ASCII, at most."""
 _FARTHEST = 2**63 - 1
 """Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -465,5 +468,5 @@ def _size(rows: list[Row]) -> int:
     for _, key, value, headers in rows:
         size += len(key or b"") + len(value or b"")
         for name, content in headers:
-            size += len(name) + len(content or b"")
+            size += _HEADER_OVERHEAD + len(name) * (1 if name.isascii() else _WIDE) + len(content or b"")
     return size

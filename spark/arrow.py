@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
+from ottla.codec.compression import DECOMPRESSED_LIMIT
 from ottla.codec.message_sets import Message
 from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
@@ -35,6 +36,10 @@ MAX_ROWS = 10_000
 """Rows of an Arrow batch, as Spark's own default; fewer only at the end of a task, or because of `MAX_BYTES`."""
 MAX_BYTES = 16 * 2**20
 """Bytes of keys and values after which an Arrow batch is complete."""
+MEMORY_LIMIT = 2 * DECOMPRESSED_LIMIT
+"""Bytes that batches which are put together may take, by their `memory_bound`. That assumes small headers everywhere,
+which few records have; so this is more than the limit of one batch, and `MAX_BYTES` is reached first in most cases.
+"""
 
 _COLUMNS = StructType(
     [
@@ -75,6 +80,9 @@ def arrow_batches(
     for wanted, batch in fetched:
         if batch.control:
             continue
+        if rows.count and rows.memory + batch.memory_bound > MEMORY_LIMIT:
+            yield rows.to_arrow(include_headers)
+            rows = _Rows()
         rows.add(wanted, batch)
         if rows.count >= MAX_ROWS or rows.bytes >= MAX_BYTES:
             whole = rows.to_arrow(include_headers)
@@ -88,7 +96,7 @@ class _Rows:
     """Records of several batches that become one of Arrow."""
 
     def __init__(self) -> None:
-        self.count = self.bytes = 0
+        self.count = self.bytes = self.memory = 0
         self.parts: list[Records] = []
         self.origins: list[tuple[str, int, int, int]] = []
         """Topic, partition, timestamp type and count of each part."""
@@ -102,6 +110,7 @@ class _Rows:
             raise
         self.count += len(records)
         self.bytes += records.size
+        self.memory += batch.memory_bound
         self.parts.append(records)
         self.origins.append((wanted.topic, wanted.partition, int(batch.log_append_time), len(records)))
 

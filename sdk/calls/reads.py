@@ -188,7 +188,8 @@ class _Fetching:
         seen = visible(ahead, answer.aborted_transactions, isolation)
         following = ahead[-1].next_offset if ahead else offset
         epoch = getattr(ahead[-1], "partition_leader_epoch", -1) if ahead else -1
-        self._end(place, Fetched(*place, offset, seen, answer.high_watermark, following, epoch, len(records)))
+        fetched = Fetched(*place, offset, seen, answer.high_watermark, following, epoch, len(records))
+        self._end(place, fetched.split()[0])
         return None
 
     def _torn(self, place: TopicPartition, size: int, damage: OttlaError) -> OttlaError | None:

@@ -3,7 +3,8 @@
 Rules:
 - Buffers are bounded together, by `fetch_buffer_bytes`, what is under way included; a single batch may exceed that.
   What a paused partition has buffered is kept until the others need the room.
-- Partitions take turns: one with several answers buffered goes to the end after each.
+- Partitions take turns: one with several answers buffered goes to the end after each. One in the middle of a batch that
+  stays open meanwhile keeps its turn where the memory does not suffice for such a batch of every partition.
 - The error of a partition that cannot be read on has its turn, too, and is raised in it, once.
 
 Source: FetchBuffer.java, FetchCollector.java.
@@ -138,7 +139,11 @@ class FetchBuffers:
             for position in turns:
                 if len(found) == count or position.unraised or not position.is_sound_at(turn, self._isolation):
                     return found
+                if most is not None and not position.buffer[turn].can_be_cut(count):
+                    return found
                 found.append(position.ahead(turn, most))
+                if turn + 1 < len(position.buffer) and not position.buffer[turn + 1].can_wait(len(self._turns)):
+                    return found
         return found
 
     def error(self, position: Position) -> OttlaError | None:
@@ -164,7 +169,8 @@ class FetchBuffers:
             fetched.size = sum(len(each.data) for each in fetched.batches)
             self.rewind(position)
         elif position.buffer:
-            self._turns.move_to_end(position)
+            if position.buffer[0].can_wait(len(self._turns)):
+                self._turns.move_to_end(position)
         else:
             del self._turns[position]
             position.stuck = False

@@ -13,6 +13,8 @@ Rules:
 - With each goes the leader epoch of the record before it: the proof that a later leader has the same log (KIP-320).
 - `seeks` counts what makes questions under way pointless: an answer to an older question is dropped.
 - What is wrong at `fetch_offset` is raised once the user has taken what lies before it.
+- Few bytes may become many when they are decompressed, so an answer is handed out in parts that take `MEMORY_LIMIT`
+  bytes at most. It is not refused, because honest records, too, may be compressed to a thousandth.
 
 Source: SubscriptionState.java, CompletedFetch.java.
 """
@@ -26,6 +28,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.columns import Columns
+from ottla.codec.compression import DECOMPRESSED_LIMIT
 from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
 from ottla.codec.wire import NO_UUID
 from ottla.errors import DecodeError, OttlaError
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 NO_NODE = -1
 """In place of a node's id."""
+MEMORY_LIMIT = DECOMPRESSED_LIMIT
+"""Bytes that all batches of a `Fetched` may take when it is handed out and opened: as many as a single batch may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,8 @@ class Fetched:
     """Of the one batch, the part that this is: it was too large to be handed out at once."""
     checked: bool = False
     """No checksum of the batches is wrong."""
+    fits: bool = False
+    """It is what is handed out together: `split` has nothing more to divide."""
     count: int = field(init=False)
     """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
 
@@ -106,13 +113,24 @@ class Fetched:
         batches = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
         self.count = batches if self.cut is None else len(self.cut)
 
-    def split(self, most: int) -> list["Fetched"]:
-        """This in parts, of which the first has ``most`` records at the most: whole batches, as far as they fit.
+    def split(self, most: int | None = None) -> list["Fetched"]:
+        """This in parts, of which the first takes no more memory than `MEMORY_LIMIT` (128 MiB) once it is opened.
 
-        What is damaged stays whole: that is found when its records are wanted.
+        It has whole batches, and at least one. What is damaged stays whole: that is found when its records are wanted.
+
+        Args:
+            most: records that the first part may have; the only batch is then divided, too, where it has more.
         """
-        taken = 0
+        several = len(self.batches) > 1
+        if most is None and not several:
+            return [self]
+        memory = taken = 0
         for index, batch in enumerate(self.batches):
+            memory += batch.memory_bound if several else 0
+            if index and memory > MEMORY_LIMIT:
+                return self._split_at(index)
+            if most is None:
+                continue
             taken += len(self.cut) if self.cut is not None else _records_in(batch)
             if taken > most:
                 if index:
@@ -143,6 +161,14 @@ class Fetched:
         epoch = _epoch_of(self.batches[0])
         begin = replace(self, next_offset=following, leader_epoch=epoch, size=size, cut=first)
         return [begin, replace(self, first_offset=following, size=self.size - size, cut=rest)]
+
+    def can_wait(self, partitions: int) -> bool:
+        """Whether `MEMORY_LIMIT` suffices if so many partitions hold back as much: an open batch, or none."""
+        return self.cut is None or self.can_be_cut(partitions)
+
+    def can_be_cut(self, partitions: int) -> bool:
+        """Whether `MEMORY_LIMIT` suffices if so many partitions open their next batch."""
+        return self.batches[0].memory_bound * partitions <= MEMORY_LIMIT
 
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
@@ -322,15 +348,18 @@ class Position:
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
     def ahead(self, index: int, most: int | None) -> Fetched:
-        """What stands there in the buffer, and stays there: ``most`` records, where that is given."""
-        if most is not None:
-            self.buffer[index], *rest = self.buffer[index].split(most)
+        """What stands there in the buffer, and stays there, as far as it is handed out together: ``most`` records."""
+        fetched = self.buffer[index]
+        if not fetched.fits:
+            fetched, *rest = fetched.split(most)
+            fetched.fits = True
+            self.buffer[index] = fetched
             for each in reversed(rest):
                 self.buffer.insert(index + 1, each)
-        return self.buffer[index]
+        return fetched
 
     def take(self, most: int | None = None) -> Fetched:
-        """What is next: ``most`` records, where that is given."""
+        """What is next, as far as it is handed out together: ``most`` records, where that is given."""
         fetched = self.ahead(0, most)
         del self.buffer[0]
         self.buffered -= fetched.size

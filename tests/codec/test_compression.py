@@ -15,7 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.codec.compression import DEFAULT_LEVELS, LEVELS, Compression, compress, decompress, lz4_rechecked
+from ottla.codec.compression import (
+    DEFAULT_LEVELS,
+    LEVELS,
+    Compression,
+    compress,
+    decompress,
+    decompressed_bound,
+    lz4_rechecked,
+)
 from ottla.errors import DecodeError, EncodeError
 
 REAL = [each for each in Compression if each is not Compression.NONE]
@@ -163,6 +171,163 @@ def test_the_limit_is_exact(compression: Compression) -> None:
     assert decompress(compression, data, limit=len(TEXT)) == TEXT
     with pytest.raises(DecodeError, match="over the limit"):
         decompress(compression, data, limit=len(TEXT) - 1)
+
+
+# --- how large it becomes, before it does
+
+
+SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"\x28\xb5\x2f\xfd\x20"
+"""A frame without data, of zstd as well as of LZ4."""
+CONTENTS = st.binary(max_size=2000) | st.builds(
+    lambda piece, times, rest: piece * times + rest, st.binary(max_size=20), st.integers(0, 30_000), st.binary()
+)
+
+
+def streamed_zstd(data: bytes) -> bytes:
+    """As Java writes it: the content size is not known when the frame begins; and it was flushed once."""
+    made = cramjam.zstd.Compressor()
+    made.compress(data[: len(data) // 3])
+    flushed = bytes(made.flush())
+    made.compress(data[len(data) // 3 :])
+    return flushed + bytes(made.finish())
+
+
+def zstd_frame(blocks: list[tuple[int, int, bytes]], content: int | None = None, checksum: bytes = b"") -> bytes:
+    """A frame of blocks: the type, the size that it tells, and what it holds."""
+    frame = b"\x28\xb5\x2f\xfd" + (b"\0\x58" if content is None else b"\xa0" + content.to_bytes(4, "little"))
+    for number, (kind, size, held) in enumerate(blocks, 1):
+        frame += (size << 3 | kind << 1 | (number == len(blocks))).to_bytes(3, "little") + held
+    return frame + checksum
+
+
+WRITERS: dict[str, tuple[Compression, Callable[[bytes], bytes]]] = {
+    **{each.name.lower(): (each, partial(compress, each)) for each in Compression},
+    "gzip, not compressed": (Compression.GZIP, partial(compress, Compression.GZIP, level=0)),
+    "gzip of the standard library": (Compression.GZIP, gzip.compress),
+    "snappy, raw": (Compression.SNAPPY, lambda data: bytes(cramjam.snappy.compress_raw(data))),
+    "lz4 with all checksums, and its size": (
+        Compression.LZ4,
+        partial(lz4.frame.compress, content_checksum=True, block_checksum=True, store_size=True),
+    ),
+    "lz4, linked, in blocks of 4 MiB": (Compression.LZ4, partial(lz4.frame.compress, block_size=7, store_size=False)),
+    "lz4 of cramjam": (Compression.LZ4, lambda data: bytes(cramjam.lz4.compress(data))),
+    "zstd, level 19": (Compression.ZSTD, partial(compress, Compression.ZSTD, level=19)),
+    "zstd, streamed": (Compression.ZSTD, streamed_zstd),
+    "zstd, repeated": (
+        Compression.ZSTD,
+        lambda data: zstd_frame([(1, min(len(data), 2**17), data[:1] or b"x"), (0, 3, b"abc")]),
+    ),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@given(data=CONTENTS, again=st.booleans(), between=st.booleans())
+@settings(max_examples=40)
+def test_a_bound_is_never_less_than_what_is_made(writer: str, data: bytes, again: bool, between: bool) -> None:
+    compression, written = WRITERS[writer]
+    whole = written(data)
+    if again and "snappy" not in writer:
+        skip = SKIPPABLE if between and compression in (Compression.LZ4, Compression.ZSTD) else b""
+        whole = skip + whole + skip + written(data[::-1])
+    made = decompress(compression, whole)
+    assert len(made) <= decompressed_bound(compression, whole) == decompressed_bound(compression, memoryview(whole))
+
+
+@pytest.mark.parametrize(
+    ("writer", "most"),
+    [("none", 1.0), ("gzip", 1.0), ("snappy", 1.05), ("zstd", 1.05), ("lz4", 1.4), ("zstd, streamed", 2.0)],
+)
+def test_of_ordinary_data_the_bound_is_close(writer: str, most: float) -> None:
+    compression, written = WRITERS[writer]
+    assert decompressed_bound(compression, written(PROSE)) <= most * len(PROSE)
+
+
+def test_an_lz4_block_makes_no_more_than_its_ratio_allows() -> None:
+    tiny = lz4.frame.compress(b"abc" * 1000, block_size=7, store_size=False)
+    assert 3000 <= decompressed_bound(Compression.LZ4, tiny) < 255 * len(tiny)
+
+
+@pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name)
+@given(data=CONTENTS, cut=st.integers(0, 3000), change=st.tuples(st.integers(0, 3000), st.integers(1, 255)))
+@settings(max_examples=100)
+def test_damaged_data_have_some_bound_and_what_is_read_all_the_same_has_a_right_one(
+    compression: Compression, data: bytes, cut: int, change: tuple[int, int]
+) -> None:
+    damaged = bytearray(compress(compression, data))
+    at, flip = change
+    if damaged:
+        damaged[at % len(damaged)] ^= flip
+    for each in (damaged, damaged[:cut], damaged[cut:], damaged + damaged[:cut], data):
+        bound = decompressed_bound(compression, each)
+        assert bound >= 0
+        with suppress(DecodeError):
+            assert len(decompress(compression, each, limit=2**21)) <= bound
+
+
+@pytest.mark.parametrize("number", [5, 6, 7, 8, -1])
+def test_an_unknown_compression_makes_nothing(number: int) -> None:
+    assert decompressed_bound(number, b"abc") == 0
+
+
+@pytest.mark.parametrize("content", [0, 1, 1000, 2**17 - 1, 2**17 + 1, 2**32 - 1])
+def test_a_content_size_that_lies_is_no_way_around_the_bound(content: int) -> None:
+    """The bound believes a content size because data of another one are refused."""
+    blocks = [(1, 2**17, b"x")]
+    assert len(decompress(Compression.ZSTD, zstd_frame(blocks, 2**17))) == 2**17
+    assert 2**17 <= decompressed_bound(Compression.ZSTD, zstd_frame(blocks, 2**17)) < 2**17 + 4096
+    with pytest.raises(DecodeError, match="zstd data is damaged"):
+        decompress(Compression.ZSTD, zstd_frame(blocks, content))
+    unfinished = zstd_frame([*blocks, (0, 0, b"")], content)[:-3]
+    with pytest.raises(DecodeError, match="zstd data is damaged"):
+        decompress(Compression.ZSTD, unfinished)
+
+    frame = lz4.frame.compress(bytes(2**17), store_size=True)
+    lying = lz4_rechecked(frame[:6] + content.to_bytes(8, "little") + frame[14:], old=False)
+    if content:
+        with pytest.raises(DecodeError, match="lz4 data is damaged"):
+            decompress(Compression.LZ4, lying)
+    else:  # is taken for none
+        assert len(decompress(Compression.LZ4, lying)) == 2**17 <= decompressed_bound(Compression.LZ4, lying)
+
+    zipped = compress(Compression.GZIP, bytes(2**17))
+    for lying in (zipped[:-4] + content.to_bytes(4, "little"), zipped + content.to_bytes(4, "little")):
+        with pytest.raises(DecodeError, match="gzip data is damaged"):
+            decompress(Compression.GZIP, lying)
+
+
+@pytest.mark.parametrize(
+    ("compression", "least", "ratio"),
+    [
+        (Compression.ZSTD, zstd_frame([(0, 0, b"")] * 2)[6:9], 2**17 / 3),
+        (Compression.ZSTD, zstd_frame([(0, 0, b"")]), 2**17 / 3),
+        (Compression.ZSTD, b"\x50\x2a\x4d\x18\0\0\0\0", 2**17 / 3),
+        (Compression.LZ4, b"\1\0\0\x80x", 255),
+        (Compression.LZ4, lz4.frame.compress(b"", store_size=False), 255),
+        (Compression.LZ4, b"\x50\x2a\x4d\x18\0\0\0\0", 255),
+        (Compression.SNAPPY, b"\0\0\0\3" + cramjam.snappy.compress_raw(b"x"), 22),
+    ],
+    ids=["zstd blocks", "zstd frames", "nothing", "lz4 blocks", "lz4 frames", "nothing of lz4", "snappy blocks"],
+)
+def test_of_very_many_blocks_only_the_first_are_looked_at(compression: Compression, least: bytes, ratio: float) -> None:
+    begins = {
+        Compression.ZSTD: zstd_frame([]),
+        Compression.LZ4: lz4.frame.compress(b"", store_size=False)[:7],
+        Compression.SNAPPY: compress(Compression.SNAPPY, b""),
+    }[compression]
+    if len(least) >= 8 and compression is not Compression.SNAPPY:
+        begins = b""  # these are frames
+    many = begins + least * 500_000
+    bound = decompressed_bound(compression, many)
+    assert bound == pytest.approx(ratio * len(many), rel=1e-5)
+
+
+def test_blocks_without_content_count_for_the_time_that_they_take() -> None:
+    for blocks in (0, 1, 1000):
+        bound = decompressed_bound(Compression.ZSTD, zstd_frame([(0, 0, b"")] * blocks, 0))
+        assert 1024 * blocks <= bound <= 1024 * (blocks + 2)
+
+
+# --- the formats of other libraries
 
 
 def test_raw_snappy_is_read_as_librdkafka_writes_it() -> None:

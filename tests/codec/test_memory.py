@@ -113,6 +113,44 @@ def test_what_is_held_of_a_batch_is_no_more_than_its_limit(
     assert taken(lambda: refused(lambda: larger.records(LIMIT)))[1] < 4 * LIMIT + content
 
 
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD], ids=lambda each: each.name.lower())
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+def test_what_a_batch_may_take_is_known_beforehand(
+    module: Any, shape: Callable[[int], tuple[bytes, int]], compression: Compression
+) -> None:
+    """Opened, as objects, and as columns, all of them at once."""
+    batch = batch_in(module, *shape(5_000 if module is RECORDS["python"] else 200_000), compression)
+
+    def everything() -> object:
+        records = batch.records()
+        return records, list(records), module.read_columns([batch])
+
+    held, _ = taken(everything)
+    assert held < 2 * batch.memory_bound  # the memory of columns comes in powers of two, or is what another one had
+
+
+def test_a_count_that_cannot_be_does_not_change_what_a_batch_may_take(module: Any) -> None:
+    for count in (-1, -(2**31), 2**31 - 1):
+        batch = batch_in(module, LEAST * 100, count, Compression.ZSTD)
+        assert 700 < batch.memory_bound < 200_000
+        with pytest.raises(DecodeError):
+            batch.records()
+
+
+@pytest.mark.parametrize("compression", message_sets.COMPRESSIONS)
+def test_what_a_message_may_take_is_known_beforehand(compression: Compression) -> None:
+    one = message_sets.Message(offset=0, magic=0, key=b"", value=b"")
+    wrapped = message_sets.wrapper([one] * 5000, compression)
+
+    def everything() -> object:
+        records = wrapped.records()
+        return records, list(records), wrapped.columns()
+
+    held, _ = taken(everything)
+    assert held < wrapped.memory_bound
+    assert 26 <= one.memory_bound < 10_000
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
 def test_the_engines_have_the_same_limit(shape: Callable[[int], tuple[bytes, int]]) -> None:
     bounds = set()

@@ -1,17 +1,28 @@
-"""Batches of `max_records` at the most: what was fetched together is handed out in parts, each with its commit."""
+"""Batches of `max_records` at the most, and of so much memory: what was fetched together is handed out in parts, each
+with its commit.
+"""
 
+import tracemalloc
+from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 import pytest
 
-from ottla.codec.compression import Compression
+from ottla.codec._engine import ENGINE
+from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression
 from ottla.codec.message_sets import build_message_set, read_record_set
 from ottla.codec.records import Record, build_batch, parse_batch, rebased
-from ottla.errors import ConfigurationError
+from ottla.errors import ConfigurationError, DecodeError
+from ottla.sdk.calls import How, fetch_many
+from ottla.sdk.consume import positions
+from ottla.sdk.consume.buffers import FetchBuffers
 from ottla.sdk.consume.positions import Fetched, Offset, Position
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consumer import Batch
+from ottla.sdk.options import Options
 from ottla.testing import Broker
+from tests.sdk.leaders import Leaders
 from tests.sdk.loops import Loop
 
 
@@ -65,6 +76,203 @@ def test_what_is_damaged_stays_whole() -> None:
     good[-5] ^= 0xFF
     fetched = Fetched("t", 0, 0, [parse_batch(bytes(good))], 3, 3, 7, 100)
     assert fetched.split(1) == [fetched]
+
+
+# --- memory
+
+LIMIT = 4 * 2**20
+
+
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "MEMORY_LIMIT", LIMIT)
+
+
+def large(base: int, size: int, compression: Compression = Compression.ZSTD, key: bytes | None = None) -> AnyBatch:
+    """Two records, which together have so many zeros."""
+    records = [Record(base + each, 5, key, bytes(size // 2)) for each in range(2)]
+    return parse_batch(rebased(build_batch(records, compression=compression), base, 7))
+
+
+def holding(batches: list[AnyBatch], most: int | None = None) -> tuple[Position, list[Fetched]]:
+    """A position behind all of them, and the parts in which they were handed out."""
+    position = Position(("t", 0), Offset(0))
+    position.go(0)
+    position.add(batches, batches, sum(len(each.data) for each in batches))
+    parts = []
+    while position.buffer:
+        assert position.check(READ_UNCOMMITTED) is None
+        parts.append(position.take(most))
+        assert (position.position, position.position_epoch) == (parts[-1].next_offset, parts[-1].leader_epoch)
+    return position, parts
+
+
+OPENED: dict[str, Callable[[Fetched], Any]] = {
+    "records": lambda fetched: fetched.records(),
+    "columns": lambda fetched: fetched.columns(),
+    "parts": lambda fetched: fetched.parts(),
+}
+
+
+@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize("opened", OPENED.values(), ids=list(OPENED))
+@pytest.mark.parametrize("compression", [each for each in Compression if each], ids=lambda each: each.name.lower())
+def test_what_is_handed_out_together_takes_no_more_than_one_limit(
+    compression: Compression, opened: Callable[[Fetched], Any]
+) -> None:
+    batches = [large(2 * each, 2_000_000, compression) for each in range(30)]
+    position, parts = holding(batches)
+    offsets: list[int] = []
+    tracemalloc.start()
+    try:
+        for fetched in parts:
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            found = opened(fetched)
+            held, most = (each - before for each in tracemalloc.get_traced_memory())
+            del found
+            assert held < 1.5 * LIMIT and most < 2 * LIMIT
+            offsets += [each.offset for each in fetched]
+    finally:
+        tracemalloc.stop()
+    assert offsets == list(range(60))
+    assert position.position == 60 and position.buffered == 0
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_small_batches_stay_together_and_large_ones_part_them() -> None:
+    batches = [batch(each, 1, Compression.ZSTD) for each in range(20)]
+    batches += [large(20, 3 * 2**20), large(22, 10), large(24, 3 * 2**20), large(26, 3 * 2**20)]
+    batches += [large(28 + 2 * each, 20, Compression.NONE) for each in range(6)]
+    _, parts = holding(batches)
+    assert [(each.first_offset, each.next_offset, each.count) for each in parts] == [
+        (0, 20, 20), (20, 22, 2), (22, 24, 2), (24, 26, 2), (26, 28, 2), (28, 40, 12),
+    ]  # fmt: skip
+    assert {each.leader_epoch for each in parts} == {7}
+    assert sum(each.size for each in parts) == sum(len(each.data) for each in batches)
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_records_without_compression_are_parted_too_where_their_objects_take_more() -> None:
+    small = [Record(each, 5, None, b"") for each in range(2000)]
+    batches: list[AnyBatch] = [parse_batch(rebased(build_batch(small), 2000 * each, 7)) for each in range(30)]
+    _, parts = holding(batches)
+    assert 2 < len(parts) < 15
+    assert [each.offset for part in parts for each in part] == list(range(60_000))
+
+
+def test_an_ordinary_answer_is_handed_out_whole() -> None:
+    text = b" ".join(b"%x" % (number * number % 65_521) for number in range(3000))  # 16 kB
+    for compression in Compression:
+        records = [Record(each, 5, b"%d" % each, text[100 * each : 100 * each + 100]) for each in range(150)]
+        built = build_batch(records, compression=compression)
+        batches: list[AnyBatch] = [parse_batch(rebased(built, 150 * each, 7)) for each in range(2**20 // len(built))]
+        _, parts = holding(batches)
+        assert len(parts) <= (1 if ENGINE == "c" else 8), compression
+
+
+@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize("most", [1, 2, 3, 7])
+def test_both_bounds_hold_together(most: int) -> None:
+    batches = [large(0, 2 * 2**20), batch(2, 5), large(7, 2 * 2**20), large(9, 3 * 2**20), *old(11, 6), batch(17, 3)]
+    _, parts = holding(batches, most)
+    assert [each.offset for part in parts for each in part] == list(range(20))
+    for part in parts:
+        assert 0 < len(part.records()) <= most
+        assert sum(len(each.value or b"") for each in part) <= LIMIT
+
+
+def turns(batches: list[AnyBatch]) -> list[tuple[int, int]]:
+    """The partition and the offset of each record, handed out one by one, where three partitions have these batches."""
+    buffers = FetchBuffers(Options(), READ_UNCOMMITTED)
+    for partition in range(3):
+        position = Position(("t", partition), Offset(0))
+        position.go(0)
+        buffers.add(position, batches, batches, 100)
+    order = []
+    while (turn := buffers.next()) is not None:
+        fetched, damage = buffers.take(turn, 1)
+        assert fetched is not None and damage is None
+        order += [(fetched.partition, each.offset) for each in fetched]
+    assert buffers.size == 0
+    return order
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_no_more_large_batches_are_open_at_a_time_than_fit_into_memory() -> None:
+    assert turns([large(0, 2 * 2**20), large(2, 2 * 2**20)]) == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3),
+    ]  # fmt: skip
+    assert turns([large(0, 200), large(2, 200)]) == [(each, offset) for offset in range(4) for each in range(3)]
+
+
+@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_sets_of_old_are_parted_between_their_wrappers(magic: int, compression: Compression) -> None:
+    batches: list[AnyBatch] = []
+    for base in range(0, 20, 2):
+        records = [Record(base + each, -1 if magic == 0 else 5, None, bytes(2**20)) for each in range(2)]
+        batches += read_record_set(build_message_set(records, magic=magic, compression=compression))
+    _, parts = holding(batches)
+    assert [[each.offset for each in part] for part in parts] == [[base, base + 1] for base in range(0, 20, 2)]
+
+
+def test_a_batch_that_takes_more_than_the_limit_alone_is_the_same_error_as_ever_and_hides_no_other() -> None:
+    huge = large(1, DECOMPRESSED_LIMIT + 2)
+    _, parts = holding([batch(0, 1), huge, batch(3, 2)])
+    first, second, third = parts
+    assert [each.value for part in (first, third) for each in part] == [b"0", b"3", b"4"]
+    for opened in OPENED.values():
+        with pytest.raises(
+            DecodeError, match=r"zstd data would grow over the limit.*t-0, batch at offset 1|t-0"
+        ) as caught:
+            opened(second)
+        assert caught.value.within == "t-0, batch at offset 1"
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_a_single_fetch_returns_what_may_be_opened_together_and_where_to_go_on() -> None:
+    leaders = Leaders({"t": 1})
+    for _ in range(5):
+        leaders.logs["t", 0].append_batch(bytes(large(leaders.logs["t", 0].end, 3 * 2**20).data), 2)
+    offset, offsets = 0, []
+    while offset < 10:
+        outcome = fetch_many(leaders.core, {("t", 0): offset}, leaders.now, How(2**20, 0.5, 0))
+        leaders.run(outcome)
+        fetched = outcome.result()["t", 0]
+        assert isinstance(fetched, Fetched)
+        records = fetched.records()
+        assert sum(len(each.value or b"") for each in records) <= LIMIT
+        offsets += [each.offset for each in records]
+        offset = fetched.next_offset
+    assert offsets == list(range(10))
+
+
+@pytest.mark.usefixtures("small_limit")
+async def test_a_consumer_gets_all_of_a_topic_whose_records_become_many_bytes(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await client.create_topic("t", partitions=2)
+        async with client.producer(compression="zstd") as producer:
+            for number in range(12):
+                await producer.send("t", b"%02d" % number + bytes(1_000_000), partition=number % 2)
+        sizes: list[int] = []
+        values: list[bytes] = []
+        async with client.consumer("t", group="g") as consumer:
+            with loop.fail_after(10):
+                while len(values) < 6:
+                    got = await anext(consumer)
+                    sizes.append(got.columns().values.data.nbytes)
+                    values += [(each.value or b"")[:2] for each in got]
+                    await got.commit()
+        async with client.consumer("t", group="g") as consumer:
+            with loop.fail_after(10):
+                while len(values) < 12:
+                    got = await anext(consumer)
+                    sizes.append(got.columns().values.data.nbytes)
+                    values += [(each.value or b"")[:2] for each in got]
+        assert sorted(values) == [b"%02d" % number for number in range(12)]
+        assert all(0 < each <= LIMIT for each in sizes)
 
 
 async def test_a_consumer_hands_out_so_many_records_at_once(loop: Loop, ottla_broker: Broker) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch
 from ottla.errors import DecodeError
+from ottla.spark import arrow
 from ottla.spark.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema, spark_schema
 from ottla.spark.offsets import OffsetRange
 
@@ -103,6 +104,18 @@ def test_large_values_are_not_gathered_beyond_a_bound() -> None:
     big = many(3, value=bytes(MAX_BYTES // 4))
     found = list(arrow_batches([(EVERYTHING, big)] * 4, include_headers=False))
     assert [each.num_rows for each in found] == [6, 6]
+
+
+def test_what_becomes_many_bytes_is_not_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers count as well, which are not among the bytes of keys and values."""
+    monkeypatch.setattr(arrow, "MEMORY_LIMIT", 2**20)
+    headers = tuple(("", None) for _ in range(40_000))
+    bombs = [batch(Record(0, 1, b"", b"", headers), base_offset=n, compression=Compression.ZSTD) for n in range(5)]
+    small = [many(2, base_offset=5 + 2 * n) for n in range(20)]
+    found = list(arrow_batches([(EVERYTHING, each) for each in bombs + small], include_headers=True))
+    assert len(found[0]) == 2, "what may be put together is"
+    assert [each.num_rows for each in found] == [2, 2, 41]
+    assert [offset for each in found for offset in each["offset"].to_pylist()] == list(range(45))
 
 
 def test_damage_is_told_with_its_place() -> None:
