@@ -77,9 +77,13 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class RunInThread:
-    """Call ``call()``, which may block for long and raises nothing, beside all else; answer with what it returns."""
+    """Call ``call()``, which may block for long and raises nothing, beside all else; answer with what it returns.
+
+    Where the system allows no more threads, the answer is ``otherwise``.
+    """
 
     call: Callable[[], "Found | TokenFetched"]
+    otherwise: "Found | TokenFetched"
 
 
 class Place(Enum):

@@ -116,8 +116,8 @@ class Stepper(ABC, Generic[L]):
         """Have the link write again whenever the system takes more, and report to the core when all is `Written`."""
 
     @abstractmethod
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
-        """Have ``call()`` run where it may block, and `tell` what it returns."""
+    def _run_in_thread(self, work: RunInThread) -> None:
+        """Have ``work.call()`` run where it may block, and `tell` what it returns."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -170,8 +170,8 @@ class Stepper(ABC, Generic[L]):
                 case Close(key=key):
                     if closed := self._links.pop(key, None):
                         self._hang_up(closed)
-                case RunInThread(call=work):
-                    self._run_in_thread(work)
+                case RunInThread():
+                    self._run_in_thread(action)
                 case Run():
                     self._take(action)
         for link in sent.values():
