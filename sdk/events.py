@@ -70,9 +70,13 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection (or stop connecting); no `Lost` is expected."""
+    """Close the connection (or stop connecting); no `Lost` is expected.
+
+    Before that ``last`` is written, as far as the system takes it at once.
+    """
 
     key: Key
+    last: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,8 +167,11 @@ class Stepper(ABC, Generic[L]):
                         finishing.finishing = True
                         if not finishing.full:
                             finishing.write()
-                case Close(key=key):
+                case Close(key=key, last=last):
                     if closed := self._links.pop(key, None):
+                        if last and closed.wrote:
+                            closed.outbox += last
+                            closed.write()
                         self._hang_up(closed)
                 case RunInThread():
                     self._run_in_thread(action)
