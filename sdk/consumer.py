@@ -73,7 +73,7 @@ class ConsumerInterceptor:
     """
 
     def on_consume(self, batch: "Batch") -> None:
-        """``batch`` is about to be handed out."""
+        """``batch`` is about to be handed out. Where this is cut short by Ctrl-C, the next call hands it out."""
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The coordinator has taken these offsets."""
@@ -277,7 +277,12 @@ class Consumer:
             batch = await driver.run(self._made(core.next_batch(driver.current_task())), self._put_back)
         assert batch is not None
         if self._interceptors:  # else nothing is called any more: Ctrl-C would come there, and the batch be lost
-            self._intercept(batch)
+            taken = batch._fetched, batch._claim  # an interceptor may open the batch
+            try:
+                self._intercept(batch)
+            except BaseException:
+                self._undeliver(*taken)
+                raise
         return batch
 
     async def poll(self, timeout: float) -> Batch | None:
@@ -292,7 +297,12 @@ class Consumer:
         if batch is None:
             batch = await driver.run(self._made(steps), self._put_back)
         if batch is not None and self._interceptors:
-            self._intercept(batch)
+            taken = batch._fetched, batch._claim
+            try:
+                self._intercept(batch)
+            except BaseException:
+                self._undeliver(*taken)
+                raise
         return batch
 
     def _made(self, steps: Steps[Taken | None]) -> Steps[Batch | None]:
@@ -308,6 +318,12 @@ class Consumer:
     def _put_back(self, batch: Batch | None) -> None:
         if batch is not None and batch._fetched is not None:
             self._core.put_back((batch._fetched, batch._claim))
+
+    def _undeliver(self, fetched: Fetched | None, claim: Claim | None) -> None:
+        """An interceptor was cut short, as by Ctrl-C: its batch has not reached the loop."""
+        assert fetched is not None
+        core = self._core
+        self._driver.do(lambda: core.put_back((fetched, claim)))
 
     def _intercept(self, batch: Batch) -> None:
         for each in self._interceptors:

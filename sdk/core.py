@@ -320,7 +320,7 @@ class ClientCore:
     def find(self) -> None:
         """Have the driver look for other bootstrap addresses."""
         if self._find:
-            self._actions.append(RunInThread(partial(_found, self._find)))
+            self._actions.append(RunInThread(partial(_found, self._find), Found(())))
 
     # -- outages -----------------------------------------------------------------------------------------------------
 

@@ -70,16 +70,24 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection (or stop connecting); no `Lost` is expected."""
+    """Close the connection (or stop connecting); no `Lost` is expected.
+
+    Before that ``last`` is written, as far as the system takes it at once.
+    """
 
     key: Key
+    last: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RunInThread:
-    """Call ``call()``, which may block for long and raises nothing, beside all else; answer with what it returns."""
+    """Call ``call()``, which may block for long and raises nothing, beside all else; answer with what it returns.
+
+    Where the system allows no more threads, the answer is ``otherwise``.
+    """
 
     call: Callable[[], "Found | TokenFetched"]
+    otherwise: "Found | TokenFetched"
 
 
 class Place(Enum):

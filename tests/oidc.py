@@ -2,11 +2,12 @@
 
 import base64
 import json
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -106,6 +107,30 @@ def serving(provider: Provider, ca: trustme.CA) -> Iterator[Provider]:
         server.shutdown()
         server.server_close()
         thread.join(5.0)
+
+
+@contextmanager
+def dripping(begins: bytes, pause: float = 0.02) -> Iterator[str]:
+    """The URL of an endpoint without TLS that answers with ``begins``, and one byte per ``pause`` seconds for ever."""
+    listener = socket.create_server((HOST, 0))
+
+    def serve() -> None:
+        with suppress(OSError):  # the client, or the test, has ended
+            client = listener.accept()[0]
+            with client:
+                client.recv(2**16)
+                client.sendall(begins)
+                while True:
+                    client.sendall(b"x")
+                    time.sleep(pause)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{listener.getsockname()[1]}/token"
+    finally:
+        thread.join(5.0)
+        listener.close()
 
 
 def kafka_settings(home: Path, provider: Provider, listener: str) -> tuple[dict[str, str], str]:

@@ -13,7 +13,7 @@ import trustme
 
 from ottla import TLS, ClientCredentials, OAuthBearer, Token
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
-from tests.oidc import CLIENT, SECRET, Provider, serving
+from tests.oidc import CLIENT, SECRET, Provider, dripping, serving
 from tests.tls import text
 
 
@@ -85,6 +85,29 @@ def test_an_endpoint_that_is_not_there_or_not_trusted_is_told(provider: Provider
     gone = ClientCredentials("https://127.0.0.1:1/token", CLIENT, SECRET)
     with pytest.raises(ConnectionLost, match=r"https://127.0.0.1:1/token cannot be reached"):
         gone()
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 503 Busy\r\n\r\n"],
+    ids=["status", "header", "body", "refusal"],
+)
+def test_an_answer_that_drips_is_waited_for_no_longer_than_the_timeout(begins: bytes) -> None:
+    with dripping(begins) as endpoint:
+        started = time.monotonic()
+        with pytest.raises(ConnectionLost, match=r"it has not answered within 0\.2 s|HTTP 503 Busy"):
+            ClientCredentials(endpoint, CLIENT, SECRET, timeout=0.2)()
+        assert time.monotonic() - started < 2.0
+
+
+def test_an_answer_of_a_proxy_that_drips_is_waited_for_no_longer_than_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with dripping(b"HTTP/1.0 200 OK\r\nX: ") as proxy:
+        monkeypatch.setenv("https_proxy", proxy)
+        monkeypatch.setenv("no_proxy", "")
+        with pytest.raises(ConnectionLost, match=r"it has not answered within 0\.2 s"):
+            ClientCredentials("https://idp.example.com/token", CLIENT, SECRET, timeout=0.2)()
 
 
 def test_a_token_that_says_when_it_expires_is_enough(provider: Provider) -> None:

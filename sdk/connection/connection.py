@@ -292,7 +292,7 @@ class Connection:
         except RemoteProtocolError as error:  # what does not parse here may parse over another connection
             self._give_up(now, RemoteProtocolError(f"{self.where}: {error}"))
         except (AuthenticationFailed, ConnectionLost) as error:
-            self._give_up(now, type(error)(f"{self.where}: {error}"))
+            self._give_up(now, type(error)(f"{self.where}: {error}"), last=self._wire.finish())
         return self.poll(now)
 
     def lost(self, why: str, now: float) -> None:
@@ -454,8 +454,13 @@ class Connection:
             what = f"{self.where} did not {did_not} {exchange.name} v{exchange.version} {passed}"
             self._give_up(now, TimeoutExpired(f"{what}; the connection is closed"))
 
-    def _give_up(self, now: float, error: OttlaError, *, late: bool = False) -> None:
-        self._actions.append(Close(self.key))
+    def _give_up(self, now: float, error: OttlaError, *, late: bool = False, last: tuple[Buffer, ...] = ()) -> None:
+        """Close it.
+
+        Args:
+            last: what tells the broker why: the alert of TLS, which its log shows.
+        """
+        self._actions.append(Close(self.key, last))
         self._fail(now, error, late=late)
 
     def _fail(self, now: float, error: OttlaError, *, late: bool = False) -> None:

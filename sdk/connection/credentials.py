@@ -43,6 +43,8 @@ SHORTEST_PAUSE = 1.0
 LONGEST_PAUSE = 10.0
 """Seconds between attempts to fetch a token; `sasl.login.retry.backoff.max.ms`."""
 
+_NO_THREAD = TokenFetched(error=OttlaError("the system allows no more threads"))
+
 
 class Actions(Protocol):
     """What a driver is to do."""
@@ -128,7 +130,7 @@ class Credentials:
             return
         assert self._bearer is not None
         self._fetching, self.denied = True, None
-        self._actions.append(RunInThread(partial(_fetched, self._bearer)))
+        self._actions.append(RunInThread(partial(_fetched, self._bearer), _NO_THREAD))
 
     def _failed(self, event: TokenFetched, now: float) -> None:
         error = event.error

@@ -45,8 +45,9 @@ class Wire:
         return self._tls.seal(parts) if self._tls else parts
 
     def finish(self) -> tuple[Buffer, ...]:
-        """What is sent last."""
-        return () if self._tls is None else (self._tls.finish(),)
+        """What is sent last: that this side ends TLS, or why it has failed."""
+        last = b"" if self._tls is None else self._tls.finish()
+        return (last,) if last else ()
 
     def feed(self, data: Buffer) -> Iterator[Buffer]:
         """Take what has arrived; iterate over the frames that are whole now, without their lengths.

@@ -29,7 +29,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.dialing import dial
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.stepper import CHUNK, Link, reason
-from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, Written
+from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, RunInThread, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -367,15 +367,18 @@ class AsyncioDriver(Driver[AsyncioLink]):
 
     # -- threads -----------------------------------------------------------------------------------------------------
 
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+    def _run_in_thread(self, work: RunInThread) -> None:
         """In a thread that ends with the program: the loop's own are waited for when it ends, however long."""
 
         def run() -> None:
-            event = call()
+            event = work.call()
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._call_soon(partial(self._told, event))
 
-        threading.Thread(target=run, name="ottla", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="ottla", daemon=True).start()
+        except RuntimeError:
+            self._call_soon(partial(self._told, work.otherwise))
 
     def _told(self, event: Event) -> None:
         if self.core.closed is None:

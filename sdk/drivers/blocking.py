@@ -20,7 +20,7 @@ from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
 from ottla.sdk.drivers.stepper import reason
-from ottla.sdk.events import Connect, Event
+from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
@@ -154,8 +154,8 @@ class BlockingClient(SelectorStepper):
     def _kick(self) -> None:
         self._kicked = True
 
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
-        self.tell(call())  # here there is one thread only
+    def _run_in_thread(self, work: RunInThread) -> None:
+        self.tell(work.call())  # here there is one thread only
 
     def _dial(self, link: SelectorLink, wanted: Connect) -> None:
         where = wanted.host, wanted.port

@@ -5,7 +5,8 @@
             ── report ─►
 
 Rules:
-- Everything here belongs to the I/O thread. A caller looks at its `Call` only when that is handed to it, by its lock.
+- Everything here but `left` belongs to the I/O thread. A caller looks at its `Call` only when that is handed to it, by
+  its lock.
 - A call has one job at a time, and goes on when its thread reports.
 - Callbacks are called in order and one after the other, by one thread at a time: any whose call waits, or else the next
   that calls. A call that has ended does so for a few rounds at the most: callbacks that send for ever keep nobody.
@@ -107,10 +108,15 @@ class Callers:
         self._callbacks: deque[Run] = deque()
         self._server: Call | None = None
         """Whose thread calls callbacks at the moment."""
+        self.left: dict[Call, BaseException] = {}
+        """Calls that an exception made their threads leave, who may not have come to post that."""
 
     # -- what callers post -------------------------------------------------------------------------------------------
 
     def begin(self, call: Call) -> None:
+        if self.left:
+            for each in [each for each in list(self.left) if each.thread == call.thread and each is not call]:
+                self.abandon(each, self.left.pop(each))
         self._calls[call] = None
         call.nested = self._server is not None and self._server.thread == call.thread
         if call.function is None:

@@ -19,7 +19,7 @@ from functools import partial
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import Addresses, SelectorLink, SelectorStepper
 from ottla.sdk.drivers.stepper import reason
-from ottla.sdk.events import Connect, Event
+from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.logs import logger
 
 log = logger("ottla.sdk")
@@ -147,7 +147,7 @@ class IoThread(SelectorStepper):
             found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except OSError:  # a name, for which the system may have to ask others
             if not _start("ottla names", partial(self._resolve, link, where)):
-                self._lost(link, "the program ends")
+                self._lost(link, "its name cannot be looked up: the system allows no more threads")
         except UnicodeError:
             self._lost(link, f"{wanted.host!r} is no host name")
         else:
@@ -169,8 +169,9 @@ class IoThread(SelectorStepper):
         elif self.has(link):
             self._connect_to(link, where, found)
 
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
-        _start("ottla", lambda: self._post(partial(self.tell, call())))
+    def _run_in_thread(self, work: RunInThread) -> None:
+        if not _start("ottla", lambda: self._post(partial(self.tell, work.call()))):
+            self._post(partial(self.tell, work.otherwise))
 
 
 def _nothing() -> None:
@@ -178,7 +179,7 @@ def _nothing() -> None:
 
 
 def _start(name: str, work: Callable[[], None]) -> bool:
-    """Start a thread; ``False``: there are no more, because the program ends."""
+    """Start a thread; ``False``: there are no more, as the system allows none, or because the program ends."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError:

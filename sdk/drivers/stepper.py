@@ -116,8 +116,8 @@ class Stepper(ABC, Generic[L]):
         """Have the link write again whenever the system takes more, and report to the core when all is `Written`."""
 
     @abstractmethod
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
-        """Have ``call()`` run where it may block, and `tell` what it returns."""
+    def _run_in_thread(self, work: RunInThread) -> None:
+        """Have ``work.call()`` run where it may block, and `tell` what it returns."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -167,11 +167,14 @@ class Stepper(ABC, Generic[L]):
                         finishing.finishing = True
                         if not finishing.full:
                             finishing.write()
-                case Close(key=key):
+                case Close(key=key, last=last):
                     if closed := self._links.pop(key, None):
+                        if last and closed.wrote:
+                            closed.outbox += last
+                            closed.write()
                         self._hang_up(closed)
-                case RunInThread(call=work):
-                    self._run_in_thread(work)
+                case RunInThread():
+                    self._run_in_thread(action)
                 case Run():
                     self._take(action)
         for link in sent.values():

@@ -8,7 +8,9 @@ comes in between.
 Why callers do not take steps themselves, under a lock: Python runs signal handlers in the main thread, between any two
 of its instructions. Here Ctrl-C meets a caller that sleeps, or code of the user's, and never the midst of a step; what
 was raised is posted, and the steps of the call see it as they would a cancellation. There is no lock to be left held.
-A caller that is interrupted once more, while its call tidies up, waits no longer.
+A caller that is interrupted once more, while its call tidies up, waits no longer. An interrupt can also come before the
+one before it is posted. So a call that its thread leaves is put into `Callers.left` first of all, by an assignment,
+before which Python does not look for signals; and the next call of that thread ends what is still there.
 
 After a fork there is no I/O thread in the child, and its sockets are the parent's: they are closed there without a
 word, and every call is refused.
@@ -158,6 +160,7 @@ class ThreadDriver(IoThread):
             self._post(partial(self._callers.begin, call))
             self._attend(call)
         except BaseException as error:  # Ctrl-C, or whatever handlers of signals and callbacks raise
+            self._callers.left[call] = error  # first of all
             if not self._refusal:
                 self._cut_short(call, error)
             raise
@@ -173,8 +176,10 @@ class ThreadDriver(IoThread):
         try:
             call.cut = True  # what it has taken is put back before this thread asks for more
             self._post(partial(self._callers.interrupt, call, error))
+            self._callers.left.pop(call, None)  # its thread is back, and may call others within a job
             self._attend(call)
         except BaseException as again:  # once more
+            self._callers.left[call] = again
             self._post(partial(self._callers.abandon, call, again))
             raise
         if call.error is not None and call.error is not error:  # what it has made of it

@@ -25,7 +25,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.sockets import SocketLink
 from ottla.sdk.drivers.stepper import reason
-from ottla.sdk.events import Connect, Connected, Event, Key, Written
+from ottla.sdk.events import Connect, Connected, Event, Key, RunInThread, Written
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
 
@@ -274,11 +274,16 @@ class TrioDriver(Driver[TrioLink]):
 
     # -- threads -----------------------------------------------------------------------------------------------------
 
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
-        self._nursery.start_soon(self._told_by, call)
+    def _run_in_thread(self, work: RunInThread) -> None:
+        self._nursery.start_soon(self._told_by, work)
 
-    async def _told_by(self, call: Callable[[], Event]) -> None:
-        self.tell(await self.in_thread(call))
+    async def _told_by(self, work: RunInThread) -> None:
+        event: Event
+        try:
+            event = await self.in_thread(work.call)
+        except RuntimeError:  # no thread can be started
+            event = work.otherwise
+        self.tell(event)
 
 
 def _taken_from(stream: trio.SocketStream) -> socket.socket:

@@ -259,7 +259,7 @@ class PartitionQueue(PartitionBuffer):
 
         Asked when a batch is `sendable`, so that everything before one that is renumbered is settled.
         """
-        renumbered = self._is_renumbered
+        renumbered = self.renumbering
         if self.identity != identity and (renumbered or (self.renumber_from is None and not self.outcome_unknown)):
             self.identity, self.next_sequence = identity, 0
             self.acknowledged = self.gap = False
@@ -270,13 +270,13 @@ class PartitionQueue(PartitionBuffer):
         return self.identity is not None and not renumbered
 
     @property
-    def _is_renumbered(self) -> bool:
+    def renumbering(self) -> bool:
         """The oldest batch has to be sent in a new epoch."""
         return self.renumber_from is not None and self.batches[0].number >= self.renumber_from
 
     def unrenumberable(self) -> list[Batch]:
         """Batches that would be renumbered now, and must not be."""
-        return [each for each in self._sent() if not each.renumberable] if self.batches and self._is_renumbered else []
+        return [each for each in self._sent() if not each.renumberable] if self.batches and self.renumbering else []
 
     def renumber(self, batch: Batch) -> None:
         """The broker misses what came before ``batch``, the oldest."""

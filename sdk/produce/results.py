@@ -5,8 +5,9 @@ Rules:
   other error fails one batch, unless it ends a producer for good (`fatal`).
 - OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or INVALID_PRODUCER_EPOCH of a batch that is not the oldest only
   means that the oldest has to go first. Of the oldest it means that the broker misses what came before: it and all
-  behind it are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360). That
-  acknowledged records are missing is logged as an error: the loss is the broker's, not of these records.
+  behind it are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360). Where
+  the broker has refused what came before, or nobody knows whether it is stored, that was to be expected. Otherwise
+  acknowledged records are missing, which is logged as an error: the loss is the broker's, not of these records.
 - Whatever a leader may say after it has appended leaves open whether the batch is stored: with acks=all it appends,
   waits for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down
   meanwhile. An outcome that is unknown stays so, whatever later attempts are answered, until the batch is acknowledged.
@@ -144,7 +145,8 @@ class Results:
         if not batch.renumberable:
             self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_why(batch)}"), result, now)
             return
-        if not queue.gap and isinstance(error, OutOfOrderSequenceNumber) and queue.acknowledged:
+        explained = queue.gap or queue.renumbering  # something before it was given up, or refused
+        if not explained and isinstance(error, OutOfOrderSequenceNumber) and queue.acknowledged:
             log.error(
                 "the broker misses records that it had acknowledged: was an unclean leader elected?",
                 extra={"partition": queue.place, "why": batch.trouble},

@@ -7,21 +7,26 @@ Rules:
   would end alike. That it cannot be reached, or is overloaded, is `ConnectionLost`.
 - A redirect is not followed: it would take the secret to somebody else.
 - Name, secret and token travel in the body and in headers only, and are in no message.
+- One deadline bounds the whole exchange, however slowly its parts come; only the system's look-up of the name has
+  timeouts of its own.
 
 Source: RFC 6749, 2.3.1 and 4.4; KIP-768 (OAuthBearerLoginCallbackHandler.java, HttpAccessTokenRetriever.java).
 """
 
 import base64
+import io
 import json
+import socket
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
 from ottla.sasl import Token, jwt_expiry
@@ -44,7 +49,7 @@ class ClientCredentials:
         scope: what the token is to allow, where the endpoint wants to know.
         parameters: what else is sent, such as ``{"audience": "kafka"}``.
         tls: with the CA that signed the endpoint's certificate, where it is not one of the system's.
-        timeout: seconds that an answer may take.
+        timeout: seconds for the whole exchange, from the connection to the last byte of the answer.
         urlencode_header: the name and the secret are encoded before they go into the header, as RFC 6749 has it; Java's
             clients send them as they are, unless `sasl.oauthbearer.header.urlencode` is set.
 
@@ -89,11 +94,11 @@ class ClientCredentials:
         """
         until = time.monotonic() + self.timeout
         try:
-            with self._opener().open(self._request(), timeout=self.timeout) as answer:
-                body = _read(answer, until)
+            with self._opener(until).open(self._request(), timeout=self.timeout) as answer:
+                body = _read(answer)
         except HTTPError as error:
             with error:
-                raise self._refusal(error, until) from None
+                raise self._refusal(error) from None
         except (OSError, HTTPException) as error:
             raise self._unreachable(error) from None
         answered = _parsed(body)
@@ -116,13 +121,13 @@ class ClientCredentials:
         }
         return Request(self.endpoint, urlencode(form).encode(), headers, method="POST")
 
-    def _opener(self) -> Any:
+    def _opener(self, until: float) -> Any:
         context = self.tls.context() if self.tls else ssl.create_default_context()
-        return build_opener(HTTPSHandler(context=context), _NoRedirects())
+        return build_opener(_Http(until), _Https(until, context), _NoRedirects())
 
-    def _refusal(self, error: HTTPError, until: float) -> Exception:
+    def _refusal(self, error: HTTPError) -> Exception:
         try:
-            said = _parsed(_read(error, until))
+            said = _parsed(_read(error))
         except (OSError, HTTPException):
             said = {}
         why = ": ".join(str(said[each])[:200] for each in ("error", "error_description") if said.get(each))
@@ -137,6 +142,8 @@ class ClientCredentials:
         if isinstance(cause, ssl.SSLCertVerificationError):
             advice = "give the CA that signed it as ClientCredentials(tls=TLS(ca=…))"
             return AuthenticationFailed(f"{self.endpoint} is not trusted: {cause.verify_message}; {advice}")
+        if isinstance(cause, TimeoutError):
+            cause = f"it has not answered within {self.timeout:g} s"
         return ConnectionLost(f"{self.endpoint} cannot be reached: {cause}")
 
 
@@ -145,15 +152,101 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-def _read(answer: HTTPResponse | HTTPError, until: float) -> bytes:
-    """The body, if it comes in time."""
+class _Http(HTTPHandler):
+    """Makes connections that end at ``until``, a time of `time.monotonic`."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self._until = until
+
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(partial(_Connection, self._until), req)
+
+
+class _Https(HTTPSHandler):
+    """As `_Http`, within TLS."""
+
+    def __init__(self, until: float, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._until, self._tls = until, context
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(partial(_SecureConnection, self._until), req, context=self._tls)
+
+
+class _Connection(HTTPConnection):
+    """Bounds the attempts at all addresses of the host together, and every read of an answer, a proxy's included."""
+
+    def __init__(self, until: float, host: str, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._until = until
+        self._create_connection = self._connected
+        self.response_class = partial(_Response, until)  # type: ignore[assignment]
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.settimeout(_left(self._until))
+
+    def _connected(self, address: tuple[str, int], *_: object) -> socket.socket:
+        """As `socket.create_connection`, whose timeout is for each of the addresses."""
+        failed = OSError("its name has no address")
+        for family, kind, protocol, _name, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            connection = socket.socket(family, kind, protocol)
+            try:
+                connection.settimeout(_left(self._until))
+                connection.connect(found)
+                connection.settimeout(_left(self._until))
+            except OSError as error:
+                connection.close()
+                failed = error
+            else:
+                return connection
+        raise failed
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    """`HTTPSConnection` connects by `HTTPConnection`, and shakes hands: one call, which the socket's timeout bounds."""
+
+
+class _Response(HTTPResponse):
+    """Reads no byte after ``until``: the timeout of a socket is for each read, and one may bring a single byte."""
+
+    def __init__(self, until: float, connection: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(connection, *args, **options)
+        self.fp = io.BufferedReader(_Reads(until, connection, self.fp.detach()))
+
+
+class _Reads(io.RawIOBase):
+    def __init__(self, until: float, connection: socket.socket, raw: io.RawIOBase) -> None:
+        super().__init__()
+        self._until, self._connection, self._raw = until, connection, raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._connection.settimeout(_left(self._until))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _left(until: float) -> float:
+    """Seconds until then; raises `TimeoutError` where there are none."""
+    if (left := until - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
+
+
+def _read(answer: HTTPResponse | HTTPError) -> bytes:
+    """The body."""
     body = b""
     while part := answer.read1(2**16):
         body += part
         if len(body) > _MOST:
             raise OSError(f"the answer has more than {_MOST} bytes")
-        if time.monotonic() > until:
-            raise TimeoutError("the answer takes too long")
     return body
 
 

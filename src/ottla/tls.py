@@ -123,7 +123,7 @@ class TlsConnection:
         return tuple(sealed)
 
     def finish(self) -> bytes:
-        """What says that this side sends no more."""
+        """What says that this side sends no more; or, where something has failed here, the alert that says what."""
         with contextlib.suppress(ssl.SSLError):  # the other side has not said so, too; or there was no handshake
             self._tls.unwrap()
         return self._outgoing.read()

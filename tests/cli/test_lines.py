@@ -138,6 +138,13 @@ def test_headers_may_be_written_as_an_object() -> None:
     assert parse_json(b'{"value": "v", "headers": {"a": "1", "b": null}}').headers == (("a", b"1"), ("b", None))
 
 
+def test_an_object_of_headers_has_no_name_twice_and_a_list_may() -> None:
+    with pytest.raises(BadInput, match=r"headers have the name 'a' more than once: .* \[\{\"key\": "):
+        parse_json(b'{"headers": {"a": "1", "b": null, "\\u0061": "2"}, "value": "v"}')
+    repeated = b'{"value": "v", "headers": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]}'
+    assert parse_json(repeated).headers == (("a", b"1"), ("a", b"2"))
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -53,7 +53,7 @@ class Scripted:
     """Nothing is answered, or accepted into the model."""
     seen: list[Any] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    """How each connection ended: ``end`` for an orderly end by the client, else the error."""
+    """How each connection ended: ``end`` for an orderly end by the client, else the error, or OpenSSL's reason."""
 
     def serve(self, connection: socket.socket) -> None:
         reader, budget = frames.FrameReader(), self.torn.pop(0) if self.torn else None
@@ -63,7 +63,7 @@ class Scripted:
             try:
                 secured.do_handshake()
             except OSError as error:
-                self.ended.append(type(error).__name__)
+                self.ended.append(getattr(error, "reason", None) or type(error).__name__)
                 with socket.socket(fileno=secured.detach()) as refused, suppress(OSError):
                     refused.shutdown(socket.SHUT_WR)
                     while refused.recv(4096):  # to close with something unread would reset what was said

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla import OAuthBearer, Token
 from ottla.errors import (
+    AuthenticationFailed,
     BrokerUnreachable,
     Closed,
     ConfigurationError,
@@ -156,6 +158,26 @@ async def test_somebody_who_never_answers_is_an_error_in_time(loop: Loop) -> Non
         with loop.fail_after(5), pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
             async with loop.connect(f"127.0.0.1:{port}", connect_timeout=0.5):
                 pass
+
+
+async def test_a_token_is_fetched_later_where_the_system_allows_no_more_threads(
+    loop: Loop, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = threading.Thread.start, 0
+
+    def too_many(thread: threading.Thread) -> None:
+        nonlocal refused
+        io_thread = thread.name == "ottla" and hasattr(getattr(thread, "_target", None), "__self__")
+        if refused < 2 and thread.name.startswith(("ottla", "Trio thread")) and not io_thread:
+            refused += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", too_many)
+    sasl = OAuthBearer(lambda: Token("opaque", time.time() + 60))
+    with loop.fail_after(5), pytest.raises(AuthenticationFailed, match="the listener has no SASL"):  # there is a token
+        async with loop.connect(ottla_broker.bootstrap, sasl=sasl):
+            pass
 
 
 async def test_one_address_that_works_is_enough(loop: Loop, ottla_broker: Broker) -> None:

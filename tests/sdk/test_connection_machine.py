@@ -629,7 +629,7 @@ def test_a_side_that_is_not_trusted_ends_what_waits_for_good() -> None:
     one.submit(metadata(ends), 0)
     one.poll(0)
     one.connected(0)
-    assert one.received(b"who are you?", 0) == [Close(KEY)]
+    assert one.received(b"who are you?", 0) == [Close(KEY, (b"bye",))], "the broker's log can say why"
     (error,) = ends.all
     assert isinstance(error, AuthenticationFailed) and not error.retriable
     assert str(error) == "b:9092 (node 1): b'who are you?' is no greeting"

@@ -1,5 +1,6 @@
 """The producer's promises, in a world where wires break: nothing lost, nothing twice, nothing out of order."""
 
+import logging
 import random
 import re
 from collections import defaultdict
@@ -153,6 +154,25 @@ def test_a_refused_batch_fails_alone_and_those_behind_it_are_renumbered() -> Non
     errors = [type(each.error) for each in outcomes]
     assert errors == [type(None), type(None), MessageTooLarge, *[type(None)] * 4]
     assert values(world) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+@pytest.mark.parametrize("size", [1, 10**6], ids=["one record", "split"])
+def test_what_is_out_of_sequence_behind_a_batch_that_is_too_large_is_no_loss_of_the_brokers(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(ModelBroker({"t": 1}))
+    world.broker.refuse = lambda place, batch: (
+        MessageTooLarge.code if any(r.value == b"bad" for r in batch.records()) else 0
+    )
+    producer = producer_in(world, batch_size=size, linger=0)
+    world.run(ask(producer, world, b"0"))
+    outcomes = [ask(producer, world, value) for value in (b"1", b"bad", b"2")]
+    world._act()  # they are in flight
+    outcomes += [ask(producer, world, value) for value in (b"3", b"4")]
+    world.call(producer.start_flush)
+    assert [type(each.error) for each in outcomes] == [type(None), MessageTooLarge, *[type(None)] * 3]
+    assert values(world) == [b"0", b"1", b"2", b"3", b"4"]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 def test_a_failure_that_nobody_awaits_is_raised_by_the_next_call_and_only_once() -> None:

@@ -534,6 +534,36 @@ def test_a_batch_that_does_not_reach_its_caller_because_of_ctrl_c_is_the_next_on
             assert client.committed("g")["t", 0].offset == 1
 
 
+@pytest.mark.parametrize("ask", [next, lambda consumer: consumer.poll(5.0)], ids=["next", "poll"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_batch_whose_interceptor_is_cut_short_is_the_next_one(
+    ask: Any, error: type[BaseException], ottla_broker: Broker
+) -> None:
+    ottla_broker.create_topic("t")
+    seen: list[list[bytes | None]] = []
+
+    class Interceptor(ConsumerInterceptor):
+        def on_consume(self, batch: ottla.sync.Batch) -> None:
+            seen.append([each.value for each in batch])
+            if len(seen) == 1:
+                raise error
+
+    with ottla.sync.connect(ottla_broker.bootstrap) as client:
+        with client.producer(linger=0.0) as producer:
+            producer.send("t", b"first")
+            producer.send("t", b"second")
+        options: Any = {"group": "g", "auto_commit": 60, "max_records": 1, "interceptors": [Interceptor()]}
+        with client.consumer("t", **options) as consumer:
+            with pytest.raises(error):
+                ask(consumer)
+            batch = ask(consumer)
+            assert [each.value for each in batch] == [b"first"]
+            batch.commit()
+            assert client.committed("g")["t", 0].offset == 1
+            assert [each.value for each in ask(consumer)] == [b"second"]
+    assert seen == [[b"first"], [b"first"], [b"second"]]
+
+
 @pytest.mark.slow
 def test_after_a_fork_each_call_of_the_child_says_what_to_do_and_the_parent_goes_on(ottla_broker: Broker) -> None:
     body = """

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 from types import FrameType
 from typing import Any
 
@@ -172,6 +173,72 @@ def test_ctrl_c_before_callbacks_leaves_them_and_the_results_of_others_to_whoeve
     finally:
         signal.signal(signal.SIGINT, handler)
     assert came and told == [0, 1, 2, 3, 4] and len(sent) == 1
+
+
+@pytest.mark.parametrize("posted", [1, 2], ids=["before the first is posted", "before the call is abandoned"])
+def test_ctrl_c_again_before_what_the_one_before_it_is_about_to_do_leaves_no_call(
+    posted: int, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ottla_broker.create_topic("t")
+    with (
+        ottla.sync.connect(ottla_broker.bootstrap) as client,
+        client.producer(linger=0) as producer,
+        client.consumer("t", group="g") as consumer,
+    ):
+        driver, post, posts = client._driver, client._driver._post, 0
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        def post_some(job: Callable[[], object]) -> None:
+            nonlocal posts
+            posts += 1
+            if posts > posted:
+                raise KeyboardInterrupt
+            post(job)
+
+        monkeypatch.setattr(driver, "_attend", interrupted)
+        monkeypatch.setattr(driver, "_post", post_some)
+        with pytest.raises(KeyboardInterrupt):
+            next(consumer)
+        monkeypatch.undo()
+        producer.send("t", b"v")
+        assert [each.value for each in next(consumer)] == [b"v"]
+        assert not driver._callers._calls and not driver._callers.left
+
+
+@pytest.mark.slow
+def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(ottla_broker: Broker) -> None:
+    """One in forty was before."""
+    random, left, armed, rows = Random(1), 0, False, [0] * 4
+
+    def raising(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.00015))
+        if armed:
+            rows[2 - left] += 1
+            raise KeyboardInterrupt
+
+    ottla_broker.create_topic("t")
+    handler = signal.signal(signal.SIGALRM, raising)
+    try:
+        with ottla.sync.connect(ottla_broker.bootstrap) as client, client.consumer("t") as consumer:
+            for _ in range(3000):
+                left = 3
+                try:
+                    armed = True
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0003, 0.0005))
+                    next(consumer)
+                except KeyboardInterrupt:
+                    armed = False
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert consumer.poll(0) is None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert rows[1] > 300
 
 
 @pytest.mark.slow

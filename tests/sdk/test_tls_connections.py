@@ -83,6 +83,7 @@ def test_a_broker_that_is_not_trusted_is_told_of_at_once(loop: Loop, listener: s
         )
         assert took < 5
         assert not broker.seen
+    assert broker.ended and set(broker.ended) == {"TLSV1_ALERT_UNKNOWN_CA"}, "the broker is not told why"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)

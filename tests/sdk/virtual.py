@@ -31,7 +31,7 @@ from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.stepper import Link
-from ottla.sdk.events import Connect, Connected, Event, Key, Received, Written
+from ottla.sdk.events import Connect, Connected, Key, Received, RunInThread, Written
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
@@ -514,8 +514,8 @@ class VirtualDriver(Driver[VirtualLink]):
 
         self._on.later(LATENCY, more)
 
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
-        self.tell(call())
+    def _run_in_thread(self, work: RunInThread) -> None:
+        self.tell(work.call())
 
 
 async def _called(wanted: Await) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ottla.errors import OttlaError
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Link, Stepper
-from ottla.sdk.events import Action, Close, Connect, Event, Finish, Key, Lost, Send, Written
+from ottla.sdk.events import Action, Close, Connect, Event, Finish, Key, Lost, RunInThread, Send, Written
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import Await, Outside, Shielded, Steps
@@ -193,7 +193,7 @@ class Process(Stepper[Wire]):
     def _await_writable(self, link: Wire) -> None:
         """The network says so by itself."""
 
-    def _run_in_thread(self, call: Callable[[], Event]) -> None:
+    def _run_in_thread(self, work: RunInThread) -> None:
         self.fetch(self)
 
     @property

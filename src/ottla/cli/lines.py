@@ -9,6 +9,7 @@ import binascii
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -80,7 +81,9 @@ def parse_json(line: bytes) -> Line:
     if "value" not in fields and "value_base64" not in fields:
         raise BadInput(f'has no "value" (null is a tombstone): {_short(line)}')
     if isinstance(fields.get("value"), dict | list | int | float):
-        fields["value"] = _value_as_given(text)
+        fields["value"] = _STRING_OR_SPACES.sub(r"\1", _as_given(text, "value"))
+    if isinstance(fields.get("headers"), dict):
+        fields["headers"] = _HEADERS_DECODER.decode(_as_given(text, "headers"))
     return Line(
         value=_bytes(fields, "value"),
         key=_bytes(fields, "key"),
@@ -104,13 +107,23 @@ def _no_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
+def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        advice = 'a header that is repeated is written as [{"key": "name", "value": "one"}, {"key": "name", …}]'
+        raise BadInput(f"headers have the name {_short(twice)} more than once: {advice}")
+    return fields
+
+
 _DECODER = json.JSONDecoder(parse_constant=_no_json)
+_HEADERS_DECODER = json.JSONDecoder(object_pairs_hook=_no_name_twice)
 _BETWEEN = re.compile(r"[ \t\n\r]*")
 _STRING_OR_SPACES = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
 
 
-def _value_as_given(text: str) -> str:
-    """What stands behind ``"value":`` in an object that is known to be right, without the spaces between its parts."""
+def _as_given(text: str, field: str) -> str:
+    """What stands behind the name of a field in an object that is known to be right."""
 
     def behind(at: int, signs: int = 0) -> int:
         for _ in range(signs):
@@ -122,10 +135,10 @@ def _value_as_given(text: str) -> str:
         name, at = _DECODER.raw_decode(text, at)
         begin = behind(at, signs=1)
         _, end = _DECODER.raw_decode(text, begin)
-        if name == "value":  # the last one counts, as elsewhere
+        if name == field:  # the last one counts, as elsewhere
             value = text[begin:end]
         at = behind(end, signs=1) if text[behind(end)] == "," else behind(end)
-    return _STRING_OR_SPACES.sub(r"\1", value)
+    return value
 
 
 _encode: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
