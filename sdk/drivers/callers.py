@@ -288,7 +288,12 @@ class Callers:
                     self._hand(call)
                     if self._server is not None:
                         break
-        self._core.gate.entered[1] = bool(self._callbacks) and self._server is None
+        entered = self._core.gate.entered
+        entered[1] = 0
+        if (
+            self._callbacks and self._server is None
+        ) or self.left:  # no call before this: no other thread comes between
+            entered[1] = 1
 
     def _can_serve(self, call: Call) -> bool:
         if not self._callbacks or self._server is not None or call.nested or call.abandoned or call.job is not None:

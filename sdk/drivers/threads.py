@@ -161,6 +161,7 @@ class ThreadDriver(IoThread):
             self._attend(call)
         except BaseException as error:  # Ctrl-C, or whatever handlers of signals and callbacks raise
             self._callers.left[call] = error  # first of all
+            self.core.gate.entered[1] = 1
             if not self._refusal:
                 self._cut_short(call, error)
             raise

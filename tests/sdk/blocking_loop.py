@@ -121,6 +121,20 @@ def _raise(*_: object) -> None:
             raise Cancelled(scope)
 
 
+_REPORT = sys.unraisablehook
+
+
+def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Python loses what is raised while a finalizer runs: the scope is to be ended all the same."""
+    if isinstance(lost.exc_value, Cancelled):
+        _ALARMS.set(0.0, lost.exc_value.scope)
+    else:
+        _REPORT(lost)
+
+
+sys.unraisablehook = _raise_again
+
+
 class Tasks:
     """A nursery of threads; errors come in a group."""
 

@@ -208,17 +208,19 @@ def test_ctrl_c_again_before_what_the_one_before_it_is_about_to_do_leaves_no_cal
 
 
 @pytest.mark.slow
-def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(ottla_broker: Broker) -> None:
+def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One in forty was before."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # what is raised in a finalizer is lost
     random, left, armed, rows = Random(1), 0, False, [0] * 4
 
     def raising(*_: object) -> None:
         nonlocal left
         left -= 1
-        if left > 0:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.00015))
-        if armed:
-            rows[2 - left] += 1
+        if armed:  # once more where Python lost it, as it does what is raised in a finalizer
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.00015) if left > 0 else 0.05)
+            rows[max(2 - left, 0) % 4] += 1
             raise KeyboardInterrupt
 
     ottla_broker.create_topic("t")
@@ -242,8 +244,11 @@ def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(ottla_
 
 
 @pytest.mark.slow
-def test_a_batch_is_taken_or_not_at_all_whenever_a_handler_raises(ottla_broker: Broker) -> None:
+def test_a_batch_is_taken_or_not_at_all_whenever_a_handler_raises(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some hundred times; one in fifty was lost before."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # what is raised in a finalizer is lost
 
     class Stop(Exception): ...
 
