@@ -41,20 +41,22 @@ class Timers:
     def due(self, now: float) -> Callable[[float], None] | None:
         """Take out the next call that is due."""
         heap = self._heap
-        if not heap or heap[0][0] > now:
-            return None
-        self._skip()
-        if not self._heap or self._heap[0][0] > now:
-            return None
-        timer = heapq.heappop(self._heap)[2]
-        call, timer.call = timer.call, None
-        return call
+        while heap and heap[0][0] <= now:
+            timer = heapq.heappop(heap)[2]
+            if timer.call is not None:
+                call, timer.call = timer.call, None
+                return call
+            self._dead -= 1
+        return None
 
     @property
     def next(self) -> float | None:
         """When the next call is due; ``None`` where there is none."""
-        self._skip()
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap and heap[0][2].call is None:
+            heapq.heappop(heap)
+            self._dead -= 1
+        return heap[0][0] if heap else None
 
     def cancelled(self) -> None:
         """One more entry is dead; once most are, the heap is rebuilt without them."""
@@ -67,8 +69,3 @@ class Timers:
     def clear(self) -> None:
         self._heap.clear()
         self._dead = 0
-
-    def _skip(self) -> None:
-        while self._heap and self._heap[0][2].call is None:
-            heapq.heappop(self._heap)
-            self._dead -= 1
