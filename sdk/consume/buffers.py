@@ -12,6 +12,7 @@ Source: FetchBuffer.java, FetchCollector.java.
 
 from collections import OrderedDict
 from collections.abc import Container
+from itertools import islice
 
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -133,7 +134,7 @@ class FetchBuffers:
     def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
         """What `next` and `take` are about to give, at most so many, as far as nothing is wrong; it is not taken."""
         found: list[Fetched] = []
-        turns = [each for each in self._turns if only is None or each.place in only]
+        turns = [*islice((each for each in self._turns if only is None or each.place in only), count)]
         for turn in range(count):
             turns = [each for each in turns if turn < len(each.buffer) or each.unraised]
             for position in turns:
