@@ -73,7 +73,7 @@ class ConsumerInterceptor:
     """
 
     def on_consume(self, batch: "Batch") -> None:
-        """``batch`` is about to be handed out. Where this is cut short by Ctrl-C, the next call hands it out."""
+        """``batch`` is about to be handed out. Where this is cut short by Ctrl-C, it is read again."""
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """The coordinator has taken these offsets."""
@@ -271,18 +271,8 @@ class Consumer:
             LocalProtocolError: another task waits for a batch, or a method of the listener asks; in a group also while
                 another task has a batch in hand that it has not committed.
         """
-        core, driver = self._core, self._driver
-        batch = self._ahead()
-        if batch is None:
-            batch = await driver.run(self._made(core.next_batch(driver.current_task())), self._put_back)
+        batch = await self._next(None)
         assert batch is not None
-        if self._interceptors:  # else nothing is called any more: Ctrl-C would come there, and the batch be lost
-            taken = batch._fetched, batch._claim  # an interceptor may open the batch
-            try:
-                self._intercept(batch)
-            except BaseException:
-                self._undeliver(*taken)
-                raise
         return batch
 
     async def poll(self, timeout: float) -> Batch | None:
@@ -291,17 +281,24 @@ class Consumer:
         The batch before it counts as done in any case. What a rebalance asks for is done first, however long it takes:
         a listener's methods, and the commit before partitions are given up. Raises as `__anext__`.
         """
+        return await self._next(seconds("timeout", timeout))
+
+    async def _next(self, timeout: float | None) -> Batch | None:
         core, driver = self._core, self._driver
-        steps = core.poll(driver.current_task(), seconds("timeout", timeout))
-        batch = self._ahead()
+        batch: Batch | None = None
+        if core.ahead is not None:
+            batch = core.ahead.take(driver.current_task(), driver.now())
         if batch is None:
+            task = driver.current_task()
+            steps = core.next_batch(task) if timeout is None else core.poll(task, timeout)
             batch = await driver.run(self._made(steps), self._put_back)
-        if batch is not None and self._interceptors:
-            taken = batch._fetched, batch._claim
+        if batch is not None and self._interceptors:  # else nothing is called any more: Ctrl-C would come there
+            fetched = batch._fetched  # an interceptor may open the batch
             try:
                 self._intercept(batch)
-            except BaseException:
-                self._undeliver(*taken)
+            except BaseException:  # Ctrl-C, say: the batch has not reached the loop
+                assert fetched is not None
+                driver.do(partial(core.put_back, fetched))
                 raise
         return batch
 
@@ -310,20 +307,9 @@ class Consumer:
         taken = yield from steps
         return None if taken is None else self._batch(*taken)
 
-    def _ahead(self) -> Batch | None:
-        """A batch that can be taken without a call: where code blocks, and there is one."""
-        ahead, driver = self._core.ahead, self._driver
-        return None if ahead is None else ahead.take(driver.current_task(), driver.now())
-
     def _put_back(self, batch: Batch | None) -> None:
         if batch is not None and batch._fetched is not None:
-            self._core.put_back((batch._fetched, batch._claim))
-
-    def _undeliver(self, fetched: Fetched | None, claim: Claim | None) -> None:
-        """An interceptor was cut short, as by Ctrl-C: its batch has not reached the loop."""
-        assert fetched is not None
-        core = self._core
-        self._driver.do(lambda: core.put_back((fetched, claim)))
+            self._core.put_back(batch._fetched)
 
     def _intercept(self, batch: Batch) -> None:
         for each in self._interceptors:

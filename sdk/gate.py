@@ -61,8 +61,12 @@ class Gate:
         self._before, HELD.lines = HELD.lines, self._lines
         if self._resting:
             self._resting = False
-            for each in self.offering:
-                each.settle()
+            try:
+                for each in self.offering:
+                    each.settle()
+            except BaseException:  # a bug, which must not keep everybody else out
+                self.__exit__()
+                raise
 
     def __exit__(self, *_: object) -> None:
         HELD.lines, self._before = self._before, None
@@ -74,9 +78,10 @@ class Gate:
     def rest(self) -> None:
         """Nobody will enter for a while."""
         if self.offering and not self._resting:
-            self._resting = True
-            for each in self.offering:
-                each.offer()
+            with self:  # a finalizer that comes in meanwhile is refused
+                for each in self.offering:
+                    each.offer()
+                self._resting = True
 
     def release(self) -> None:
         """Nobody is inside any more, though Ctrl-C came while somebody entered or left, and cut that short."""

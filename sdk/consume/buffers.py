@@ -60,6 +60,20 @@ class FetchBuffers:
         position.drop()
         self._turns.pop(position, None)
 
+    def put_back(self, position: Position, fetched: Fetched) -> None:
+        """What was taken last is the next again; it is read once more where something was skipped behind it."""
+        follows = position.position == fetched.next_offset
+        position.position, position.position_epoch = fetched.first_offset, -1
+        if not follows:
+            self.rewind(position)
+            return
+        position.buffer.appendleft(fetched)
+        position.buffered += fetched.size
+        self.size += fetched.size
+        self.offer(position)
+        if position in self._turns:
+            self._turns.move_to_end(position, last=False)
+
     def rewind(self, position: Position) -> None:
         """Drop what is buffered, and have it read again."""
         self.size -= position.buffered
@@ -140,9 +154,10 @@ class FetchBuffers:
             for position in turns:
                 if len(found) == count or position.unraised or not position.is_sound_at(turn, self._isolation):
                     return found
-                if most is not None and not position.buffer[turn].can_be_cut(count):
+                fetched = position.buffer[turn]
+                if most is not None and not (fetched.fits or fetched.can_be_cut(count)):
                     return found
-                found.append(position.ahead(turn, most))
+                found.append(position.parted(turn, most))
                 if turn + 1 < len(position.buffer) and not position.buffer[turn + 1].can_wait(len(self._turns)):
                     return found
         return found

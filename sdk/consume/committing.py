@@ -45,6 +45,8 @@ class Committing:
     def __init__(self, core: ClientCore, fetcher: Fetcher, commits: Commits | None, every: float | None) -> None:
         self._core, self._fetcher, self._commits, self._every = core, fetcher, commits, every
         self._in_hand: Fetched | None = None
+        self._handed_before = -1
+        """`Assignment.handed` of its partition, without it."""
         self._done: dict[TopicPartition, CommittedOffset] = {}
         """Per partition, behind the last batch that is done, as far as that is not committed yet."""
         self._moved: dict[TopicPartition, None] = {}
@@ -70,9 +72,15 @@ class Committing:
         self._in_hand = fetched
         claim = self.claim(fetched)
         if claim is not None:
-            claim.assignment.handed = fetched.next_offset
+            self._handed_before, claim.assignment.handed = claim.assignment.handed, fetched.next_offset
             self._moved[fetched.topic, fetched.partition] = None
         return claim
+
+    def take_back(self, fetched: Fetched) -> None:
+        """The batch that was handed out last has not reached the user."""
+        if self._in_hand is fetched and (claim := self.claim(fetched)) is not None:
+            claim.assignment.handed = self._handed_before
+        self._in_hand = None
 
     def claim(self, fetched: Fetched) -> Claim | None:
         """In a group, what lets a batch be committed that is handed out now."""

@@ -88,8 +88,6 @@ class ConsumerCore:
         self._failed: OttlaError | None = None
         self.ahead: Ahead[Any] | None = None
         """What the thread that reads may take without a call."""
-        self._back: Taken | None = None
-        """A batch that has not reached its caller."""
         self._turn = -math.inf
         """When other tasks had their turn last."""
         self.membership: Membership | None = None
@@ -234,9 +232,6 @@ class ConsumerCore:
                 self.polls.stop()
                 if self.membership is not None:
                     self.membership.join(self._core.now)
-                if self._back is not None:
-                    back, self._back, self._asking.holder = self._back, None, task
-                    return back
                 self.committing.finish()
                 if (notice := self.notices.next()) is not None:
                     yield from self._follow(notice)
@@ -261,9 +256,10 @@ class ConsumerCore:
             if not (abandoned or self.closed or self._asking.left):
                 self.polls.away(self._core.now)
 
-    def put_back(self, batch: Taken) -> None:
-        """The batch that `next_batch` returned last has not reached its caller: it is the next one, too."""
-        self._back = batch
+    def put_back(self, fetched: Fetched) -> None:
+        """The batch that `next_batch` returned last has not reached its caller: it is to be read again."""
+        self.committing.take_back(fetched)
+        self.fetcher.put_back(fetched)
 
     def _take(self) -> Fetched | None:
         if self._failed is not None:
@@ -289,7 +285,7 @@ class ConsumerCore:
 
     def _has_news(self) -> bool:
         """A call of `poll` would have something else to do, or to say, than the next batch."""
-        if self.closed or self._back is not None or self._failed is not None or self.polls.absent:
+        if self.closed or self._failed is not None or self.polls.absent:
             return True
         if self.commits is not None and self.commits.failed:
             return True

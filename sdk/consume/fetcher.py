@@ -272,6 +272,13 @@ class Fetcher:
             raise error
         return None
 
+    def put_back(self, fetched: Fetched) -> None:
+        """What `take` returned last has not reached the user, who is to get it again."""
+        position = self._positions.assigned.get((fetched.topic, fetched.partition))
+        if position is not None and position.position >= fetched.next_offset:
+            self._buffers.put_back(position, fetched)
+            self._changes.review(position)
+
     def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
         """What the next calls of `take`, at most so many, will return if nothing happens."""
         return self._buffers.ahead(only, most, count)

@@ -104,6 +104,8 @@ class Fetched:
     """Of the one batch, the part that this is: it was too large to be handed out at once."""
     checked: bool = False
     """No checksum of the batches is wrong."""
+    damaged: bool = False
+    """One is."""
     fits: bool = False
     """It is what is handed out together: `split` has nothing more to divide."""
     count: int = field(init=False)
@@ -335,7 +337,9 @@ class Position:
     def is_sound_at(self, index: int, isolation: int) -> bool:
         """No checksum there in the buffer is wrong."""
         fetched = self.buffer[index]
-        fetched.checked = fetched.checked or sound(fetched.batches, isolation)[1] is None
+        if not (fetched.checked or fetched.damaged):
+            fetched.checked = sound(fetched.batches, isolation)[1] is None
+            fetched.damaged = not fetched.checked
         return fetched.checked
 
     def is_sound(self, isolation: int) -> bool:
@@ -347,8 +351,8 @@ class Position:
         self.drop()
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
-    def ahead(self, index: int, most: int | None) -> Fetched:
-        """What stands there in the buffer, and stays there, as far as it is handed out together: ``most`` records."""
+    def parted(self, index: int, most: int | None) -> Fetched:
+        """What stands there in the buffer, cut to what is handed out together: ``most`` records."""
         fetched = self.buffer[index]
         if not fetched.fits:
             fetched, *rest = fetched.split(most)
@@ -360,7 +364,7 @@ class Position:
 
     def take(self, most: int | None = None) -> Fetched:
         """What is next, as far as it is handed out together: ``most`` records, where that is given."""
-        fetched = self.ahead(0, most)
+        fetched = self.parted(0, most)
         del self.buffer[0]
         self.buffered -= fetched.size
         self.position, self.position_epoch = fetched.next_offset, fetched.leader_epoch

@@ -289,10 +289,8 @@ class Callers:
                     if self._server is not None:
                         break
         entered = self._core.gate.entered
-        entered[1] = 0
-        if (
-            self._callbacks and self._server is None
-        ) or self.left:  # no call before this: no other thread comes between
+        entered[1] = 0  # from here on no call, so that no other thread comes between
+        if self.left or (self._callbacks and self._server is None):
             entered[1] = 1
 
     def _can_serve(self, call: Call) -> bool:

@@ -2,8 +2,8 @@
 
 Theory of operation: the core belongs to the I/O thread, wholly. It resumes the calls of users (`callers`). So
 heartbeats, linger and retries go on while callers compute, and any number of threads may call. What is done for each
-record is not worth two switches of threads: `AppendFastPath` appends in the thread that sends, in C, where nothing
-comes in between.
+record, or batch, is not worth two switches of threads: `AppendFastPath` appends in the thread that sends, in C, where
+nothing comes in between; and a thread that reads takes batches that it is offered while the core rests (`Ahead`).
 
 Why callers do not take steps themselves, under a lock: Python runs signal handlers in the main thread, between any two
 of its instructions. Here Ctrl-C meets a caller that sleeps, or code of the user's, and never the midst of a step; what
@@ -181,6 +181,7 @@ class ThreadDriver(IoThread):
             self._attend(call)
         except BaseException as again:  # once more
             self._callers.left[call] = again
+            self.core.gate.entered[1] = 1
             self._post(partial(self._callers.abandon, call, again))
             raise
         if call.error is not None and call.error is not error:  # what it has made of it

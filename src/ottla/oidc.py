@@ -191,13 +191,15 @@ class _Connection(HTTPConnection):
         """As `socket.create_connection`, whose timeout is for each of the addresses."""
         failed = OSError("its name has no address")
         for family, kind, protocol, _name, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            connection = socket.socket(family, kind, protocol)
+            connection: socket.socket | None = None
             try:
+                connection = socket.socket(family, kind, protocol)
                 connection.settimeout(_left(self._until))
                 connection.connect(found)
                 connection.settimeout(_left(self._until))
-            except OSError as error:
-                connection.close()
+            except OSError as error:  # a machine without IPv6 has no such sockets
+                if connection is not None:
+                    connection.close()
                 failed = error
             else:
                 return connection

@@ -142,3 +142,27 @@ def test_only_the_thread_that_has_the_batch_in_hand_takes_more(consumer: ottla.s
     thread.join(5.0)
     assert "has a batch of this consumer in hand" in str(refused)
     assert next(consumer).next_offset
+
+
+def test_a_finalizer_that_comes_in_while_batches_are_offered_is_refused(
+    consumer: ottla.sync.Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The garbage collector may run wherever something is made, in the client's thread, too."""
+    ahead = consumer._core.ahead
+    assert ahead is not None
+    make, refused = ahead._make, list[str]()
+
+    def finalized(*taken: Any) -> Any:
+        try:
+            consumer.position("t", 0)
+        except LocalProtocolError as error:
+            refused.append(str(error))
+        return make(*taken)
+
+    ahead._make = finalized
+    taken = {partition: 0 for partition in range(3)}
+    while set(taken.values()) != {100}:
+        batch = next(consumer)
+        assert batch.records[0].offset == taken[batch.partition]
+        taken[batch.partition] = batch.next_offset
+    assert refused and all("in the midst of something" in each for each in refused)
