@@ -160,7 +160,7 @@ def test_a_finalizer_that_comes_in_while_batches_are_offered_is_refused(
         return make(*taken)
 
     ahead._make = finalized
-    taken = {partition: 0 for partition in range(3)}
+    taken = dict.fromkeys(range(3), 0)
     while set(taken.values()) != {100}:
         batch = next(consumer)
         assert batch.records[0].offset == taken[batch.partition]
