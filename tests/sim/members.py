@@ -212,7 +212,12 @@ class Consuming:
                 taken = self._taken_ahead(machine)
                 if taken is None:
                     taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
-                self.waiting, self.in_hand = False, True
+                self.waiting = False
+                if self.ahead and self.own.random() < 0.02:  # what Ctrl-C does to a thread
+                    self._feature("a batch does not reach its caller")
+                    process.do(partial(machine.put_back, taken[0]))
+                    continue
+                self.in_hand = True
                 yield from self._handle(machine, *taken)
             except Cancelled as cancelled:
                 process.history.add("·", self.name, "is cancelled")

@@ -409,6 +409,7 @@ def _no_news(_: Any) -> Any:
 
 
 _mutation("what was offered stays on offer when the core goes on", (Ahead, "settle", _left_where_it_is))
+_mutation("what did not reach its caller counts as handed out", (Fetcher, "put_back", _nothing))
 _mutation("batches are offered whatever else is to be told", (ConsumerCore, "_has_news", _no_news))
 _mutation("an old commit is repeated after a newer one", (Commits, "_retry_or_fail", _once_more_later))
 _mutation("commits outlive the ownership of their partition", (Commits, "disown", _commits_stay))
