@@ -8,7 +8,7 @@ What comes in all the same while somebody is inside (a signal handler, a finaliz
 as data) is refused before it touches anything. Lines of the log that are written inside are held, and handed out like
 any other code of the user's, since a log handler may produce.
 
-While nobody is inside, other threads may be offered something (`Offers`): whoever enters settles that first.
+While nobody is inside, other threads may be offered something (`Offers`), which is settled when somebody enters.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Gate:
     Attributes:
         entered: two bytes, the first 1 while somebody is inside, the second a driver's own, to have the next call come
             to it: a fast path in C passes neither.
-        offering: what offers something while a client rests whose driver has a thread.
+        offering: the parts that offer something while nobody is inside; only a driver with a thread has them do so.
     """
 
     __slots__ = ("_before", "_emit", "_lines", "_resting", "entered", "offering")

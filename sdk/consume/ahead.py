@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """Of one consumer.
+    """The batches that the thread which reads one consumer may take.
 
     Args:
         make: makes what its user gets of what is fetched.
@@ -42,7 +42,7 @@ class Ahead(Generic[T]):
         if task is not self._task or not left or self._entered[1]:
             return None
         self.at = now
-        try:  # neither a signal nor another thread comes between two of these: no call, no jump back
+        try:  # CPython lets neither a signal nor another thread in between these two: no call, no jump back
             taken = left[0]
             del left[0]
         except IndexError:

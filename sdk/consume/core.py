@@ -56,7 +56,7 @@ Taken = tuple[Fetched, Claim | None]
 TURN_EVERY = 0.001
 """Seconds for which batches are handed out, where there are small ones, before other tasks run."""
 _AHEAD = 16
-"""Batches that a thread may take ahead of its next call."""
+"""Batches, of all partitions together, that a thread may take ahead of its next call."""
 _REVOKED = "a rebalance took it, and its owner now, be it this consumer again, went on from what was committed"
 
 
