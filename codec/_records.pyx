@@ -74,21 +74,19 @@ cdef void* take(size_t size, size_t* room) noexcept:
 
 cdef void* find_block(size_t size, size_t* room) noexcept:
     global idle_bytes
-    cdef int i, best = -1
+    cdef int i
     cdef void* at
     if size <= SMALL:
         room[0] = size
         return malloc(size if size else 1)
     for i in range(IDLE):
-        if size <= idle[i].room <= 4 * size and (best < 0 or idle[i].room < idle[best].room):
-            best = i
-    if best >= 0:
-        at = idle[best].at
-        room[0] = idle[best].room
-        idle_bytes -= idle[best].room
-        idle[best].at = NULL
-        idle[best].room = 0
-        return at
+        if size <= idle[i].room < 2 * size:  # no larger than a new one: what is taken depends on nothing before it
+            at = idle[i].at
+            room[0] = idle[i].room
+            idle_bytes -= idle[i].room
+            idle[i].at = NULL
+            idle[i].room = 0
+            return at
     room[0] = 2 * SMALL if size <= IDLE_BYTES else size
     while room[0] < size:
         room[0] *= 2

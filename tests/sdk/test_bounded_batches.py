@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.codec._engine import ENGINE
+from ottla.codec.columns import Columns
 from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression
 from ottla.codec.message_sets import build_message_set, read_record_set
 from ottla.codec.records import Record, build_batch, parse_batch, rebased
@@ -137,6 +138,20 @@ def test_what_is_handed_out_together_takes_no_more_than_one_limit(
         tracemalloc.stop()
     assert offsets == list(range(60))
     assert position.position == 60 and position.buffered == 0
+
+
+def test_memory_that_is_used_again_is_no_more_than_new_memory_would_be() -> None:
+    def columns(size: int) -> Columns:
+        return Fetched("t", 0, 0, [large(0, size)], 2, 2, 0, 0).columns()
+
+    kept = [columns(2_000_000) for _ in range(20)]  # more than is kept for use again
+    columns(4_000_000)
+    tracemalloc.start()
+    try:
+        kept.append(columns(2_000_000))
+        assert tracemalloc.get_traced_memory()[1] < 6_500_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.usefixtures("small_limit")
