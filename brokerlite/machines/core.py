@@ -30,6 +30,7 @@ from ottla.brokerlite.machines.offsets import Offsets
 from ottla.brokerlite.machines.topics import Storage, Topic, Topics
 from ottla.codec.frames import RequestHeader
 from ottla.errors import RemoteProtocolError
+from ottla.session import Session
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -61,16 +62,13 @@ class Call(NamedTuple):
     """A request and its circumstances."""
 
     connection: int
-    host: str
-    """The address that the client came by."""
+    session: Session
     header: RequestHeader
     message: Any
     now: float
     """Seconds of a clock that never goes back."""
     timestamp: int
     """Milliseconds since 1970."""
-    client: str = ""
-    """The client's address."""
 
 
 class Answer(NamedTuple):
