@@ -22,6 +22,7 @@ from ottla.session import Session
 log = logging.getLogger("ottla.serve")
 
 _CHUNK = 64 * 2**10
+_TURN = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,8 @@ class Connection:
         """Answers wait for those of the other requests that came with theirs."""
         self._reserved = 0
         """Bytes of `Shared.frames` for the large frame under way."""
+        self._turn = 0
+        """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
         self._held = False
         self._over = False
@@ -261,17 +264,20 @@ class Connection:
 
     async def _receive(self) -> Iterator[Buffer] | None:
         """The frames that are whole now; ``None`` where the peer, or our patience, came to an end."""
-        while await self._readable():
+        while self._turn > 0 or await self._readable():
             room = self._inbox.room
+            target = self._shared.chunk if room is None else room
             try:
-                count = self._socket.recv_into(self._shared.chunk if room is None else room)
+                count = self._socket.recv_into(target)
             except BlockingIOError:
+                self._turn = 0
                 continue
             except OSError:  # the system's word for a peer that is gone
                 return None
             if not count:
                 return None
-            return self._inbox.feed(self._shared.chunk[:count]) if room is None else self._inbox.filled(count)
+            self._turn = self._turn - count if count == len(target) else 0
+            return self._inbox.feed(target[:count]) if room is None else self._inbox.filled(count)
         return None
 
     async def _readable(self) -> bool:
@@ -281,12 +287,13 @@ class Connection:
             patience = self._limits.write if self._reserved else self._limits.idle
             with trio.move_on_after(patience):
                 await trio.lowlevel.wait_readable(self._socket)
+                self._turn = _TURN
                 return True
             idle = trio.current_time() - since
             if self._reserved and self._shared.frames.is_wanted:
                 self._why = f"sent nothing of a request for {idle:.0f} s, while others wait for its memory"
                 return False
-            if idle >= self._limits.idle and not self._answers:  # else it waits for us
+            if idle >= self._limits.idle and not (self._answers or self.unsent):  # else it waits for us, or reads
                 self._why = f"idle for {idle:.0f} s"
                 return False
 
