@@ -14,6 +14,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.frames import RequestHeader
 from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.codec.wire import api
+from ottla.session import Session
 
 TODAY = 1_700_000_000_000
 """Milliseconds since 1970."""
@@ -85,6 +86,10 @@ def fetching(
     )
 
 
+def a_session() -> Session:
+    return Session(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
+
+
 class Machine:
     """A `BrokerCore` on a folder.
 
@@ -125,7 +130,7 @@ class Machine:
             correlation_id=self._tickets,
             client_id=None,
         )
-        self.core.handle(self._tickets, Call(connection, "here", header, message, self.now, TODAY))
+        self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, TODAY))
         return self._tickets
 
     def poll(self) -> list[Action]:

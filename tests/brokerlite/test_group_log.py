@@ -194,7 +194,7 @@ def test_the_records_are_kafkas(machine: Machine) -> None:
     assert (group.value.protocol_type, group.value.generation, group.value.leader) == ("consumer", 1, member)
     (stored,) = group.value.members
     assert (stored.group_instance_id, stored.assignment, stored.subscription) == ("i", b"all", subscription())
-    assert (stored.client_host, stored.session_timeout, stored.rebalance_timeout) == ("/", 10_000, 60_000)
+    assert (stored.client_host, stored.session_timeout, stored.rebalance_timeout) == ("/127.0.0.1", 10_000, 60_000)
     assert (offset.name, offset.version, offset.key.topic, offset.key.partition) == ("OffsetCommit", 4, "t", 0)
     assert (offset.value.offset, offset.value.metadata, offset.value.leader_epoch) == (7, "m", 0)
     assert offset.value.topic_id == machine.core.topics.by_name["t"].topic_id

@@ -19,7 +19,7 @@ from ottla.brokerlite.storage.snapshot import read_snapshot, write_snapshot
 from ottla.codec.apis import APIS
 from ottla.codec.frames import build_response, parse_request, parse_response
 from ottla.errors import RemoteProtocolError
-from tests.brokerlite.machine import TODAY, Machine, records_of
+from tests.brokerlite.machine import TODAY, Machine, a_session, records_of
 
 WIRE = Path(__file__).parents[1] / "wire"
 SEGMENTS = sorted((WIRE / "segments").iterdir())
@@ -75,7 +75,7 @@ def answered(machine: Machine, frame: bytes) -> str:
     """What becomes of a request; every answer must fit its version."""
     try:
         request = parse_request(frame)
-        machine.core.handle(1, Call(1, "here", request.header, request.message, machine.now, TODAY))
+        machine.core.handle(1, Call(1, a_session(), request.header, request.message, machine.now, TODAY))
     except RemoteProtocolError:
         return "refused"
     machine.now += 120
