@@ -20,6 +20,7 @@ from ottla.codec.apis.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
@@ -70,7 +71,8 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
                 raise UnknownTopicId if by_id else UnknownTopicOrPartition
             logs.append(log)
             log.epochs.check(asked.current_leader_epoch)
-            records, diverging = b"", log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
+            records: Buffer = b""
+            diverging = log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
             if diverging is None:
                 room = max(0, min(asked.partition_max_bytes, limit - size))
                 records = log.read(asked.fetch_offset, room, at_least_one=size == 0)
@@ -104,7 +106,7 @@ def _response(fetch: Fetch, read: _Read) -> FetchResponse:
 
 
 def _data(
-    asked: FetchPartition, log: PartitionLog, records: bytes, isolation_level: int, diverging: tuple[int, int] | None
+    asked: FetchPartition, log: PartitionLog, records: Buffer, isolation_level: int, diverging: tuple[int, int] | None
 ) -> PartitionData:
     epoch, end_offset = diverging or (-1, -1)  # none
     return PartitionData(

@@ -46,6 +46,7 @@ _CRC = slice(17, 21)
 _ATTRIBUTES = slice(21, 23)
 _MAX_TIMESTAMP = slice(35, 43)
 _LOG_APPEND_TIME = 0x08
+_NOTHING = memoryview(b"")
 
 
 class Segments(Protocol):
@@ -85,11 +86,15 @@ class Segments(Protocol):
     def forget(self, offset: int) -> None:
         """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
-        """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
+        """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
 
-        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger. A batch whose CRC
-        does not match is given as it is: readers compare it, too.
+        CRCs are not compared: readers do. The memory is used again when nobody holds the view, or a part of it.
+
+        Args:
+            max_bytes: no more than this; the last batch may be cut.
+            at_least_one: the first batch is whole, even if it is larger.
+            up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
             CorruptMessage: what holds ``offset`` is damaged beyond that.
@@ -214,8 +219,12 @@ class PartitionLog:
             self.producers.record(parse_batch(stored_bytes))
         return Appended(base_offset, stamp, len(stored_bytes))
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False) -> bytes:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> memoryview:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
+
+        Args:
+            max_bytes, at_least_one: with 0 and without it nothing is read.
+            up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the start or behind the end.
@@ -223,9 +232,11 @@ class PartitionLog:
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
-        if offset == self.end_offset:
-            return b""
-        return self._segments.read(offset, max_bytes, at_least_one)
+        if offset == min(self.end_offset, self.end_offset if up_to is None else up_to):
+            return _NOTHING
+        if max_bytes <= 0 and not at_least_one:
+            return _NOTHING
+        return self._segments.read(offset, max_bytes, at_least_one, up_to)
 
     def batches(self) -> Iterator[RecordBatch]:
         """As `Segments.batches`."""
