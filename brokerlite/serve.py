@@ -27,7 +27,7 @@ from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Sett
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.topics import CONFIGS
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.partition import Chore
+from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec import frames
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError
@@ -281,10 +281,10 @@ class _Chores:
     """What waits for the disk, one after the other, in a thread."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Chore] = deque()
+        self._waiting: deque[Work] = deque()
         self._some = trio.Event()
 
-    def add(self, chore: Chore) -> None:
+    def add(self, chore: Work) -> None:
         self._waiting.append(chore)
         self._some.set()
 
