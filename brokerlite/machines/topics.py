@@ -4,7 +4,7 @@ Rules:
 - A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``; two names that differ only
   in ``.`` against ``_`` are refused, because Kafka's metrics cannot tell them apart.
 - Every configuration that Kafka knows is taken, kept and described. What would promise something that this broker
-  does not do (recompressing, tiering) is refused unless it is the default; `SKIPPED.md` lists what is only kept.
+  does not do (recompressing, tiering) is refused unless it is the default; `LIMITS.md` lists what is only kept.
 - A topic is in the storage before anybody hears of it.
 - Partitions only grow in number.
 
