@@ -12,7 +12,7 @@ Source: TransactionManager.java, Sender.java.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -35,6 +35,7 @@ from ottla.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
+    InvalidTxnState,
     KafkaStorageError,
     NotEnoughReplicas,
     ProducerFenced,
@@ -85,6 +86,8 @@ class Work:
     """Seconds that a transaction may take."""
     left: int
     """Transactions."""
+    producers: int = 0
+    """That there have been."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,12 +106,15 @@ class Transacting:
     sequences: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
     added: set[Place] = field(default_factory=set)
     offsets_added: bool = False
+    since: float = 0.0
+    """When the transaction began."""
     begun: bool = False
     """The broker may know of a transaction."""
     _made: int = 0
 
     def script(self) -> Steps:
         """Until the work is done; a producer that is fenced comes again later, as a new one."""
+        self.work.producers += 1
         while self.is_wanted:
             try:
                 yield from self._initialize()
@@ -130,6 +136,7 @@ class Transacting:
     def _one(self) -> Steps:
         self._made += 1
         self.transaction = self.ledger.begin(f"{self.peer.name}.{self._made}")
+        self.since = self.peer.clock.now
         try:
             yield from self._fill(self.transaction)
             if self.chance.random() < 0.03:
@@ -261,20 +268,33 @@ class Transacting:
             producer_epoch=self.producer[1],
             committed=commit,
         )
-        answer = yield from self._until_answered(request, _END_TXN[self.work.version])
+        answer = yield from self._until_answered(request, _END_TXN[self.work.version], self._may_have_ended)
         if self.work.version == V2:
             self._goes_on_as((answer.producer_id, answer.producer_epoch))
         self._ended(COMMITTED if commit else ABORTED)
 
     # -- asking
 
-    def _until_answered(self, request: Any, version: int) -> Steps:
-        """The same request until it succeeds; returns the answer."""
+    def _until_answered(self, request: Any, version: int, may_have_ended: Callable[[], bool] | None = None) -> Steps:
+        """The same request until it succeeds; returns the answer.
+
+        Args:
+            may_have_ended: whether somebody else may have ended the transaction, so that it cannot be ended.
+        """
         while True:
             answer = yield from self._asked(request, version)
-            if answer is not None and self._succeeds(answer.error_code, type(request).__name__):
-                return answer
+            if answer is not None:
+                if answer.error_code == InvalidTxnState.code and may_have_ended is not None and may_have_ended():
+                    raise Fenced(code(answer.error_code))
+                if self._succeeds(answer.error_code, type(request).__name__):
+                    return answer
             yield self._pause()
+
+    def _may_have_ended(self) -> bool:
+        """Its time was up, or another producer has come. To a producer of version 2 that may look as if it had asked for
+        the opposite before."""
+        took = self.peer.clock.now - self.since
+        return self.work.version == V2 and (took >= self.work.timeout or self.work.producers > 1)
 
     def _asked(self, request: Any, version: int) -> Generator[Ask | float, Any, Any]:
         answer = yield Ask(request, version)
@@ -344,8 +364,9 @@ class Carrying(Transacting):
         ahead = self._reader.positions[self.source]
         self._made += 1
         written = self.transaction = self.ledger.begin(f"{self.peer.name}.{self._made}")
+        self.since = self.peer.clock.now
         try:
-            values = [carried(value) for _, _, value in found]
+            values = [carried(value, written.name) for _, _, value in found]
             steps = [partial(self._write, written, {self.target: values}), partial(self._commit_offset, ahead)]
             for step in steps if self.chance.random() < 0.7 else reversed(steps):
                 yield from step()

@@ -23,11 +23,12 @@ from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.frames import RequestHeader
 from ottla.codec.wire import api
 from ottla.errors import ConfigurationError, KafkaStorageError, RemoteProtocolError
+from ottla.session import Session
 from tests.brokerlite.model_disk import Killed, ModelDisk
 from tests.sim.clock import Clock
 from tests.sim.data import Place
 from tests.sim.history import History
-from tests.sim.network import Link, Network, Reply
+from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.users import Violation
 
 NODE = 1
@@ -94,7 +95,7 @@ class Server:
         """Called when something may have been written."""
         self._folder: DataFolder
         self._chores: deque[Callable[[], None]] = deque()
-        self._connections: dict[Link, int] = {}
+        self._connections: dict[Link, tuple[int, Session]] = {}
         self._connections_ever = 0
         self._syncing = False
         self._ids = random.Random(chance.getrandbits(64))
@@ -114,12 +115,8 @@ class Server:
         """Take a request; see `Network.admit`."""
         key = api(type(message)).key
         header = RequestHeader(api_key=key, api_version=version, correlation_id=0, client_id=link.client.name)
-        if link not in self._connections:
-            self._connections_ever += 1
-            self._connections[link] = self._connections_ever
-        call = Call(
-            self._connections[link], "sim", header, message, self.clock.now, self.timestamp, f"host of {link.client.name}"
-        )
+        connection, session = self._connection(link)
+        call = Call(connection, session, header, message, self.clock.now, self.timestamp)
         ticket = Ticket(link, message, reply, close)
         try:
             if not self._survives(partial(self.core.handle, ticket, call)):
@@ -130,6 +127,13 @@ class Server:
         self.written()
         self._pump()
         return True
+
+    def _connection(self, link: Link) -> tuple[int, Session]:
+        if link not in self._connections:
+            self._connections_ever += 1
+            session = Session(local_host=f"n{NODE}", local_port=PORT + NODE, peer_host=link.client.name, peer_port=1)
+            self._connections[link] = self._connections_ever, session
+        return self._connections[link]
 
     @property
     def timestamp(self) -> int:
@@ -214,7 +218,7 @@ class Server:
         self.core.drain()
         self._hand_out()
         while (writes := self.core.unsynced) is not None:
-            self._folder.begin_sync()()
+            self._folder.begin_flush()()
             self.core.synced(writes)
             self._hand_out()
         while self._chores:
@@ -275,7 +279,7 @@ class Server:
 
     def _begin_sync(self) -> None:
         self._syncing = True
-        writes, work = self.core.unsynced, self._folder.begin_sync()
+        writes, work = self.core.unsynced, self._folder.begin_flush()
         assert writes is not None
         self.clock.later(self._chance.uniform(0.0005, 0.02), partial(self._sync, self.starts, writes, work))
 
@@ -291,8 +295,8 @@ class Server:
             self._ended(f"ends, because its disk does not hold what was written: {error}")
             self.clock.later(AGAIN, self.start)
             return
-        self.core.synced(writes)
-        self._pump()
+        if self._survives(partial(self.core.synced, writes)):
+            self._pump()
 
     def _add_chore(self, chore: Callable[[], None]) -> None:
         self._chores.append(chore)
@@ -314,7 +318,7 @@ class Server:
         if not self._is(start):
             return
         for link in [each for each in self._connections if not (each.open or each.on_its_way or each.queue)]:
-            self.core.disconnected(self._connections.pop(link))
+            self.core.disconnected(self._connections.pop(link)[0])
         self.clock.later(0.2, partial(self._look_for_ends, start))
 
     # -- the tests' own look

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import Settings
@@ -17,6 +17,7 @@ from ottla.brokerlite.machines.offsets import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.wire import NO_UUID
 from ottla.sdk.options import Options
+from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.broker.faults import FAULTS, drawn
@@ -26,15 +27,18 @@ from tests.sim.broker.mutations import MUTATIONS
 from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
 from tests.sim.broker.readers import Seen, by_client, by_hand
-from tests.sim.broker.server import NODE, Manner, Server
+from tests.sim.broker.server import DATA, NODE, Manner, Server
+from tests.sim.bounds import Watched
 from tests.sim.clock import Clock
-from tests.sim.data import Place, topic_name
+from tests.sim.cluster import topic_name
+from tests.sim.data import Place
 from tests.sim.faults import Fault
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Ledger
 from tests.sim.members import Consuming
 from tests.sim.members import Manner as Membership
+from tests.sim.mutations import changed
 from tests.sim.network import PORT, Link, Network
 from tests.sim.run import Result, logged_to
 from tests.sim.scripts import Producing
@@ -71,7 +75,8 @@ class Cluster:
         core = self._server.core
         known = core.groups.by_id.get(group)
         offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
-        return GroupView(dict(known.members) if known else {}, known.generation if known else 0, offsets)
+        members = {name: MemberView(name, each.assignment) for name, each in known.members.items()} if known else {}
+        return GroupView(members, known.generation if known else 0, offsets)
 
     def ever_named(self, topic: Any) -> str:
         """The name of a topic in a request or an answer."""
@@ -82,9 +87,14 @@ class Cluster:
         return known.name if known else ""
 
 
+class MemberView(NamedTuple):
+    id: str
+    assignment: bytes
+
+
 @dataclass
 class GroupView:
-    members: dict[str, Any]
+    members: dict[str, MemberView]
     generation: int
     offsets: dict[Place, tuple[int]]
 
@@ -359,7 +369,7 @@ class BrokerWorld:
 
     def run(self) -> Result:
         violation = None
-        with logged_to(None):
+        with logged_to(None), changed((accumulator, "Batch", lambda _: Watched)):
             try:
                 self._play()
             except Violation as broken:
@@ -390,8 +400,9 @@ class BrokerWorld:
             each.check()
 
     def _settle_disk(self) -> None:
-        """The topics are on the disk before anything goes wrong."""
+        """The topics are on the disk before anything goes wrong; whoever made the data folder has seen to its name."""
         self.server.stop()
+        self.disk.sync_folder(DATA.parent)
         self.server.start()
 
     def _restart(self, clean: bool) -> None:
