@@ -291,10 +291,9 @@ class Transacting:
             yield self._pause()
 
     def _may_have_ended(self) -> bool:
-        """Its time was up, or another producer has come. To a producer of version 2 that may look as if it had asked for
-        the opposite before."""
+        """Its time was up, or another producer has come. That may look as if it had asked for the opposite before."""
         took = self.peer.clock.now - self.since
-        return self.work.version == V2 and (took >= self.work.timeout or self.work.producers > 1)
+        return took >= self.work.timeout or self.work.producers > 1
 
     def _asked(self, request: Any, version: int) -> Generator[Ask | float, Any, Any]:
         answer = yield Ask(request, version)
