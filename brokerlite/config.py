@@ -1,5 +1,6 @@
 """What a broker is told before it starts."""
 
+import enum
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,18 @@ from ottla.errors import ConfigurationError
 
 MAX_MESSAGE_BYTES = 2**20 + 12
 """Kafka's default of `message.max.bytes`: a batch of 1 MiB and what stands before its length ends."""
+
+
+class Sync(enum.StrEnum):
+    """When the disk is made to hold what was stored (fsync), so that a power cut does not take it."""
+
+    ALWAYS = "always"
+    """Before anything that was written is answered: an acknowledgement survives a power cut."""
+    SEGMENT = "segment"
+    """When a segment is full, and at the end: a kill of the broker loses nothing, a power cut what the system had not
+    written yet. So Apache Kafka does it."""
+    NEVER = "never"
+    """Not even then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +39,8 @@ class BrokerConfig:
     listens on every address, the one that the client came by."""
     data: Path | None = None
     """The folder of the topics; ``None``: a temporary one, removed at the end."""
-    sync: bool = True
-    """Have the disk hold what is stored when a segment is full and at the end. Without, only a crash of the machine
-    loses anything; a temporary folder is never synced."""
+    sync: Sync = Sync.SEGMENT
+    """When the disk is made to hold what is stored; a temporary folder is never synced."""
     node_id: int = 1
     cluster_id: str | None = None
     """``None``: the one that the folder was made with, or a new one."""

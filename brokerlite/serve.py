@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
@@ -102,7 +102,7 @@ async def run_broker(
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,
-            sync=config.sync and config.data is not None,
+            sync=config.sync is not Sync.NEVER and config.data is not None,
             chore=chores.add,
         )
         began = trio.current_time()
@@ -144,7 +144,7 @@ async def _serve(
     )
     running = _running(config, folder, front.core, port)
     async with trio.open_nursery() as nursery:
-        work: trio.CancelScope = await nursery.start(_work, config, listener, front, chores, running)
+        work: trio.CancelScope = await nursery.start(_work, config, listener, folder, front, chores, running)
         task_status.started(running)
         log.info("ready", extra={"listen": running.bootstrap, "data": str(folder.path), "node": config.node_id})
         try:
@@ -162,6 +162,7 @@ async def _serve(
 async def _work(
     config: BrokerConfig,
     listener: Listener,
+    folder: DataFolder,
     front: "_Front",
     chores: "_Chores",
     running: Running,
@@ -173,6 +174,7 @@ async def _work(
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
+            nursery.start_soon(front.flush, folder)
             if config.health is not None:
                 host, port = split_address(config.health, None)
                 running.health = _joined(host, await nursery.start(_probes, host, port, running))
@@ -203,6 +205,8 @@ class _Front:
     def __init__(self) -> None:
         self.killed = False
         self._nap = trio.CancelScope()
+        self._unsynced = trio.Event()
+        """Set when answers wait for the disk."""
         self._not_before = -math.inf
 
     def connected(self, connection: Connection) -> None:
@@ -244,6 +248,8 @@ class _Front:
                 log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")
         self._nap.deadline = self._due()
+        if self.core.unsynced is not None:
+            self._unsynced.set()
 
     def drain(self) -> None:
         """Let nobody wait any longer."""
@@ -256,6 +262,21 @@ class _Front:
             with trio.CancelScope(deadline=self._due()) as self._nap:
                 await trio.sleep_forever()
             self.send()
+
+    async def flush(self, folder: DataFolder) -> None:
+        """Have the disk hold what answers wait for; what comes meanwhile is held together the next time."""
+        while True:
+            await self._unsynced.wait()
+            self._unsynced = trio.Event()
+            while (writes := self.core.unsynced) is not None:
+                try:
+                    await trio.to_thread.run_sync(folder.begin_flush())
+                except OSError as error:
+                    log.error("the disk refused to hold what was written: %s", error)
+                    self.core.synced(writes, failed=True)
+                else:
+                    self.core.synced(writes)
+                self.send()
 
     def _due(self) -> float:
         deadline = self.core.deadline
@@ -335,6 +356,7 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             max_members=config.group_max_size,
             offsets_retention=config.offsets_retention,
         ),
+        sync=config.sync is Sync.ALWAYS and config.data is not None,
         described={
             "auto.create.topics.enable": str(config.auto_create).lower(),
             "broker.id": str(config.node_id),
