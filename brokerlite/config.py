@@ -68,6 +68,10 @@ class BrokerConfig:
     """Members of one group (`group.max.size`)."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long committed offsets outlive the members of their group (`offsets.retention.minutes`)."""
+    transaction_max_timeout: float = 15 * 60.0
+    """The longest that a producer may let a transaction take (`transaction.max.timeout.ms`)."""
+    transactional_id_expiration: float = 7 * 24 * 3600.0
+    """How long a transactional id is remembered that nobody uses (`transactional.id.expiration.ms`)."""
     max_connections: int = 2000
     pipeline: int = 8
     """Unanswered requests of one connection before it is no longer read: bounds the memory that one client takes."""
@@ -88,6 +92,8 @@ class BrokerConfig:
             ("group_min_session_timeout", 0.001, 1800),
             ("group_max_size", 1, 100_000),
             ("offsets_retention", 0, 10**10),
+            ("transaction_max_timeout", 0.001, 2**31 / 1000 - 1),
+            ("transactional_id_expiration", 0.001, 10**10),
             ("max_connections", 1, 2**31 - 1),
             ("pipeline", 1, 2**31 - 1),
         ):

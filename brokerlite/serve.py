@@ -26,6 +26,7 @@ from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.topics import CONFIGS
+from ottla.brokerlite.machines.transactions import TransactionSettings
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec import frames
@@ -356,6 +357,9 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             max_members=config.group_max_size,
             offsets_retention=config.offsets_retention,
         ),
+        transactions=TransactionSettings(
+            max_timeout=config.transaction_max_timeout, expiration=config.transactional_id_expiration
+        ),
         sync=config.sync is Sync.ALWAYS and config.data is not None,
         described={
             "auto.create.topics.enable": str(config.auto_create).lower(),
@@ -373,6 +377,8 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             "num.partitions": str(config.default_partitions),
             "offsets.retention.minutes": str(round(config.offsets_retention / 60)),
             "socket.request.max.bytes": str(config.max_request_bytes),
+            "transaction.max.timeout.ms": str(round(config.transaction_max_timeout * 1000)),
+            "transactional.id.expiration.ms": str(round(config.transactional_id_expiration * 1000)),
         },
     )
 
