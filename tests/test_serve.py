@@ -20,6 +20,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, RemoteProtocolError
 from ottla.serve import Answer, Connection, Listener, serve_health
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, until
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 
 @pytest.fixture
