@@ -59,7 +59,7 @@ _STRANGERS = 10**12
 PARTITIONS = 2
 """Of the topic."""
 OFFSETS = "__consumer_offsets"
-PATIENCE = 30.0
+PATIENCE = 10.0
 """Seconds that a broker may take for what it does by itself."""
 _TRANSIENT = {14, 15, 16}
 """A coordinator is being loaded, or not known yet."""
@@ -75,8 +75,8 @@ class Broker(Protocol):
     def settle(self, transactional_ids: Iterable[str]) -> None:
         """Return when no transaction is being ended."""
 
-    def pass_timeout(self, transactional_id: str, timeout_ms: int) -> None:
-        """Return when an open transaction has taken too long, and is ended."""
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        """Return when every open transaction has taken too long, and is ended."""
 
     def use_up_epochs(self, transactional_id: str, left: int) -> None:
         """Raise an id's epoch until ``left`` more are before the last that a client gets."""
@@ -100,7 +100,7 @@ class InProcess:
     def settle(self, transactional_ids: Iterable[str]) -> None:
         pass
 
-    def pass_timeout(self, transactional_id: str, timeout_ms: int) -> None:
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
         self.machine.now += timeout_ms / 1000
         self.machine.poll()
 
@@ -131,8 +131,8 @@ class Remote:
     def settle(self, transactional_ids: Iterable[str]) -> None:
         self._until(transactional_ids, "Prepare")
 
-    def pass_timeout(self, transactional_id: str, timeout_ms: int) -> None:
-        self._until([transactional_id], "Prepare|Ongoing")
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        self._until(transactional_ids, "Prepare|Ongoing")
 
     def use_up_epochs(self, transactional_id: str, left: int) -> None:
         again = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
@@ -175,6 +175,10 @@ class Conversation:
         )
         (created,) = broker.ask(CreateTopicsRequest(topics=(topic,)), 4).topics
         assert created.error_code == 0, created
+        deadline = time.monotonic() + PATIENCE
+        while any(each[1] for each in self.ends(7, 0, -1)):
+            assert time.monotonic() < deadline, "the topic has no leader"
+            time.sleep(0.01)
 
     def perform(self, step: Step) -> Any:
         """The answer to a step, as JSON."""
@@ -244,7 +248,9 @@ class Conversation:
             answer = self.broker.ask(old, version)
             results = answer.results_by_topic_v3_and_below
         codes = [
-            [each.partition_index, each.partition_error_code] for topic in results for each in topic.results_by_partition
+            [each.partition_index, each.partition_error_code]
+            for topic in results
+            for each in topic.results_by_partition
         ]
         return [answer.error_code, sorted(codes)]
 
@@ -283,11 +289,9 @@ class Conversation:
             topics=(TxnOffsetCommitRequestTopic(name=self.topic, partitions=partitions),),
         )
         answer = self.broker.ask(request, version)
-        return [[each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions]
+        return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
 
-    def produce(
-        self, version: int, name: str | None, producer_id: int, epoch: int, batches: list[list[int]]
-    ) -> Any:
+    def produce(self, version: int, name: str | None, producer_id: int, epoch: int, batches: list[list[int]]) -> Any:
         """``batches``: partition, base sequence, count, whether it is transactional."""
         data = tuple(
             PartitionProduceData(
@@ -376,9 +380,9 @@ class Conversation:
         )
         return [joined.error_code, joined.generation_id, synced.error_code]
 
-    def time(self, name: str, timeout_ms: int) -> Any:
-        """An open transaction takes too long."""
-        self.broker.pass_timeout(self.prefix + name, timeout_ms)
+    def time(self, timeout_ms: int) -> Any:
+        """Every open transaction takes too long."""
+        self.broker.pass_timeout(self._named, timeout_ms)
 
     def exhaust(self, name: str, left: int) -> Any:
         """An id's epochs are used up but for ``left``."""
@@ -450,7 +454,9 @@ class Conversation:
             topics=(ListOffsetsTopic(name=self.topic, partitions=partitions),),
         )
         (topic,) = self.broker.ask(request, version).topics
-        return sorted([each.partition_index, each.error_code, each.offset, each.leader_epoch] for each in topic.partitions)
+        return sorted(
+            [each.partition_index, each.error_code, each.offset, each.leader_epoch] for each in topic.partitions
+        )
 
     def fetch(self, version: int, isolation: int, partition: int, offset: int) -> Any:
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2**20)
@@ -462,12 +468,16 @@ class Conversation:
             topics=(FetchTopic(topic=self.topic, partitions=(asked,)),),
         )
         ((each,),) = [topic.partitions for topic in self.broker.ask(request, version).responses]
+        batches = list(read_batches(each.records or b""))
+        end = batches[-1].next_offset if batches else 0  # Kafka also names transactions that begin behind it
         aborted = each.aborted_transactions
         return [
             each.error_code,
             each.high_watermark,
             each.last_stable_offset,
-            None if aborted is None else sorted([self.seen(one.producer_id), one.first_offset] for one in aborted),
+            None
+            if aborted is None
+            else sorted([self.seen(one.producer_id), one.first_offset] for one in aborted if one.first_offset < end),
             [
                 [
                     batch.base_offset,
@@ -478,7 +488,7 @@ class Conversation:
                     batch.transactional,
                     next(iter(batch.records())).key[3] if batch.control else -1,
                 ]
-                for batch in read_batches(each.records or b"")
+                for batch in batches
             ],
         ]
 
