@@ -27,7 +27,7 @@ from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
-from ottla.brokerlite.machines.transaction import State, Transaction
+from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transaction
 from ottla.brokerlite.machines.transactions import Transactions, TransactionSettings
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
@@ -323,6 +323,7 @@ class BrokerCore:
                     transaction.epoch,
                     commit=transaction.commits,
                     coordinator_epoch=coordinator_epoch,
+                    newer=transaction.version >= EPOCH_RISES,
                 )
             except KafkaStorageError:
                 yield place
