@@ -35,6 +35,7 @@ class Core:
         self.on_request: Callable[[], None] = lambda: None
         self.on_poll: Callable[[], None] = lambda: None
         self.deadline: float | None = None
+        self.unsynced: int | None = None
         self.polls = 0
 
     def handle(self, ticket: Any, call: Call) -> None:

@@ -179,7 +179,7 @@ class Walk:
             if not self._right():
                 sequence = rng.choice((max(0, sequence - 1), max(0, sequence - count), sequence + 3, 0))
             batches.append([partition, sequence, count, transactional])
-        if not transactional and rng.random() < 0.7 or rng.random() < 0.01:
+        if (not transactional and rng.random() < 0.7) or rng.random() < 0.01:
             name = None
         return ["produce", version, name, max(0, producer_id), max(0, epoch), batches]
 
