@@ -55,9 +55,7 @@ class Answer:
 
         None is copied: a part must not change until it is released, which it is as soon as it is written.
         """
-        size = sum(map(len, parts))
-        self.parts = parts
-        self._connection.answered(size)
+        self._connection.answered(self, parts)
 
     def nothing(self) -> None:
         """The request has no answer (Produce with ``acks=0``)."""
@@ -132,8 +130,12 @@ class Connection:
         self._reading.cancel()
         self._flush()
 
-    def answered(self, size: int) -> None:
-        """A place in the order was filled, with so many bytes."""
+    def answered(self, answer: Answer, parts: tuple[Buffer, ...]) -> None:
+        """Fill a place in the order."""
+        size = sum(map(len, parts))
+        if self._over:
+            return
+        answer.parts = parts
         self.unsent += size
         self._shared.unsent += size
         if not self._corked:
@@ -174,6 +176,8 @@ class Connection:
         self._over = True
         self._shared.unsent -= self.unsent
         self._release()
+        for answer in self._answers:
+            answer.parts = ()
         self._answers.clear()
         self._waiting.unpark_all()
         log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
