@@ -89,7 +89,7 @@ class DataFolder:
         """Of the folder itself."""
         self._new: dict[PartitionSegments, None] = {}
         """Partitions of which the disk need not hold even that they are there; those that name a topic first."""
-        self._written: set[PartitionSegments] = set()
+        self._written: dict[PartitionSegments, None] = {}
         """Those of which the disk need not hold everything."""
         self._state = State(0, "", 0, 0)
         """As the file has it."""
@@ -175,7 +175,7 @@ class DataFolder:
             except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
                 log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
                 complete = False
-            self._written.discard(segments)
+            self._written.pop(segments, None)
             self._new.pop(segments, None)
             segments.folder = folder
         if complete:
@@ -242,9 +242,9 @@ class DataFolder:
             for partition in taken:
                 if not errors:
                     self._new.pop(partition, None)
-                self._written.discard(partition)
+                self._written.pop(partition, None)
                 if not partition.is_synced:  # it was written to meanwhile
-                    self._written.add(partition)
+                    self._written[partition] = None
             if errors:
                 raise errors[0]
 
@@ -359,12 +359,15 @@ class DataFolder:
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
             PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._written.add
+                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note
             )
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
         return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number)
+
+    def _note(self, segments: PartitionSegments) -> None:
+        self._written[segments] = None
 
     def _make(self, segments: PartitionSegments, topic_id: uuid.UUID) -> None:
         if self._disk.exists(segments.folder):

@@ -125,6 +125,8 @@ class PartitionSegments:
             self._remove(segment)  # the old segment may yet grow beyond this one's base offset
             raise self._refused("begin a segment", error) from error
         self._active.ends_before(base_offset)
+        for path in self._active.files:  # its indexes, too, of which the disk need have nothing while it is active
+            self._unsynced.file(path)
         self._segments.append(segment)
         self.note(snapshot_path(self.folder, base_offset))
         self._chore(self.begin_flush(), nothing)
