@@ -97,7 +97,7 @@ TRANSACTORS = {
     each.name: each
     for each in (
         TransactorClient("java", _java(), {"max.block.ms": "20000"}),
-        # The last before version 2 of transactions (KIP-890), and one whose producer knows less of what it may go on after.
+        # The last before version 2 of transactions (KIP-890), and an old one.
         TransactorClient("java-3.9", _java(OLD["3.9"]), {"max.block.ms": "20000"}),
         TransactorClient("java-2.8", _java(OLD["2.8"]), {"max.block.ms": "20000"}),
         TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500", "log_level": "0"}),
