@@ -358,9 +358,7 @@ class DataFolder:
         """A topic that was not opened."""
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
-            PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note
-            )
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]

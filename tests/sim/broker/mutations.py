@@ -1,4 +1,5 @@
 """The broker, broken on purpose."""
+
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
