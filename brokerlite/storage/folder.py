@@ -107,7 +107,7 @@ class DataFolder:
             ConfigurationError: it cannot be used; the message says why and what would do.
         """
         try:
-            self._release = take_lock(self._disk, self.path)
+            self._release = take_lock(self._disk, self.path, sync=self._sync)
             self._open(node_id, cluster_id)
         except OSError as error:
             self.abandon()
@@ -284,11 +284,11 @@ class DataFolder:
 
     def _open(self, node_id: int, cluster_id: str | None) -> None:
         found = self._state_file.read()
-        new = found.next_producer_id is None and not self._disk.exists(self.path / RECOVERY_POINTS)
         identity = identify(self._disk, self.path, node_id, cluster_id, found)
         self.cluster_id = identity.cluster_id
         clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
         topics = find_topics(self._disk, self.path, found.topics)
+        new = found.next_producer_id is None and not topics
         points = self._read_recovery_points()
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
@@ -298,7 +298,8 @@ class DataFolder:
         for name, file in topics.items():
             whole &= self._open_topic(name, file, points, clean, found.leader_epoch)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+        if partitions:
+            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -322,8 +323,12 @@ class DataFolder:
                 self._names.folder(self.path)
                 whole = False
                 continue
-            point = points.get((name, index), 0)
-            producers = segments.open(clean=clean, recovery_point=point, leader_epoch=epoch)
+            producers = segments.open(
+                clean=clean,
+                recovery_point=points.get((name, index), 0),
+                leader_epoch=epoch,
+                contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
+            )
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) is None:
                 segments.identify(file.topic_id)
