@@ -1,6 +1,7 @@
 """Retention: which segments go, when the active one is rolled, when the disk is asked to hold a log."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def a_log(*sizes: int, ages: tuple[int, ...] = ()) -> list[SegmentState]:
     ]
 
 
-def gone(log: list[SegmentState], *, start: int = 0, high_watermark: int = 10_000, **settings: int | bool) -> int:
+def gone(log: list[SegmentState], *, start: int = 0, high_watermark: int = 10_000, **settings: Any) -> int:
     return deletable(log, RetentionSettings(**settings), start, high_watermark, NOW).segments
 
 
