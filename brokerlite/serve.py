@@ -23,9 +23,9 @@ import trio
 from ottla.brokerlite.config import BrokerConfig, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
+from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.topics import CONFIGS
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.partition import Chore
 from ottla.codec import frames

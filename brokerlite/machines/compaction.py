@@ -23,11 +23,11 @@ LogCleanerManager (cleanableOffsets, grabFilthiestCompactedLog), MemoryRecords.j
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.retention import LONGEST, MAX_RELATIVE_OFFSET, SegmentState
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.retention import MAX_RELATIVE_OFFSET, SegmentState
 from ottla.codec.records import Record, RecordBatch
 from ottla.codec.rewrite import emptied, retained
 from ottla.codec.stored.control import ABORT, COMMIT, parse_control
@@ -39,18 +39,6 @@ MAP_ENTRIES = 500_000
 """Keys of one round: about 100 MB at most."""
 _DIGEST = 16
 """Bytes that a key takes in the map, at most, as in Kafka."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompactionSettings:
-    """A topic's configurations of this."""
-
-    compact: bool = False
-    """`cleanup.policy` has ``compact``."""
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONGEST
-    delete_retention_ms: int = 24 * 3600 * 1000
 
 
 class Round(NamedTuple):
@@ -65,7 +53,7 @@ class Round(NamedTuple):
 
 def next_round(
     segments: Sequence[SegmentState],
-    settings: CompactionSettings,
+    settings: LogSettings,
     *,
     cleaned_up_to: int,
     start_offset: int,
@@ -91,7 +79,7 @@ def next_round(
 
 
 def _first_uncleanable(
-    segments: Sequence[SegmentState], settings: CompactionSettings, dirty_from: int, last_stable_offset: int, now: int
+    segments: Sequence[SegmentState], settings: LogSettings, dirty_from: int, last_stable_offset: int, now: int
 ) -> int:
     youngest = now - settings.min_compaction_lag_ms
     for segment in segments[:-1]:

@@ -4,6 +4,8 @@ Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression, and
   looked into only where a rule needs it (keys of compacted topics, timestamps outside the topic's range).
+- What is stored is what was produced, with offset and leader epoch, unless the topic has a compression of its own or
+  stamps records; sequences and offsets stay as they are then, too.
 - A repeat of a remembered batch is answered with its first offset; nothing is written.
 - With one replica everything stored is committed: the high watermark is the end offset. Without transactions the
   last stable offset is, too.
@@ -13,15 +15,14 @@ Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
 from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, LENGTH_END, MAGIC, NO_TIMESTAMP, Record, RecordBatch, parse_batch, rebased
+from ottla.codec.rewrite import recompressed, stamped
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
@@ -41,11 +42,6 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that the records of one batch may take; what claims more is refused."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Indexes hold offsets relative to the segment's first, in 32 bits."""
-
-_CRC = slice(17, 21)
-_ATTRIBUTES = slice(21, 23)
-_MAX_TIMESTAMP = slice(35, 43)
-_LOG_APPEND_TIME = 0x08
 
 
 class Segments(Protocol):
@@ -122,18 +118,6 @@ class InvalidRecords(InvalidRecord):
         self.indexes = indexes
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogSettings:
-    """What a topic's configuration says to its partitions; bytes and milliseconds."""
-
-    compacted: bool = False
-    max_message_bytes: int = 2**20 + 12
-    segment_bytes: int = 2**30
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3600 * 1000
-
-
 class Appended(NamedTuple):
     """Where a batch is stored."""
 
@@ -204,7 +188,7 @@ class PartitionLog:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
             self.producers.check(batch)
-        data = batch.data if stamp < 0 else _stamped(batch.data, stamp)
+        data = self._as_stored(batch, stamp)
         self._roll_if_full(len(data), batch.last_offset_delta)
         base_offset = self.end_offset
         stored_bytes = rebased(data, base_offset, self.epochs.current)
@@ -329,6 +313,22 @@ class PartitionLog:
             if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest:
                 raise InvalidTimestamp(f"{record.timestamp} is not within {earliest} to {latest}")
 
+    def _as_stored(self, batch: RecordBatch, stamp: int) -> Buffer:
+        """The batch as the topic keeps it: compressed in its way, and with the broker's time if ``stamp`` is one."""
+        settings = self.settings
+        if settings.compression not in (None, batch.compression):
+            data = recompressed(batch, settings.compression, settings.compression_level, DECOMPRESSED_LIMIT)
+            if len(data) > settings.max_message_bytes:
+                raise MessageTooLarge(
+                    f"{len(data)} bytes with the topic's compression; {self.name} takes {settings.max_message_bytes}"
+                )
+            if len(data) > settings.segment_bytes:
+                raise RecordListTooLarge(
+                    f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
+                )
+            batch = parse_batch(data)
+        return batch.data if stamp < 0 else stamped(batch, stamp)
+
     def _roll_if_full(self, size: int, last_offset_delta: int) -> None:
         segments = self._segments
         last = segments.end_offset + last_offset_delta - segments.active_base_offset
@@ -352,16 +352,6 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
             return
         yield parse_batch(records, position)
         position += size
-
-
-def _stamped(data: memoryview, timestamp: int) -> bytes:
-    """The batch as a topic with LogAppendTime keeps it."""
-    batch = bytearray(data)
-    attributes = int.from_bytes(batch[_ATTRIBUTES], "big") | _LOG_APPEND_TIME
-    batch[_ATTRIBUTES] = attributes.to_bytes(2, "big")
-    batch[_MAX_TIMESTAMP] = timestamp.to_bytes(8, "big", signed=True)
-    batch[_CRC] = crc32c(memoryview(batch)[_CRC.stop :]).to_bytes(4, "big")
-    return bytes(batch)
 
 
 def _count_records(batch: RecordBatch) -> None:

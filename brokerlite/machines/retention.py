@@ -17,14 +17,13 @@ timeWaitedForRoll), LogConfig.java, LogManager.java (flushDirtyLogs).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
-LONGEST = 2**63 - 1
+from ottla.brokerlite.machines.configs import LogSettings
+
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Indexes hold offsets relative to the segment's first, in 32 bits."""
-WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 class SegmentState(NamedTuple):
@@ -52,22 +51,6 @@ class SegmentState(NamedTuple):
         return self.max_timestamp if self.max_timestamp >= 0 else self.modified
 
 
-@dataclass(frozen=True, kw_only=True)
-class RetentionSettings:
-    """A topic's configurations of this; -1: no limit."""
-
-    delete: bool = True
-    """`cleanup.policy` has ``delete``."""
-    retention_ms: int = WEEK_MS
-    retention_bytes: int = -1
-    segment_bytes: int = 2**30
-    segment_ms: int = WEEK_MS
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 * 2**20
-    flush_messages: int = LONGEST
-    flush_ms: int = LONGEST
-
-
 class Deletion(NamedTuple):
     """Segments that go."""
 
@@ -78,7 +61,7 @@ class Deletion(NamedTuple):
 
 
 def deletable(
-    segments: Sequence[SegmentState], settings: RetentionSettings, start_offset: int, high_watermark: int, now: int
+    segments: Sequence[SegmentState], settings: LogSettings, start_offset: int, high_watermark: int, now: int
 ) -> Deletion:
     """Which of ``segments`` go now."""
     behind = sum(segment.end_offset <= start_offset for segment in segments[:-1])
@@ -116,7 +99,7 @@ def _beyond_time(candidates: list[SegmentState], limit: int, now: int) -> int:
 
 
 def is_full(
-    active: SegmentState, settings: RetentionSettings, name: str, size: int, last_offset: int, timestamp: int, now: int
+    active: SegmentState, settings: LogSettings, name: str, size: int, last_offset: int, timestamp: int, now: int
 ) -> bool:
     """Whether the active segment is rolled before a batch.
 
@@ -135,12 +118,12 @@ def is_full(
     )
 
 
-def jitter(settings: RetentionSettings, name: str, base_offset: int) -> int:
+def jitter(settings: LogSettings, name: str, base_offset: int) -> int:
     """How much earlier than `segment.ms` a segment is rolled: for each of them another part of `segment.jitter.ms`."""
     most = min(settings.segment_jitter_ms, settings.segment_ms)
     return crc32(f"{name} {base_offset}".encode()) % most if most > 0 else 0
 
 
-def must_flush(settings: RetentionSettings, records: int, since: int, now: int) -> bool:
+def must_flush(settings: LogSettings, records: int, since: int, now: int) -> bool:
     """Whether to flush ``records`` that the disk may not hold; the first of them was written at ``since``."""
     return records >= settings.flush_messages or (records > 0 and now - since >= settings.flush_ms)

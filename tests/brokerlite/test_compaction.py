@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ottla.brokerlite.machines.compaction import (
     Cleaner,
-    CompactionSettings,
     LastBatch,
     OffsetMap,
     Round,
@@ -17,6 +16,7 @@ from ottla.brokerlite.machines.compaction import (
     grouped,
     next_round,
 )
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.retention import MAX_RELATIVE_OFFSET, SegmentState
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch, rebased
@@ -348,7 +348,7 @@ def segments(*sizes: int, size: int = 10, **fields: int) -> list[SegmentState]:
 def due(
     log: list[SegmentState], *, up_to: int = -1, start: int = 0, stable: int = 10_000, **settings: Any
 ) -> Round | None:
-    known = CompactionSettings(compact=True, **settings)
+    known = LogSettings(compacted=True, **settings)
     return next_round(log, known, cleaned_up_to=up_to, start_offset=start, last_stable_offset=stable, now=NOW)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.retention import (
     MAX_RELATIVE_OFFSET,
-    RetentionSettings,
     SegmentState,
     deletable,
     is_full,
@@ -28,7 +28,7 @@ def a_log(*sizes: int, ages: tuple[int, ...] = ()) -> list[SegmentState]:
 
 
 def gone(log: list[SegmentState], *, start: int = 0, high_watermark: int = 10_000, **settings: Any) -> int:
-    return deletable(log, RetentionSettings(**settings), start, high_watermark, NOW).segments
+    return deletable(log, LogSettings(**settings), start, high_watermark, NOW).segments
 
 
 def test_a_segment_goes_when_its_largest_timestamp_is_older_than_the_retention() -> None:
@@ -94,10 +94,10 @@ def test_nothing_beyond_the_high_watermark_goes() -> None:
 def test_the_reason_names_the_configuration() -> None:
     log = a_log(5, 5, 5, ages=(3 * HOUR, HOUR, 0))
     told = {
-        deletable(log, RetentionSettings(retention_ms=2 * HOUR), 0, 30, NOW).why,
-        deletable(log, RetentionSettings(retention_bytes=5), 0, 30, NOW).why,
-        deletable(log, RetentionSettings(), 10, 30, NOW).why,
-        deletable(log, RetentionSettings(), 0, 30, NOW).why,
+        deletable(log, LogSettings(retention_ms=2 * HOUR), 0, 30, NOW).why,
+        deletable(log, LogSettings(retention_bytes=5), 0, 30, NOW).why,
+        deletable(log, LogSettings(), 10, 30, NOW).why,
+        deletable(log, LogSettings(), 0, 30, NOW).why,
     }
     assert [each for each in sorted(told) if each] == [
         "it is older than retention.ms = 7200000",
@@ -107,7 +107,7 @@ def test_the_reason_names_the_configuration() -> None:
 
 
 ACTIVE = SegmentState(100, 150, 1000, index_size=80, first_timestamp=NOW, max_timestamp=NOW + 5, created=NOW)
-ROLLING = RetentionSettings(segment_bytes=2000, segment_ms=HOUR, segment_index_bytes=160)
+ROLLING = LogSettings(segment_bytes=2000, segment_ms=HOUR, segment_index_bytes=160)
 
 
 def full(
@@ -147,16 +147,16 @@ def test_an_empty_segment_is_not_rolled() -> None:
 
 
 def test_jitter_spreads_the_rolls_of_partitions_that_began_together() -> None:
-    settings = RetentionSettings(segment_ms=HOUR, segment_jitter_ms=HOUR // 2)
+    settings = LogSettings(segment_ms=HOUR, segment_jitter_ms=HOUR // 2)
     waits = [jitter(settings, f"t-{i}", 0) for i in range(100)]
     assert all(0 <= wait < HOUR // 2 for wait in waits) and len(set(waits)) > 90
     assert waits == [jitter(settings, f"t-{i}", 0) for i in range(100)]
-    assert jitter(RetentionSettings(segment_ms=HOUR), "t-0", 0) == 0
+    assert jitter(LogSettings(segment_ms=HOUR), "t-0", 0) == 0
 
 
 @pytest.mark.parametrize(
     ("records", "waited", "due"), [(0, 10**9, False), (9, 999, False), (10, 0, True), (1, 1000, True)]
 )
 def test_a_log_is_flushed_after_so_many_records_or_milliseconds(records: int, waited: int, due: bool) -> None:
-    settings = RetentionSettings(flush_messages=10, flush_ms=1000)
+    settings = LogSettings(flush_messages=10, flush_ms=1000)
     assert must_flush(settings, records, NOW - waited, NOW) == due

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.machines.log import LogSettings, PartitionLog
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
 from ottla.brokerlite.storage.partition import Chore, PartitionSegments
