@@ -32,6 +32,7 @@ from ottla.errors import (
     InvalidTxnState,
     MessageTooLarge,
     OffsetOutOfRange,
+    PolicyViolation,
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
@@ -40,6 +41,8 @@ ZSTD_SINCE = 7
 """The version of Produce and, in Kafka, of brokers that knew zstd."""
 DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that the records of one batch may take; what claims more is refused."""
+HIGH_WATERMARK = -1
+"""What DeleteRecords calls it."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Indexes hold offsets relative to the segment's first, in 32 bits."""
 
@@ -80,6 +83,13 @@ class Segments(Protocol):
 
     def forget(self, offset: int) -> None:
         """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
+
+    def set_start_offset(self, offset: int) -> None:
+        """Have the log begin at ``offset``, which may lie within a segment; those before it are removed.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
@@ -241,6 +251,23 @@ class PartitionLog:
     def forget(self, offset: int) -> None:
         """Remove the segments that end at ``offset`` or before; it becomes the start offset, if one begins there."""
         self._segments.forget(offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Have the log begin at ``offset`` (-1: at the high watermark), or later if it does; return where it begins.
+
+        Raises:
+            PolicyViolation: nothing is deleted from the topic.
+            OffsetOutOfRange: there is no such offset, or it lies behind the high watermark.
+            KafkaStorageError: the disk refused.
+        """
+        if not self.settings.delete:
+            raise PolicyViolation(f'{self.name} is only compacted: its cleanup.policy has no "delete"')
+        start = self.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= start <= self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is not within 0 to {self.high_watermark} of {self.name}")
+        if start > self.start_offset:
+            self._segments.set_start_offset(start)
+        return self.start_offset
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""
