@@ -6,6 +6,8 @@ is left out.
 """
 
 from ottla.brokerlite.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
     create_partitions,
     create_topics,
@@ -14,6 +16,9 @@ from ottla.brokerlite.handlers import (
     delete_topics,
     describe_configs,
     describe_groups,
+    describe_producers,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -22,6 +27,7 @@ from ottla.brokerlite.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -29,6 +35,8 @@ from ottla.brokerlite.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from ottla.brokerlite.machines.core import Served
 
@@ -52,9 +60,17 @@ SERVED: dict[int, Served] = {
     21: Served(0, 2, delete_records.handle),
     22: Served(0, 5, init_producer_id.handle),
     23: Served(2, 4, offset_for_leader_epoch.handle),
+    24: Served(0, 5, add_partitions_to_txn.handle),
+    25: Served(0, 4, add_offsets_to_txn.handle),
+    26: Served(0, 5, end_txn.handle),
+    27: Served(1, 2, write_txn_markers.handle),
+    28: Served(0, 5, txn_offset_commit.handle),
     32: Served(1, 4, describe_configs.handle),
     37: Served(0, 3, create_partitions.handle),
     42: Served(0, 2, delete_groups.handle),
     47: Served(0, 0, offset_delete.handle),
+    61: Served(0, 0, describe_producers.handle),
+    65: Served(0, 0, describe_transactions.handle),
+    66: Served(0, 1, list_transactions.handle),
 }
 """API key -> its versions and handler."""

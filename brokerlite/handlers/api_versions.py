@@ -2,17 +2,25 @@
 
 v3+: the client names its software, and a name that is not letters, digits, ``-`` and ``.`` is INVALID_REQUEST. A
 version that is not known is answered in v0 with UNSUPPORTED_VERSION and this API alone, as Apache Kafka 4.3 does,
-so that the client can ask again. Features: none are finalized here.
+so that the client can ask again. Features: transactions of version 2 (KIP-890) are on.
 """
 
 import re
 from collections.abc import Mapping
 
 from ottla.brokerlite.machines.core import BrokerCore, Call, Served
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.brokerlite.machines.transaction import EPOCH_RISES
+from ottla.codec.apis.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from ottla.codec.frames import API_VERSIONS
 from ottla.errors import InvalidRequest, UnsupportedVersion
 
+_TRANSACTIONS = "transaction.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -22,7 +30,15 @@ def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
-    return ApiVersionsResponse(error_code=0, api_keys=_advertised(broker.handlers))
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=_advertised(broker.handlers),
+        supported_features=(SupportedFeatureKey(name=_TRANSACTIONS, min_version=0, max_version=EPOCH_RISES),),
+        finalized_features_epoch=0,
+        finalized_features=(
+            FinalizedFeatureKey(name=_TRANSACTIONS, min_version_level=EPOCH_RISES, max_version_level=EPOCH_RISES),
+        ),
+    )
 
 
 def unsupported(handlers: Mapping[int, Served]) -> ApiVersionsResponse:

@@ -1,7 +1,8 @@
 """Fetch v4-18: batches from an offset on, waiting a while if there is little to read.
 
 v7+: sessions (KIP-227). v12+: who has read what the log does not hold any more is told up to where it does. v13+:
-topics by id. read_committed equals read_uncommitted, because there are no transactions yet.
+topics by id. With read_committed nothing behind the last stable offset is answered, and the transactions that were
+aborted are named.
 
 Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 """
@@ -9,10 +10,12 @@ Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.brokerlite.machines.core import BrokerCore, Call, Wait
+from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.fetch_sessions import Answers, Asked, Fetch
 from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.waits import Wait
 from ottla.codec.apis.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -20,7 +23,9 @@ from ottla.codec.apis.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
+from ottla.codec.records import read_batches
+from ottla.codec.wire import Buffer
+from ottla.errors import BrokerError, DecodeError, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
 """The version from which topics are named by id."""
@@ -50,7 +55,11 @@ def handle(broker: BrokerCore, call: Call) -> FetchResponse | Wait:
     if read.final or missing <= 0 or request.max_wait_ms <= 0 or not read.logs:
         return _response(fetch, read)
     return Wait(
-        call.now + request.max_wait_ms / 1000, read.logs, missing, lambda: _response(fetch, _read(broker, call, fetch))
+        call.now + request.max_wait_ms / 1000,
+        read.logs,
+        missing,
+        lambda: _response(fetch, _read(broker, call, fetch)),
+        stable=request.isolation_level == _READ_COMMITTED,
     )
 
 
@@ -73,7 +82,8 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
             records, diverging = b"", log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
             if diverging is None:
                 room = max(0, min(asked.partition_max_bytes, limit - size))
-                records = log.read(asked.fetch_offset, room, at_least_one=size == 0)
+                stable = log.last_stable_offset if request.isolation_level == _READ_COMMITTED else None
+                records = log.read(asked.fetch_offset, room, at_least_one=size == 0, up_to=stable)
                 size += len(records)
             final = final or diverging is not None or (bool(records) and not log.in_active_segment(asked.fetch_offset))
             answer = _data(asked, log, records, request.isolation_level, diverging)
@@ -113,7 +123,25 @@ def _data(
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
-        aborted_transactions=() if isolation_level == _READ_COMMITTED else None,
+        aborted_transactions=_aborted(asked, log, records) if isolation_level == _READ_COMMITTED else None,
         records=records,
         diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
+    )
+
+
+def _aborted(asked: FetchPartition, log: PartitionLog, records: Buffer) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions that have records among ``records``."""
+    found = log.aborted(asked.fetch_offset, log.last_stable_offset) if records else ()
+    if not found:
+        return ()
+    end = asked.fetch_offset
+    try:
+        for batch in read_batches(records, verify=False):
+            end = batch.next_offset
+    except DecodeError:  # what is damaged is the reader's to find
+        end = log.last_stable_offset
+    return tuple(
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in found
+        if each.first_offset < end
     )

@@ -1,20 +1,13 @@
-"""FindCoordinator v0-6: this broker coordinates every group, once it has groups.
+"""FindCoordinator v0-6: this broker coordinates every group and every transaction.
 
-It is served although groups are not, because librdkafka takes a broker that does not advertise it for one too old for
-LZ4, and sends uncompressed without a word. A client that would join a group then reads from ApiVersions that it cannot
-(JoinGroup); one that assigns its partitions itself is content. Share groups are refused with INVALID_REQUEST, and
-transactions with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because librdkafka asks again for ever after other codes.
+Share groups are refused with INVALID_REQUEST.
 
 v1+: key types and messages. v4+: many keys at once.
 """
 
-import logging
-
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest, TransactionalIdAuthorizationFailed
-
-log = logging.getLogger("ottla.brokerlite")
+from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest
 
 MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
@@ -39,13 +32,10 @@ def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
 def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinator:
     settings = broker.settings
     try:
-        if key_type == _TRANSACTION:
-            log.warning("transactional producer refused: this broker has no transactions yet")
-            raise TransactionalIdAuthorizationFailed("this broker has no transactions yet")
-        if key_type != _GROUP:
+        if key_type not in (_GROUP, _TRANSACTION):
             raise InvalidRequest(f"this broker has no coordinators of type {key_type}")
         if not key:
-            raise InvalidGroupId("a group's id is not empty")
+            raise (InvalidGroupId if key_type == _GROUP else InvalidRequest)("an id is not empty")
     except BrokerError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.detail or None

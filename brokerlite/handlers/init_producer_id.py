@@ -1,25 +1,31 @@
-"""InitProducerId v0-5: a producer id for an idempotent producer.
+"""InitProducerId v0-5: a producer id for an idempotent producer, id and epoch for a transactional one.
 
-An id is never given twice, also after kill -9. v3+: a producer that names the id and epoch it has (KIP-360) gets a
-new id, which is as good. Transactional ids are refused with INVALID_REQUEST; an empty one always is. v5 is v4.
+An id is never given twice, also after kill -9. v3+: a producer that names the id and epoch it has (KIP-360) gets the
+next epoch; without a transactional id it gets a new id, which is as good. v4+: PRODUCER_FENCED; before, it is
+INVALID_PRODUCER_EPOCH. v5 is v4.
+
+Source: KafkaApis.scala (handleInitProducerIdRequest).
 """
-
-import logging
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.errors import InvalidRequest, KafkaStorageError
+from ottla.errors import BrokerError, InvalidProducerEpoch, InvalidRequest, ProducerFenced
 
-log = logging.getLogger("ottla.brokerlite")
+FENCED_SINCE = 4
+"""The version from which clients know PRODUCER_FENCED."""
 
 
 def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
     request: InitProducerIdRequest = call.message
-    if request.transactional_id is not None:
-        log.warning("transactional producer refused: this broker has no transactions yet")
-        return InitProducerIdResponse(error_code=InvalidRequest.code, producer_epoch=-1)
     try:
-        return InitProducerIdResponse(error_code=0, producer_id=broker.new_producer_id(), producer_epoch=0)
-    except KafkaStorageError as error:
-        log.error("no producer id: %s", error)
-        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            raise InvalidRequest("a producer id and its epoch come together")
+        if request.transactional_id is None:
+            return InitProducerIdResponse(error_code=0, producer_id=broker.new_producer_id(), producer_epoch=0)
+        asked = None if request.producer_id < 0 else (request.producer_id, request.producer_epoch)
+        begun = broker.transactions.initialize(request.transactional_id, request.transaction_timeout_ms, asked)
+    except BrokerError as error:
+        fenced = isinstance(error, ProducerFenced) and call.header.api_version < FENCED_SINCE
+        code = InvalidProducerEpoch.code if fenced else error.code
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=0, producer_id=begun.producer_id, producer_epoch=begun.epoch)

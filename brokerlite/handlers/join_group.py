@@ -5,9 +5,10 @@ members. v7+: the answer tells the protocol type, and null instead of an empty p
 v9+: a leader that was restarted need not assign again (KIP-814).
 """
 
-from ottla.brokerlite.machines.core import BrokerCore, Call, Later
+from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.group import Joined, Protocol
 from ottla.brokerlite.machines.groups import Joining
+from ottla.brokerlite.machines.waits import Later
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 REBALANCE_TIMEOUT_SINCE = 1

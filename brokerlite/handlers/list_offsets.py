@@ -1,8 +1,9 @@
 """ListOffsets v1-11: the offset at a time, or at an end of the log.
 
-v4+: leader epochs. v7+: the record of the largest timestamp (-3). v8+: the local log start (-4), which is the log
-start. v9+: the last tiered offset (-5), and v11+: the earliest pending upload (-6); nothing is tiered here, so -1. A
-special timestamp in a version before it is UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST.
+v2+: with read_committed nothing behind the last stable offset is found. v4+: leader epochs. v7+: the record of the
+largest timestamp (-3). v8+: the local log start (-4), which is the log start. v9+: the last tiered offset (-5), and
+v11+: the earliest pending upload (-6); nothing is tiered here, so -1. A special timestamp in a version before it is
+UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST.
 
 Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetchOffset).
 """
@@ -30,6 +31,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 
+READ_COMMITTED = 1
 EPOCHS_SINCE = 4
 """The version that has leader epochs."""
 EARLIEST_LOCAL = -4
@@ -66,7 +68,7 @@ def _answer(
         log.epochs.check(asked.current_leader_epoch)
         if asked.timestamp < 0 and call.header.api_version < _SINCE.get(asked.timestamp, 2**15):
             raise UnsupportedVersion
-        timestamp, offset = _find(log, asked.timestamp)
+        timestamp, offset = _find(log, asked.timestamp, call.message.isolation_level == READ_COMMITTED)
     except BrokerError as error:
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
     return ListOffsetsPartitionResponse(
@@ -78,10 +80,15 @@ def _answer(
     )
 
 
-def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """The (timestamp, offset) to answer; -1 where there is none."""
+def _find(log: PartitionLog, timestamp: int, stable: bool) -> tuple[int, int]:
+    """The (timestamp, offset) to answer; -1 where there is none.
+
+    Args:
+        stable: nothing behind the last stable offset counts.
+    """
+    end = log.last_stable_offset if stable else log.high_watermark
     if timestamp == LATEST:
-        return -1, log.high_watermark
+        return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -90,4 +97,4 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         record = log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
     except DecodeError as error:
         raise CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}") from None
-    return (record.timestamp, record.offset) if record else (-1, -1)
+    return (record.timestamp, record.offset) if record and record.offset < end else (-1, -1)

@@ -71,8 +71,8 @@ def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Top
     if topic := broker.topics.by_name.get(asked.name):
         return topic
     check_name(asked.name)
-    if asked.name == CONSUMER_OFFSETS and create:
-        return broker.group_log.topic()
+    if create and asked.name in INTERNAL:
+        return (broker.offsets_log if asked.name == CONSUMER_OFFSETS else broker.transactions_log).topic()
     if not create:
         raise UnknownTopicOrPartition(asked.name)
     return broker.create_topic(asked.name, broker.settings.default_partitions, {})

@@ -10,7 +10,7 @@ Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java 
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.group import Committed
+from ottla.brokerlite.machines.offsets import GROUP_ID_NOT_FOUND_SINCE, Committed, Committer
 from ottla.brokerlite.machines.topics import Topic
 from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
@@ -63,24 +63,23 @@ def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitReque
     if not known:
         return 0
     retention = request.retention_time_ms
-    expires = -1 if retention == _BROKERS_RETENTION else min(call.timestamp + retention, _LAST_TIMESTAMP)
+    expires = -1 if retention == _BROKERS_RETENTION else min(broker.clock.timestamp + retention, _LAST_TIMESTAMP)
     offsets = {
         (topic.name, each.partition_index): Committed(
             each.committed_offset,
             each.committed_leader_epoch,
             each.committed_metadata or "",
-            call.timestamp,
+            broker.clock.timestamp,
             expires,
             topic.topic_id,
         )
         for topic, each in known
         if not _too_large(broker, each)
     }
-    generation, version = request.generation_id_or_member_epoch, call.header.api_version
+    committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    names_groups = call.header.api_version >= GROUP_ID_NOT_FOUND_SINCE
     try:
-        group = broker.offsets.may_commit(
-            request.group_id, request.member_id, request.group_instance_id, generation, version, call.now
-        )
+        group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=names_groups)
         broker.offsets.commit(group, offsets)
     except BrokerError as error:
         return error.code

@@ -1,8 +1,8 @@
 """OffsetFetch v1-10: how far groups have read.
 
-v1-7: one group. v2+: null asks for every topic of the group. v5+: leader epochs. v7+: `require_stable`, which changes
-nothing while there are no transactions. v8+: many groups. v9+: a member id and epoch, for groups of KIP-848, which
-there are none of. v10: topics by id.
+v1-7: one group. v2+: null asks for every topic of the group. v5+: leader epochs. v7+: with `require_stable` a
+partition for which an open transaction commits is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and epoch,
+for groups of KIP-848, which there are none of. v10: topics by id.
 
 Neither a group that does not exist nor a partition without an offset is an error; the offset is -1.
 
@@ -10,11 +10,12 @@ Source: OffsetMetadataManager.java (fetchOffsets, fetchAllOffsets).
 """
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.group import Committed
-from ottla.brokerlite.machines.offsets import Place
+from ottla.brokerlite.machines.offsets import Committed
+from ottla.brokerlite.machines.topics import Place
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -27,7 +28,7 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import UnknownTopicId
+from ottla.errors import UnknownTopicId, UnstableOffsetCommit
 
 MANY_GROUPS_SINCE = 8
 BY_ID = 10
@@ -35,74 +36,88 @@ BY_ID = 10
 _NONE = Committed(-1, -1, "", -1)
 
 
+class _Group(NamedTuple):
+    """What a group has committed, and where that may change any moment, if the client wants to know."""
+
+    offsets: Mapping[Place, Committed]
+    unstable: set[Place]
+
+    def at(self, place: Place) -> tuple[Committed, int]:
+        """The offset, and an error."""
+        if place in self.unstable:
+            return _NONE, UnstableOffsetCommit.code
+        return self.offsets.get(place, _NONE), 0
+
+
 def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
     request: OffsetFetchRequest = call.message
     if call.header.api_version >= MANY_GROUPS_SINCE:
         by_id = call.header.api_version >= BY_ID
-        return OffsetFetchResponse(groups=tuple(_group(broker, each, by_id) for each in request.groups))
-    offsets = _offsets(broker, request.group_id)
-    asked = (
-        _all(offsets) if request.topics is None else ((each.name, each.partition_indexes) for each in request.topics)
-    )
+        return OffsetFetchResponse(
+            groups=tuple(_group(broker, each, by_id, request.require_stable) for each in request.groups)
+        )
+    group = _known(broker, request.group_id, request.require_stable)
+    asked = _all(group) if request.topics is None else ((each.name, each.partition_indexes) for each in request.topics)
     return OffsetFetchResponse(
         topics=tuple(
             OffsetFetchResponseTopic(
                 name=name,
-                partitions=tuple(_partition(index, offsets.get((name, index), _NONE)) for index in indexes),
+                partitions=tuple(_partition(index, *group.at((name, index))) for index in indexes),
             )
             for name, indexes in asked
         )
     )
 
 
-def _offsets(broker: BrokerCore, group_id: str) -> Mapping[Place, Committed]:
-    group = broker.groups.by_id.get(group_id)
-    return group.offsets if group else {}
+def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _Group:
+    return _Group(broker.offsets.of(group_id), broker.offsets.pending(group_id) if require_stable else set())
 
 
-def _all(offsets: Mapping[Place, Committed]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _all(group: _Group) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Every topic and its partitions."""
     topics: dict[str, list[int]] = {}
-    for name, index in offsets:
+    for name, index in dict.fromkeys((*group.offsets, *sorted(group.unstable))):
         topics.setdefault(name, []).append(index)
     for name, indexes in topics.items():
         yield name, tuple(indexes)
 
 
-def _partition(index: int, committed: Committed) -> OffsetFetchResponsePartition:
+def _partition(index: int, committed: Committed, error: int) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=committed.offset,
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
-        error_code=0,
+        error_code=error,
     )
 
 
-def _group(broker: BrokerCore, asked: OffsetFetchRequestGroup, by_id: bool) -> OffsetFetchResponseGroup:
-    offsets = _offsets(broker, asked.group_id)
+def _group(
+    broker: BrokerCore, asked: OffsetFetchRequestGroup, by_id: bool, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    group = _known(broker, asked.group_id, require_stable)
     topics = asked.topics
     if topics is None:
         topics = tuple(
             OffsetFetchRequestTopics(name=name, topic_id=_id_of(broker, name), partition_indexes=indexes)
-            for name, indexes in _all(offsets)
+            for name, indexes in _all(group)
         )
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id, topics=tuple(_topic(broker, offsets, topic, by_id) for topic in topics)
+        group_id=asked.group_id, topics=tuple(_topic(broker, group, topic, by_id) for topic in topics)
     )
 
 
 def _topic(
-    broker: BrokerCore, offsets: Mapping[Place, Committed], asked: OffsetFetchRequestTopics, by_id: bool
+    broker: BrokerCore, group: _Group, asked: OffsetFetchRequestTopics, by_id: bool
 ) -> OffsetFetchResponseTopics:
     topic = broker.topics.by_id.get(asked.topic_id) if by_id else None
     name = topic.name if topic else asked.name
-    committed = ((index, offsets.get((name, index), _NONE)) for index in asked.partition_indexes)
-    error = UnknownTopicId.code if by_id and topic is None else 0
+    unknown = UnknownTopicId.code if by_id and topic is None else 0
+    committed = ((index, *group.at((name, index))) for index in asked.partition_indexes)
     return OffsetFetchResponseTopics(
         name=name,
         topic_id=asked.topic_id,
-        partitions=tuple(_partitions(index, each, error) for index, each in committed),
+        partitions=tuple(_partitions(index, each, unknown or error) for index, each, error in committed),
     )
 
 

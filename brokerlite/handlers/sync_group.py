@@ -3,9 +3,10 @@
 v3+: static members. v5+: the protocol type and name are named, and must be the group's.
 """
 
-from ottla.brokerlite.machines.core import BrokerCore, Call, Later
+from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.group import Synced
 from ottla.brokerlite.machines.groups import Syncing
+from ottla.brokerlite.machines.waits import Later
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.errors import InconsistentGroupProtocol
 

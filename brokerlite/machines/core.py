@@ -5,31 +5,33 @@
     core.deadline                  # when to poll next if nothing happens
 
 Rules:
-- What an API does stands in `ottla.brokerlite.handlers`, one file each; here is only what they share: who waits for
-  what, and until when.
-- An answer that waits for records (a long poll) is a `Wait`; it is finished when the partitions it watches have grown
-  by as many bytes as it misses, when one of them is deleted, at its deadline, or when the broker drains, whichever
-  comes first.
-- An answer that waits for other members of a group is a `Later`; `Groups` gives it, sooner or later.
+- What an API does stands in `ottla.brokerlite.handlers`, one file each; here is only what they share.
+- An answer that waits for records (a long poll) is a `Wait`, one that waits for other members of a group a `Later`.
+- With `Settings.sync` nothing is told before the disk holds all that was written before it: answers wait in order, the
+  driver has the disk hold everything (`unsynced`), and says so (`synced`).
 - Nothing here reads a clock, a socket or chance: times and ids are handed in.
 """
 
-import heapq
-import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.brokerlite.machines import group_log, transaction_log
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.fetch_sessions import MAX_EPOCH, FetchSessions
-from ottla.brokerlite.machines.group import Group
-from ottla.brokerlite.machines.group_log import GroupLog
 from ottla.brokerlite.machines.groups import Groups, GroupSettings
+from ottla.brokerlite.machines.keyed_log import KeyedLog
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
-from ottla.brokerlite.machines.topics import Storage, Topic, Topics
+from ottla.brokerlite.machines.timers import Timers
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
+from ottla.brokerlite.machines.transaction import State, Transaction
+from ottla.brokerlite.machines.transactions import Transactions, TransactionSettings
+from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
-from ottla.errors import RemoteProtocolError
+from ottla.errors import BrokerError, KafkaStorageError, RemoteProtocolError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -55,6 +57,9 @@ class Settings:
     described: Mapping[str, str] = field(default_factory=dict)
     """The broker's own configurations, for DescribeConfigs."""
     groups: GroupSettings = field(default_factory=GroupSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    sync: bool = False
+    """Nothing is told before the disk holds what was written before it."""
 
 
 class Call(NamedTuple):
@@ -92,47 +97,6 @@ class Close(NamedTuple):
 Action = Answer | Close
 
 
-@dataclass(slots=True, eq=False)
-class Wait:
-    """An answer that comes later.
-
-    Attributes:
-        deadline: when it is given, whatever there is.
-        logs: the partitions it watches.
-        missing: bytes that must come first.
-        finish: makes the message.
-    """
-
-    deadline: float
-    logs: tuple[PartitionLog, ...]
-    missing: int
-    finish: Callable[[], Any]
-    ticket: Any = None
-    connection: int = 0
-    version: int = 0
-
-
-class Later:
-    """An answer that comes when somebody gives it, once; whoever holds it must see to that."""
-
-    __slots__ = ("_answer", "_message")
-
-    def __init__(self) -> None:
-        self._answer: Callable[[Any], None] | None = None
-        self._message: Any = None
-
-    def give(self, message: Any) -> None:
-        self._message = message
-        if self._answer is not None:
-            self._answer(message)
-
-    def to(self, answer: Callable[[Any], None]) -> None:
-        """Say who takes it; nobody before had to."""
-        self._answer = answer
-        if self._message is not None:
-            answer(self._message)
-
-
 class NoAnswer(NamedTuple):
     """What a handler returns where the protocol has no answer.
 
@@ -166,25 +130,39 @@ class BrokerCore:
     ) -> None:
         self.settings = settings
         self.handlers = handlers
+        self.clock = Clock.at(now, timestamp)
+        self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
-        groups: dict[str, Group] = {}
-        self.group_log = GroupLog(self.topics, groups, lambda: self.groups.timestamp, self.grown)
-        self.groups = Groups(settings.groups, groups, self.group_log.store_group, new_id, timestamp)
-        self.offsets = Offsets(self.groups, self.group_log.store_offsets)
+        self.waits = Waits(self.timers, self._answer, lambda ticket: self._act(Close(ticket, "internal error")))
+        self.offsets_log = KeyedLog(CONSUMER_OFFSETS, group_log.CONFIGS, self.topics, self.clock, self.grown)
+        groups = group_log.GroupLog(self.offsets_log)
+        self.groups = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
+        self.offsets = Offsets(self.groups, groups.store_offsets)
+        self.transactions_log = KeyedLog(
+            TRANSACTION_STATE, transaction_log.CONFIGS, self.topics, self.clock, self.grown
+        )
+        transactions = transaction_log.TransactionLog(self.transactions_log)
+        self.transactions = Transactions(
+            settings.transactions,
+            self.clock,
+            self.timers,
+            store=transactions.store,
+            new_producer_id=self.new_producer_id,
+            mark=self._mark,
+            when_written=self.when_written,
+        )
         self._storage = storage
         self._producer_ids = range(0)
         self._actions: list[Action] = []
-        self._waits: dict[PartitionLog, dict[Wait, None]] = {}
-        self._by_connection: dict[int, dict[Wait, None]] = {}
-        self._later: dict[int, dict[Later, None]] = {}
-        self._deadlines: list[tuple[float, int, Wait]] = []
-        self._epoch = timestamp - round(now * 1000)
-        """Milliseconds since 1970 when the clock was 0."""
-        self._count = itertools.count()
-        self._draining = False
-        self.group_log.load()
+        self._writes = self._synced = 0
+        self._unsynced: deque[tuple[int, Callable[[], None]]] = deque()
+        """What waits for the disk, and for how many writes."""
+        groups.load(self.groups.by_id, self.offsets)
+        transactions.load(self.transactions.by_id)
         self.groups.resume(now)
+        self.transactions.resume(now)
+        self._end_hanging()
 
     # -- for the driver
 
@@ -198,62 +176,65 @@ class BrokerCore:
         served = self.handlers.get(key)
         if served is None or not served.lowest <= version <= served.highest:
             raise RemoteProtocolError(f"API key {key} version {version} is not served")
-        self._epoch = call.timestamp - round(call.now * 1000)
-        self.groups.timestamp = call.timestamp
+        self.clock.now = call.now
         result = served.handle(self, call)
         match result:
             case Wait():
-                result.ticket, result.connection, result.version = ticket, call.connection, version
-                self._park(result)
+                self.waits.park(result, ticket, call.connection, version)
             case Later():
-                self._promise(result, ticket, call.connection, version)
+                self.waits.promise(result, ticket, call.connection, version)
             case NoAnswer(close=None):
-                self._actions.append(Answer(ticket, None, version))
+                self._answer(ticket, None, version)
             case NoAnswer(close=str(why)):
-                self._actions.append(Close(ticket, why))
+                self._act(Close(ticket, why))
             case _:
-                self._actions.append(Answer(ticket, result, version))
+                self._answer(ticket, result, version)
 
     def poll(self, now: float) -> list[Action]:
         """What is to be sent, in no particular order of connections."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            self._finish(heapq.heappop(self._deadlines)[2])
-        self.groups.timestamp = self._epoch + round(now * 1000)
-        self.groups.timers.expire(now)
+        self.clock.now = now
+        self.timers.expire(now)
         actions, self._actions = self._actions, []
         return actions
 
     @property
     def deadline(self) -> float | None:
         """When to poll next."""
-        while self._deadlines and not self._is_parked(self._deadlines[0][2]):
-            heapq.heappop(self._deadlines)
-        mine = self._deadlines[0][0] if self._deadlines else None
-        groups = self.groups.timers.deadline
-        return mine if groups is None else groups if mine is None else min(mine, groups)
+        return self.timers.deadline
+
+    @property
+    def unsynced(self) -> int | None:
+        """How much has been written, if something waits for the disk to hold it; `synced` wants it back."""
+        return self._unsynced[-1][0] if self._unsynced else None
+
+    def synced(self, writes: int) -> None:
+        """The disk holds what had been written when `unsynced` said so."""
+        self._synced = max(self._synced, writes)
+        while self._unsynced and self._unsynced[0][0] <= self._synced:
+            self._unsynced.popleft()[1]()
 
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
-        for wait in list(self._by_connection.get(connection, ())):
-            self._forget(wait)
-        self._later.pop(connection, None)
+        self.waits.disconnected(connection)
 
     def drain(self) -> None:
         """Give every waiting answer as it is; from now on none waits."""
-        self._draining = True
-        for waits in list(self._by_connection.values()):
-            for wait in list(waits):
-                self._finish(wait)
+        self.waits.drain()
         self.groups.drain()
 
     # -- for the handlers
 
-    def grown(self, partition: PartitionLog, size: int) -> None:
-        """``size`` bytes were added to ``partition``."""
-        for wait in list(self._waits.get(partition, ())):
-            wait.missing -= size
-            if wait.missing <= 0:
-                self._finish(wait)
+    def grown(self, partition: PartitionLog) -> None:
+        """Something was added to ``partition``."""
+        self._writes += 1
+        self.waits.grown(partition)
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when the disk holds what has been written so far; at once where nobody waits for the disk."""
+        if self.settings.sync and self._synced < self._writes:
+            self._unsynced.append((self._writes, then))
+        else:
+            then()
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """As `Topics.create`."""
@@ -267,13 +248,11 @@ class BrokerCore:
         log.info("topic has grown", extra={"topic": topic.name, "partitions": partitions})
 
     def delete_topic(self, topic: Topic) -> None:
-        """As `Topics.delete`; who waits for the topic's records is told."""
+        """As `Topics.delete`; requests that wait for the topic's records are answered."""
         self.topics.delete(topic)
         self.offsets.topic_deleted(topic.name)
         log.info("topic deleted", extra={"topic": topic.name})
-        for partition in topic.partitions:
-            for wait in list(self._waits.get(partition, ())):
-                self._finish(wait)
+        self.waits.gone(topic.partitions)
 
     def new_producer_id(self) -> int:
         """A producer id that nobody has had.
@@ -287,54 +266,82 @@ class BrokerCore:
         first, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         return first
 
-    # -- waiting
+    def write_marker(
+        self, place: Place, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, newer: bool = False
+    ) -> None:
+        """End a transaction in one partition, as `PartitionLog.end_transaction`.
 
-    def _park(self, wait: Wait) -> None:
-        for partition in wait.logs:
-            self._waits.setdefault(partition, {})[wait] = None
-        self._by_connection.setdefault(wait.connection, {})[wait] = None
-        heapq.heappush(self._deadlines, (wait.deadline, next(self._count), wait))
-        if self._draining:
-            self._finish(wait)
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: it is out of date.
+            KafkaStorageError: the disk refused.
+        """
+        if (partition := self.topics.partition(*place)) is None:
+            raise UnknownTopicOrPartition(f"{place[0]}-{place[1]}")
+        partition.end_transaction(
+            producer_id,
+            epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=self.clock.timestamp,
+            now=self.clock.now,
+            newer=newer,
+        )
+        if place[0] == CONSUMER_OFFSETS:
+            self.offsets.end_transaction(producer_id, commit=commit)
+        self.grown(partition)
 
-    def _promise(self, later: Later, ticket: Any, connection: int, version: int) -> None:
-        def answer(message: Any) -> None:
-            promised = self._later.get(connection, {})
-            if later in promised:  # else nobody is there any more to take it
-                del promised[later]
-                if not promised:
-                    del self._later[connection]
-                self._actions.append(Answer(ticket, message, version))
+    # -- transactions
 
-        self._later.setdefault(connection, {})[later] = None
-        later.to(answer)
+    def _mark(self, transaction: Transaction) -> Iterator[Place]:
+        """Write the markers of a transaction; the partitions that the disk refused to have theirs."""
+        coordinator_epoch = self.transactions_log.topic().partitions[0].epochs.current
+        for place in transaction.partitions:
+            try:
+                self.write_marker(
+                    place,
+                    transaction.producer_id,
+                    transaction.epoch,
+                    commit=transaction.commits,
+                    coordinator_epoch=coordinator_epoch,
+                )
+            except KafkaStorageError:
+                yield place
+            except BrokerError as error:  # the topic is gone, or somebody else has ended the transaction there
+                log.info("no marker is written to %s-%d: %s", *place, error)
 
-    def _is_parked(self, wait: Wait) -> bool:
-        return wait in self._by_connection.get(wait.connection, ())
+    def _end_hanging(self) -> None:
+        """After a start, end what is open in a partition and not with its coordinator: the disk has lost a marker."""
+        by_producer = {each.producer_id: each for each in self.transactions.by_id.values()}
+        for topic in self.topics.by_name.values():
+            for index, partition in enumerate(topic.partitions):
+                partition.producers.seen_at(self.clock.now)
+                for producer_id in list(partition.producers.ongoing):
+                    known = by_producer.get(producer_id)
+                    if known is None or not (known.state is State.ONGOING or known.is_decided):
+                        self._end_lost((topic.name, index), partition, producer_id, known)
 
-    def _finish(self, wait: Wait) -> None:
-        if not self._forget(wait):
-            return
+    def _end_lost(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> None:
+        epoch = partition.producers.entries[producer_id].epoch
+        commit = known is not None and known.commits and known.epoch - epoch in (0, 1)
+        outcome = "committed" if commit else "aborted"
+        log.warning("%s-%d has a transaction that its coordinator has ended: it is %s", *place, outcome)
+        coordinator_epoch = partition.producers.entries[producer_id].coordinator_epoch
         try:
-            self._actions.append(Answer(wait.ticket, wait.finish(), wait.version))
-        except Exception:  # a mistake of ours, found while another request is served: it must not fail with this one
-            log.exception("a waiting answer failed")
-            self._actions.append(Close(wait.ticket, "internal error"))
+            self.write_marker(place, producer_id, epoch, commit=commit, coordinator_epoch=max(0, coordinator_epoch))
+        except BrokerError as error:
+            log.error("its marker cannot be written: %s", error)
 
-    def _forget(self, wait: Wait) -> bool:
-        """Take ``wait`` out of everything; whether it was there."""
-        mine = self._by_connection.get(wait.connection, {})
-        if wait not in mine:
-            return False
-        del mine[wait]
-        if not mine:
-            del self._by_connection[wait.connection]
-        for partition in wait.logs:
-            waits = self._waits[partition]
-            waits.pop(wait, None)
-            if not waits:
-                del self._waits[partition]
-        return True
+    # -- answers
+
+    def _answer(self, ticket: Any, message: Any, version: int) -> None:
+        self._act(Answer(ticket, message, version))
+
+    def _act(self, action: Action) -> None:
+        if self.settings.sync:
+            self.when_written(lambda: self._actions.append(action))
+        else:
+            self._actions.append(action)
 
 
 class Served(NamedTuple):

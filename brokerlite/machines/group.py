@@ -8,7 +8,8 @@ Rules:
   the old one is fenced.
 - A pending member was only told its id (KIP-394). It has no say, but the others wait for it.
 
-Nothing here knows of time or of who waits until when; that is `ottla.brokerlite.machines.groups`.
+Nothing here knows of time or of who waits until when; that is `ottla.brokerlite.machines.groups`. What committed
+offsets ask of a group is `ottla.brokerlite.machines.offsets.OffsetGroup`.
 
 Source: ClassicGroup.java, ClassicGroupMember.java, ClassicGroupState.java.
 """
@@ -21,10 +22,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.consumer_protocol import parse_subscription
-from ottla.errors import DecodeError, FencedInstanceId, IllegalGeneration, UnknownMemberId
+from ottla.errors import (
+    DecodeError,
+    FencedInstanceId,
+    IllegalGeneration,
+    NonEmptyGroup,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
 
 if TYPE_CHECKING:
-    from uuid import UUID
+    from ottla.brokerlite.machines.offsets import Committer
 
 CONSUMER = "consumer"
 """The protocol type of consumers, whose subscriptions the broker can read."""
@@ -104,18 +112,6 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
-class Committed(NamedTuple):
-    """A committed offset; times are milliseconds since 1970."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp: int
-    expire_timestamp: int = -1
-    """-1: when the broker's retention is over."""
-    topic_id: "UUID | None" = None
-
-
 @dataclass(slots=True, eq=False)
 class Member:
     """A member.
@@ -169,7 +165,6 @@ class Group:
         size: bytes of what the members said about themselves.
         grown: a member came during the first rebalance, which then may take longer.
         subscribed: the topics that the members of a consumer group want; ``None`` where the broker cannot know.
-        offsets: (topic, partition) -> what was committed.
     """
 
     group_id: str
@@ -186,7 +181,6 @@ class Group:
     size: int = 0
     grown: bool = False
     subscribed: frozenset[str] | None = None
-    offsets: dict[tuple[str, int], Committed] = field(default_factory=dict)
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     _supported: Counter[str] = field(default_factory=Counter)
@@ -289,6 +283,40 @@ class Group:
         """The longest of all members, in seconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
 
+    # -- what committed offsets ask
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def is_unused(self) -> bool:
+        return self.is_empty and not self.pending
+
+    def check_commit(self, committer: "Committer") -> None:
+        anonymous = committer.generation < 0 and not committer.member_id and committer.instance_id is None
+        if (committer.generation < 0 and self.is_empty) or (anonymous and committer.transactional):
+            return
+        if anonymous:
+            raise UnknownMemberId(f"group {self.group_id} has members, and only they may commit")
+        self.member(committer.member_id, committer.instance_id, committer.generation)
+        if self.state is State.COMPLETING and not committer.transactional:
+            raise RebalanceInProgress(f"group {self.group_id} waits for its leader")
+
+    def check_offset_delete(self) -> None:
+        if not self.is_empty and self.protocol_type != CONSUMER:
+            raise NonEmptyGroup(f"group {self.group_id} has members, and is no consumer group")
+
+    def subscribes_to(self, topic: str) -> bool:
+        return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
+
+    def retention_begins(self, commit_timestamp: int) -> int | None:
+        if self.is_empty and self.protocol_type is not None and self.since >= 0:
+            return self.since
+        if self.is_empty or self.protocol_type is None:
+            return commit_timestamp
+        return commit_timestamp if self.state is State.STABLE and self.subscribed is not None else None
+
     # -- what they agree on
 
     def _count(self, protocols: tuple[Protocol, ...]) -> None:
@@ -336,10 +364,6 @@ class Group:
                 for member in self.members.values()
                 for topic in parse_subscription(member.metadata(self.protocol))[1].topics
             )
-
-    def subscribes_to(self, topic: str) -> bool:
-        """Whether a member wants the topic, as far as the broker knows."""
-        return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
 
     def elect(self) -> bool:
         """Take a leader among those that have joined; whether there is one."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.group import Group, Input, Joined, Member, Protocol, State, Synced, size_of
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
@@ -140,31 +141,35 @@ class Groups:
     """All classic groups.
 
     Args:
-        by_id: the groups; those that are in it were stored.
         store: keeps a group as it is, or (second argument) forgets it; may raise a `BrokerError`.
         new_id: makes the random part of member ids.
 
     Attributes:
-        timestamp: milliseconds since 1970; whoever drives this keeps it up to date.
+        by_id: the groups; those that are in it at the start were stored.
         created: told the time when there may be a new group.
     """
 
     def __init__(
         self,
         settings: GroupSettings,
-        by_id: dict[str, Group],
         store: Callable[[Group, bool], None],
         new_id: "Callable[[], UUID]",
-        timestamp: int,
+        clock: Clock,
+        timers: Timers,
     ) -> None:
         self.settings = settings
-        self.by_id = by_id
-        self.timers = Timers()
-        self.timestamp = timestamp
+        self.by_id: dict[str, Group] = {}
+        self.timers = timers
+        self._clock = clock
         self.created: Callable[[float], None] = lambda now: None
         self._store = store
         self._new_id = new_id
         self._draining = False
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since 1970."""
+        return self._clock.timestamp
 
     def get_or_create(self, group_id: str, now: float) -> Group:
         """The group, which did not have to exist.

@@ -7,29 +7,42 @@ Rules:
 - What is stored is what was produced, with offset and leader epoch, unless the topic has a compression of its own or
   stamps records; sequences and offsets stay as they are then, too.
 - A repeat of a remembered batch is answered with its first offset; nothing is written.
-- With one replica everything stored is committed: the high watermark is the end offset. Without transactions the
-  last stable offset is, too.
+- With one replica everything stored is committed: the high watermark is the end offset. The last stable offset is where
+  the oldest open transaction begins, and the high watermark if none is open: up to there read_committed reads.
+- What the broker itself writes (markers of transactions, records of its internal topics) is not judged.
 - This class decides, a `Segments` stores: it is handed in, so nothing here knows of files.
 
 Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
 from ottla.codec.compression import Compression
-from ottla.codec.records import HEADER_SIZE, LENGTH_END, MAGIC, NO_TIMESTAMP, Record, RecordBatch, parse_batch, rebased
+from ottla.codec.records import (
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchBuilder,
+    Record,
+    RecordBatch,
+    parse_batch,
+    read_batches,
+    rebased,
+)
 from ottla.codec.rewrite import recompressed, stamped
+from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
+from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
     DecodeError,
     InvalidRecord,
     InvalidTimestamp,
-    InvalidTxnState,
     MessageTooLarge,
     OffsetOutOfRange,
     PolicyViolation,
@@ -39,6 +52,8 @@ from ottla.errors import (
 
 ZSTD_SINCE = 7
 """The version of Produce and, in Kafka, of brokers that knew zstd."""
+IMPLICIT_SINCE = 12
+"""The version of Produce with which a partition joins a transaction by itself (KIP-890)."""
 DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that the records of one batch may take; what claims more is refused."""
 HIGH_WATERMARK = -1
@@ -90,6 +105,13 @@ class Segments(Protocol):
         Raises:
             KafkaStorageError: the disk refused.
         """
+
+    def add_aborted(self, transaction: AbortedTxn) -> None:
+        """Remember a transaction whose marker was just appended; trouble with the disk is told in the log, and the
+        index made anew at the next start."""
+
+    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """Transactions with records before ``up_to`` that ended at ``offset`` or behind it."""
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
@@ -153,6 +175,10 @@ class PartitionLog:
         self.settings = settings or LogSettings()
         self.producers = producers or Producers()
         self._segments = segments
+        self._written = 0
+        """Bytes that were appended since the start."""
+        self._begun = dict.fromkeys(self.producers.ongoing, 0)
+        """Producer id -> how many bytes had been appended when its open transaction began."""
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -172,14 +198,30 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        return self._segments.end_offset
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
-    def append(self, records: Buffer | None, *, version: int, timestamp: int) -> Appended:
+    def bytes_below(self, *, stable: bool) -> int:
+        """How many bytes were appended since the start below the high watermark, or below the last stable offset."""
+        return next(iter(self._begun.values()), self._written) if stable else self._written
+
+    def append(
+        self,
+        records: Buffer | None,
+        *,
+        version: int,
+        timestamp: int,
+        now: float = 0.0,
+        verify: Callable[[RecordBatch], None] | None = None,
+    ) -> Appended:
         """Store a produced record set, and return where.
 
         Args:
             version: of the Produce request.
             timestamp: the time, in milliseconds since 1970.
+            now: seconds of the broker's clock.
+            verify: asks the coordinator of the batch's transaction, when that begins in this partition; raises if it
+                must not.
 
         Raises:
             InvalidRecord: the record set breaks a rule (`InvalidRecords`: some of its records do).
@@ -187,8 +229,8 @@ class PartitionLog:
             MessageTooLarge, RecordListTooLarge: the batch is larger than the topic takes, than a segment may be.
             UnsupportedCompressionType: zstd from a client too old for it.
             InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
-            InvalidTxnState: the batch is part of a transaction.
-            InvalidProducerEpoch, OutOfOrderSequenceNumber: see `Producers`.
+            InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState: see `Producers`.
+            BrokerError: what ``verify`` raises.
             KafkaStorageError: the disk refused.
         """
         batch = self._only_batch(records, version)
@@ -197,18 +239,89 @@ class PartitionLog:
         if batch.producer_id >= 0:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
-            self.producers.check(batch)
+            if verify is not None and batch.transactional and not self._is_in_transaction(batch):
+                verify(batch)
+            self.producers.check(batch, first_is_zero=batch.transactional and version >= IMPLICIT_SINCE)
         data = self._as_stored(batch, stamp)
-        self._roll_if_full(len(data), batch.last_offset_delta)
-        base_offset = self.end_offset
-        stored_bytes = rebased(data, base_offset, self.epochs.current)
-        max_timestamp = batch.max_timestamp if stamp < 0 else stamp
-        self._segments.append(stored_bytes, base_offset + batch.last_offset_delta, max_timestamp)
-        if batch.producer_id >= 0:
-            self.producers.record(parse_batch(stored_bytes))
-        return Appended(base_offset, stamp, len(stored_bytes))
+        return self._store(data, now)._replace(append_time=stamp)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False) -> bytes:
+    def append_own(self, batch: Buffer, now: float = 0.0) -> Appended:
+        """Store a batch that the broker has made.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+        return self._store(batch, now)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        timestamp: int,
+        now: float = 0.0,
+        newer: bool = False,
+    ) -> Appended:
+        """Write the marker of a transaction.
+
+        Args:
+            timestamp: the time, in milliseconds since 1970.
+            newer: see `Producers.check_marker`.
+
+        Raises:
+            InvalidProducerEpoch, TransactionCoordinatorFenced: see `Producers.check_marker`.
+            KafkaStorageError: the disk refused.
+        """
+        self.producers.check_marker(producer_id, epoch, coordinator_epoch, newer=newer)
+        marker = ControlRecord(COMMIT if commit else ABORT, 0, EndTxnMarker(coordinator_epoch=coordinator_epoch))
+        builder = BatchBuilder()
+        builder.append(timestamp, *build_control(marker))
+        batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
+        return self._store(batch, now)
+
+    def _is_in_transaction(self, batch: RecordBatch) -> bool:
+        """Whether the batch continues a transaction of this partition."""
+        producer_id = batch.producer_id
+        return producer_id in self.producers.ongoing and (
+            self.producers.entries[producer_id].epoch == batch.producer_epoch
+        )
+
+    def _store(self, data: Buffer, now: float) -> Appended:
+        """Append a batch at the end, as it is but for its place."""
+        self._roll_if_full(len(data), parse_batch(data).last_offset_delta)
+        stored = rebased(data, self.end_offset, self.epochs.current)
+        batch = parse_batch(stored)
+        self._segments.append(stored, batch.last_offset, batch.max_timestamp)
+        if batch.producer_id >= 0:
+            self._remember(batch, now)
+        self._written += len(stored)
+        return Appended(batch.base_offset, -1, len(stored))
+
+    def _remember(self, batch: RecordBatch, now: float) -> None:
+        completed = self.producers.record(batch, now)
+        if batch.transactional and not batch.control:
+            self._begun.setdefault(batch.producer_id, self._written)
+        if completed is None:
+            return
+        self._begun.pop(completed.producer_id, None)
+        if completed.aborted:
+            producer_id, first, last, _ = completed
+            self._segments.add_aborted(
+                AbortedTxn(
+                    producer_id=producer_id,
+                    first_offset=first,
+                    last_offset=last,
+                    last_stable_offset=self.last_stable_offset,
+                )
+            )
+
+    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
+        return self._segments.aborted(offset, up_to)
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> bytes:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
 
         Raises:
@@ -217,9 +330,16 @@ class PartitionLog:
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
-        if offset == self.end_offset:
+        if offset >= (self.end_offset if up_to is None else up_to):
             return b""
-        return self._segments.read(offset, max_bytes, at_least_one)
+        data = self._segments.read(offset, max_bytes, at_least_one)
+        if up_to is not None:
+            end = 0
+            for batch in read_batches(data, verify=False):
+                if batch.base_offset >= up_to:
+                    return data[:end]
+                end += len(batch.data)
+        return data
 
     def batches(self) -> Iterator[RecordBatch]:
         """As `Segments.batches`."""
@@ -313,8 +433,6 @@ class PartitionLog:
             raise InvalidRecord("control records are the broker's to write")
         if batch.producer_id >= 0 and batch.base_sequence < 0:
             raise InvalidRecord(f"sequence {batch.base_sequence} of producer {batch.producer_id}")
-        if batch.transactional:
-            raise InvalidTxnState("this broker has no transactions yet")
         if batch.log_append_time:
             raise InvalidTimestamp("LogAppendTime is the broker's to set")
         try:

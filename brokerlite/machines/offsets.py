@@ -1,12 +1,12 @@
-"""Committed offsets: who may commit and ask, and when they expire.
+"""Committed offsets: a store of their own, for groups of any kind.
 
 Rules:
-- A member commits in its generation, which counts as a heartbeat; while the leader assigns nobody may. Who is no member
-  (generation -1, no member id) may commit while the group has no members; such a group may be made by its first commit.
-- The last commit counts, also if it goes back.
-- Offsets expire `offsets_retention` after their group became empty. While a consumer group is stable, those of topics
-  that nobody in it subscribes to expire that long after their commit, as do those of groups that never had members.
-  An empty group without offsets goes with them.
+- Who may commit, what is still subscribed to and when retention begins, the group says (`OffsetGroup`). A group that
+  does not exist may be made by its first commit, if that names no generation.
+- The last commit counts, also if it goes back. Offsets that are part of a transaction are pending until its marker is
+  written; then those hold that were written last, whichever became valid first.
+- Offsets expire `offsets_retention` after the moment from which the group has them counted, but never those of topics
+  that somebody in it subscribes to, and none of a group that has pending ones. An empty group without offsets goes.
 - With a topic go its offsets.
 - Everything is stored before it is answered.
 
@@ -15,76 +15,163 @@ offsetExpirationCondition).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.brokerlite.machines.group import CONSUMER, Committed, Group, State
 from ottla.brokerlite.machines.groups import Groups
-from ottla.errors import (
-    BrokerError,
-    CoordinatorNotAvailable,
-    GroupIdNotFound,
-    IllegalGeneration,
-    NonEmptyGroup,
-    RebalanceInProgress,
-    UnknownMemberId,
-)
+from ottla.brokerlite.machines.keyed_log import Transactional
+from ottla.brokerlite.machines.topics import Place
+from ottla.errors import BrokerError, CoordinatorNotAvailable, GroupIdNotFound, IllegalGeneration, NonEmptyGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
 
 log = logging.getLogger("ottla.brokerlite.groups")
-
-Place = tuple[str, int]
-"""A topic's name and a partition."""
 
 GROUP_ID_NOT_FOUND_SINCE = 9
 """The version of OffsetCommit that says so; before, an unknown group is an illegal generation."""
 
 
-class Offsets:
-    """The committed offsets of all groups; they lie in `Group.offsets`.
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset; times are milliseconds since 1970."""
 
-    Args:
-        store: keeps offsets of a group; ``None`` forgets one. May raise a `BrokerError`.
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int = -1
+    """-1: when the broker's retention is over."""
+    topic_id: "UUID | None" = None
+    record_offset: int = field(default=-1, compare=False)
+    """Of the record that says so, in the log of offsets."""
+
+
+class Committer(NamedTuple):
+    """Who commits, as the request says.
+
+    Attributes:
+        generation: -1: no member.
+        transactional: the offsets are part of a transaction (TxnOffsetCommit).
     """
 
-    def __init__(self, groups: Groups, store: Callable[[Group, Mapping[Place, Committed | None]], None]) -> None:
-        self._groups = groups
-        self._store = store
-        groups.created = self.watch
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    transactional: bool = False
 
-    def may_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int, now: float
-    ) -> Group:
-        """The group, for somebody who may commit to it.
 
-        Args:
-            version: of OffsetCommit.
+class OffsetGroup(Protocol):
+    """What a group of any kind is asked."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no members."""
+
+    @property
+    def is_unused(self) -> bool:
+        """It has no members, and expects none."""
+
+    def check_commit(self, committer: Committer) -> None:
+        """Whether offsets may be committed.
 
         Raises:
-            GroupIdNotFound, IllegalGeneration, UnknownMemberId, FencedInstanceId, RebalanceInProgress,
-            CoordinatorNotAvailable: as the rules say.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId, RebalanceInProgress.
+        """
+
+    def check_offset_delete(self) -> None:
+        """Whether single offsets may be deleted; raises `NonEmptyGroup`."""
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member wants the topic, as far as the broker knows."""
+
+    def retention_begins(self, commit_timestamp: int) -> int | None:
+        """From when (milliseconds since 1970) the retention of an offset counts; ``None``: not yet."""
+
+
+class Offsets:
+    """The committed offsets of all groups.
+
+    Args:
+        write: keeps the offsets of a group, ``None`` in place of one that is to be forgotten; returns the offset of the
+            first record. May raise a `BrokerError`.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        write: "Callable[[str, Mapping[Place, Committed | None], Transactional | None], int]",
+    ) -> None:
+        self._groups = groups
+        self._write_log = write
+        self._offsets: dict[str, dict[Place, Committed]] = {}
+        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}
+        """Producer id -> group -> what its open transaction commits."""
+        groups.created = self.watch
+
+    def of(self, group_id: str) -> Mapping[Place, Committed]:
+        """What the group has committed."""
+        return self._offsets.get(group_id, {})
+
+    def pending(self, group_id: str) -> set[Place]:
+        """Where open transactions are about to commit."""
+        return {place for groups in self._pending.values() for place in groups.get(group_id, ())}
+
+    def restore(self, group_id: str, place: Place, committed: Committed, producer_id: int | None = None) -> None:
+        """Take over what a start found in the log, of an open transaction or valid."""
+        if producer_id is None:
+            self._offsets.setdefault(group_id, {})[place] = committed
+        else:
+            self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[place] = committed
+
+    # -- committing
+
+    def begin_commit(
+        self, group_id: str, committer: Committer, now: float, *, names_groups: bool = True
+    ) -> OffsetGroup:
+        """The group, for somebody who may commit to it; a member's commit counts as a heartbeat.
+
+        Args:
+            names_groups: the client knows the error of a group that does not exist.
+
+        Raises:
+            GroupIdNotFound, CoordinatorNotAvailable, and what `OffsetGroup.check_commit` raises.
         """
         group = self._groups.by_id.get(group_id)
         if group is None:
-            if generation >= 0:
-                error = GroupIdNotFound if version >= GROUP_ID_NOT_FOUND_SINCE else IllegalGeneration
-                raise error(f"there is no group {group_id}")
+            if committer.generation >= 0:
+                raise (GroupIdNotFound if names_groups else IllegalGeneration)(f"there is no group {group_id}")
             return self._groups.get_or_create(group_id, now)
-        if generation < 0 and group.state is State.EMPTY:
-            return group
-        if generation < 0 and not member_id and instance_id is None:
-            raise UnknownMemberId(f"group {group_id} has members, and only they may commit")
-        group.member(member_id, instance_id, generation)
-        if group.state is State.COMPLETING:
-            raise RebalanceInProgress(f"group {group_id} waits for its leader")
-        self._groups.renew(group, member_id, now)
+        group.check_commit(committer)
+        self._groups.renew(group, committer.member_id, now)
         return group
 
-    def commit(self, group: Group, offsets: Mapping[Place, Committed]) -> None:
-        """Keep offsets of a group that `may_commit` gave.
+    def commit(
+        self, group: OffsetGroup, offsets: Mapping[Place, Committed], transactional: Transactional | None = None
+    ) -> None:
+        """Keep offsets of a group that `begin_commit` gave.
 
         Raises:
             CoordinatorNotAvailable: they could not be stored.
         """
-        self._write(group, offsets)
+        self._write(group.group_id, offsets, transactional)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """The marker of a transaction is written: its offsets hold, or are forgotten."""
+        for group_id, pending in self._pending.pop(producer_id, {}).items():
+            if not commit:
+                continue
+            known = self._offsets.setdefault(group_id, {})
+            for place, committed in pending.items():
+                if place not in known or known[place].record_offset < committed.record_offset:
+                    known[place] = committed
+
+    # -- forgetting
 
     def delete(self, group_id: str, places: Iterable[Place]) -> dict[Place, bool]:
         """Forget offsets; the places, and whether each could be forgotten (no member subscribes to its topic).
@@ -97,10 +184,9 @@ class Offsets:
         group = self._groups.by_id.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
-        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
-            raise NonEmptyGroup(f"group {group_id} has members, and is no consumer group")
+        group.check_offset_delete()
         free = {place: not group.subscribes_to(place[0]) for place in places}
-        self._write(group, {place: None for place, may in free.items() if may and place in group.offsets})
+        self._forget(group_id, [place for place, may in free.items() if may])
         return free
 
     def delete_group(self, group_id: str) -> None:
@@ -112,18 +198,18 @@ class Offsets:
         group = self._groups.by_id.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id}")
-        if group.state is not State.EMPTY:
+        if not group.is_empty:
             raise NonEmptyGroup(f"group {group_id} has members: stop them first")
-        self._remove(group)
+        self._remove(group_id)
 
     def topic_deleted(self, name: str) -> None:
         """Forget the offsets of a topic."""
-        for group in self._groups.by_id.values():
-            if places := [place for place in group.offsets if place[0] == name]:
-                try:
-                    self._write(group, dict.fromkeys(places))
-                except BrokerError as error:
-                    log.error("offsets of a deleted topic stay: %s", error, extra={"group": group.group_id})
+        for group_id in {*self._offsets, *(each for groups in self._pending.values() for each in groups)}:
+            places = [place for place in {*self.of(group_id), *self.pending(group_id)} if place[0] == name]
+            try:
+                self._forget(group_id, sorted(places))
+            except BrokerError as error:
+                log.error("offsets of a deleted topic stay: %s", error, extra={"group": group_id})
 
     def watch(self, now: float) -> None:
         """Look for expired offsets from time to time, as long as there are groups."""
@@ -134,45 +220,53 @@ class Offsets:
     def expire(self, now: float) -> None:
         """Forget what has expired, and empty groups without offsets."""
         for group in list(self._groups.by_id.values()):
+            if self.pending(group.group_id):
+                continue
             try:
-                self._write(group, dict.fromkeys(self._expired(group, self._groups.timestamp)))
-                if group.state is State.EMPTY and not group.offsets and not group.pending:
-                    self._remove(group)
+                self._forget(group.group_id, list(self._expired(group)))
+                if group.is_unused and not self.of(group.group_id):
+                    self._remove(group.group_id)
             except BrokerError as error:
                 log.error("expired offsets stay: %s", error, extra={"group": group.group_id})
         self.watch(now)
 
-    def _expired(self, group: Group, timestamp: int) -> list[Place]:
-        emptied = group.protocol_type is not None and group.state is State.EMPTY and group.since >= 0
-        known = group.protocol_type is None or group.state is State.EMPTY
-        if not known and (group.state is not State.STABLE or group.subscribed is None):
-            return []
+    def _expired(self, group: OffsetGroup) -> Iterator[Place]:
         retention = round(self._groups.settings.offsets_retention * 1000)
-        return [
-            place
-            for place, each in group.offsets.items()
-            if not group.subscribes_to(place[0])
-            and timestamp
-            >= (
-                each.expire_timestamp
-                if each.expire_timestamp >= 0
-                else (group.since if emptied else each.commit_timestamp) + retention
-            )
-        ]
+        for place, each in self.of(group.group_id).items():
+            begins = group.retention_begins(each.commit_timestamp)
+            if begins is None or group.subscribes_to(place[0]):
+                continue
+            expires = each.expire_timestamp if each.expire_timestamp >= 0 else begins + retention
+            if self._groups.timestamp >= expires:
+                yield place
 
-    def _remove(self, group: Group) -> None:
-        self._write(group, dict.fromkeys(group.offsets))
-        self._groups.remove(group)
+    def _remove(self, group_id: str) -> None:
+        self._forget(group_id, sorted({*self.of(group_id), *self.pending(group_id)}))
+        self._offsets.pop(group_id, None)
+        self._groups.remove(self._groups.by_id[group_id])
 
-    def _write(self, group: Group, offsets: Mapping[Place, Committed | None]) -> None:
+    def _forget(self, group_id: str, places: Iterable[Place]) -> None:
+        pending = self.pending(group_id)
+        known = self.of(group_id)
+        self._write(group_id, {place: None for place in places if place in known or place in pending})
+
+    def _write(
+        self, group_id: str, offsets: Mapping[Place, Committed | None], transactional: Transactional | None = None
+    ) -> None:
         if not offsets:
             return
         try:
-            self._store(group, offsets)
+            first = self._write_log(group_id, offsets, transactional)
         except BrokerError as error:
             raise CoordinatorNotAvailable(f"the offsets could not be stored: {error.detail}") from error
-        for place, committed in offsets.items():
+        for record_offset, (place, committed) in enumerate(offsets.items(), first):
             if committed is None:
-                group.offsets.pop(place, None)
+                self._drop(group_id, place)
             else:
-                group.offsets[place] = committed
+                producer_id = transactional.producer_id if transactional else None
+                self.restore(group_id, place, replace(committed, record_offset=record_offset), producer_id)
+
+    def _drop(self, group_id: str, place: Place) -> None:
+        self._offsets.get(group_id, {}).pop(place, None)
+        for groups in self._pending.values():
+            groups.get(group_id, {}).pop(place, None)

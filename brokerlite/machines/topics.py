@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite")
 
+Place = tuple[str, int]
+"""A topic's name and a partition."""
+
 CONSUMER_OFFSETS = "__consumer_offsets"
-INTERNAL = frozenset((CONSUMER_OFFSETS,))
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 """Topics that the broker keeps for itself. Clients may read them."""
 
 MAX_NAME = 249

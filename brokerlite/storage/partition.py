@@ -23,12 +23,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
-from ottla.brokerlite.machines.producers import Producer, Producers
+from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.segment import Damage, Damaged, Segment
 from ottla.brokerlite.storage.snapshot import SUFFIX, read_snapshot, snapshot_path, write_snapshot
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import build_leader_epochs, build_partition_metadata, parse_leader_epochs
+from ottla.codec.stored.indexes import AbortedTxn
 from ottla.errors import CorruptMessage, DecodeError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -68,6 +69,7 @@ class PartitionSegments:
         self._chore = chore
         self._segments: list[Segment] = []
         self._changed = False
+        self._aborted: list[AbortedTxn] = []
         self._told: set[tuple[int, int]] = set()
         """Damage that was told in the log: segment and position."""
 
@@ -126,6 +128,12 @@ class PartitionSegments:
             checkpoints.sync(folder)
 
         self._chore(lambda: self._settle([*kept, folder], offset), remove)
+
+    def add_aborted(self, transaction: AbortedTxn) -> None:
+        self._aborted.append(transaction)
+
+    def aborted(self, offset: int, up_to: int) -> list[AbortedTxn]:
+        return [each for each in self._aborted if each.last_offset >= offset and each.first_offset < up_to]
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         segment = self._segment_of(offset)
@@ -300,7 +308,7 @@ class PartitionSegments:
             self.epochs.begin(batch.partition_leader_epoch, batch.base_offset)
 
     def _find_producers(self) -> Producers:
-        known: dict[int, Producer] = {}
+        known = Producers()
         start = self.start_offset
         for path in sorted(self.folder.glob(f"*{SUFFIX}"), reverse=True):
             snapshot = read_snapshot(path) if int(path.stem) <= self.end_offset else None
@@ -309,10 +317,17 @@ class PartitionSegments:
             else:
                 known, start = snapshot, int(path.stem)
                 break
-        producers = Producers()
-        producers.replay(self._tail(start, TAIL_BYTES if known else 0))
-        producers.recall(known)
-        return producers
+        for each in known.replay(self._tail(start, TAIL_BYTES if known.entries else 0), start):
+            if each.aborted:
+                self._aborted.append(
+                    AbortedTxn(
+                        producer_id=each.producer_id,
+                        first_offset=each.first_offset,
+                        last_offset=each.last_offset,
+                        last_stable_offset=each.last_offset + 1,
+                    )
+                )
+        return known
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

@@ -24,13 +24,16 @@ def snapshot_path(folder: Path, offset: int) -> Path:
 
 def write_snapshot(folder: Path, offset: int, producers: Producers) -> None:
     """Keep ``producers``, which know every batch before ``offset``; of older snapshots keep one."""
-    entries = [_entry(producer_id, producer) for producer_id, producer in producers.entries.items()]
+    entries = [
+        _entry(producer_id, producer, producers.ongoing.get(producer_id, -1))
+        for producer_id, producer in producers.entries.items()
+    ]
     snapshot_path(folder, offset).write_bytes(build_snapshot(entries))
     for old in sorted(folder.glob(f"*{SUFFIX}"))[:-2]:
         old.unlink()
 
 
-def _entry(producer_id: int, producer: Producer) -> ProducerEntry:
+def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerEntry:
     last = producer.batches[-1] if producer.batches else BatchMetadata(-1, -1, 0, -1)
     return ProducerEntry(
         producer_id=producer_id,
@@ -40,11 +43,11 @@ def _entry(producer_id: int, producer: Producer) -> ProducerEntry:
         offset_delta=last.offset_delta,
         timestamp=producer.last_timestamp,
         coordinator_epoch=producer.coordinator_epoch,
-        current_txn_first_offset=-1,
+        current_txn_first_offset=first_offset,
     )
 
 
-def read_snapshot(path: Path) -> dict[int, Producer] | None:
+def read_snapshot(path: Path) -> Producers | None:
     """The producers in the file; ``None`` if it is damaged."""
     try:
         entries = parse_snapshot(path.read_bytes())
@@ -59,4 +62,7 @@ def read_snapshot(path: Path) -> dict[int, Producer] | None:
                 BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
             )
         producers[entry.producer_id] = producer
-    return producers
+    begun = sorted(
+        (entry.current_txn_first_offset, entry.producer_id) for entry in entries if entry.current_txn_first_offset >= 0
+    )
+    return Producers(producers, {producer_id: offset for offset, producer_id in begun})

@@ -4,9 +4,11 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from ottla.brokerlite.machines.group import Committed, Group, Joined, Protocol, State, Synced
+from ottla.brokerlite.machines.clock import Clock
+from ottla.brokerlite.machines.group import Group, Joined, Protocol, State, Synced
 from ottla.brokerlite.machines.groups import Groups, GroupSettings, Joining, Leaver, Syncing
-from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.offsets import Committed, Committer, Offsets
+from ottla.brokerlite.machines.timers import Timers
 from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_subscription
 from ottla.errors import BrokerError
 from tests.brokerlite.machine import TODAY
@@ -122,7 +124,8 @@ class Club:
         self.refuses: BrokerError | None = None
         numbers = iter(range(1, 10**9))
         known = GroupSettings(**{"initial_rebalance_delay": DELAY} | settings)
-        self.groups = Groups(known, {}, self._store_group, lambda: uuid.UUID(int=next(numbers)), TODAY)
+        self.clock = Clock.at(self.now, TODAY)
+        self.groups = Groups(known, self._store_group, lambda: uuid.UUID(int=next(numbers)), self.clock, Timers())
         self.offsets = Offsets(self.groups, self._store_offsets)
 
     def _store_group(self, group: Group, gone: bool) -> None:
@@ -131,10 +134,11 @@ class Club:
         members = {member.member_id: member.assignment for member in group.members.values()}
         self.stored.append(None if gone else (group.state, group.generation, members))
 
-    def _store_offsets(self, group: Group, offsets: Any) -> None:
+    def _store_offsets(self, group_id: str, offsets: Any, transactional: Any) -> int:
         if self.refuses:
             raise self.refuses
         self.stored.append(dict(offsets))
+        return len(self.stored)
 
     @property
     def group(self) -> Group:
@@ -153,8 +157,7 @@ class Club:
         self._at(end)
 
     def _at(self, now: float) -> None:
-        self.now = now
-        self.groups.timestamp = TODAY + round((now - 100.0) * 1000)
+        self.now = self.clock.now = now
         self.groups.timers.expire(now)
 
     def wait(self, seconds: float) -> int:
@@ -184,7 +187,8 @@ class Club:
         expires: int = -1,
     ) -> int:
         def call() -> None:
-            group = self.offsets.may_commit("g", member_id, instance_id, generation, version, self.now)
+            committer = Committer(member_id, instance_id, generation)
+            group = self.offsets.begin_commit("g", committer, self.now, names_groups=version >= 9)
             self.offsets.commit(group, {place: Committed(offset, -1, "", self.groups.timestamp, expires)})
 
         return self.code(call)

@@ -134,7 +134,7 @@ def test_a_join_waits_for_the_others_and_a_client_that_goes_is_not_answered(mach
     message: JoinGroupResponse = given(answers[b], 9)
     assert message.error_code == 0 and message.generation_id == 2 and message.leader == a
     assert len(machine.core.groups.by_id["g"].members) == 3, "its session ends by itself"
-    assert not machine.core._later
+    assert not machine.core.waits._later
 
 
 def test_a_drain_answers_who_waits_for_the_others(machine: Machine) -> None:
@@ -223,8 +223,7 @@ def test_offset_commit(machine: Machine, version: int) -> None:
     assert codes == [[(0, 100 if version >= 10 else 3)], [(1, 0), (2, 12), (9, 3)]]
     assert [topic.name for topic in answer.topics] == (["", ""] if version >= 10 else ["no-such", "t"])
     assert [topic.topic_id for topic in answer.topics] == [other_id, topic_id]
-    group = machine.core.groups.by_id["g"]
-    ((place, committed),) = group.offsets.items()
+    ((place, committed),) = machine.core.offsets.of("g").items()
     assert place == ("t", 1) and (committed.offset, committed.metadata) == (11, "")
     assert committed.leader_epoch == (0 if version >= 6 else -1)
     assert (committed.expire_timestamp > 0) is (version <= 4)
@@ -242,7 +241,7 @@ def test_an_offset_may_be_kept_for_as_long_as_can_be_told(machine: Machine) -> N
         topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),),
     )
     assert asked(machine, request, 2).topics[0].partitions[0].error_code == 0
-    assert machine.core.groups.by_id["g"].offsets["t", 0].expire_timestamp == 2**63 - 1
+    assert machine.core.offsets.of("g")["t", 0].expire_timestamp == 2**63 - 1
 
 
 def test_a_commit_of_nothing_that_exists_makes_no_group(machine: Machine) -> None:
@@ -318,7 +317,7 @@ def test_offset_delete(machine: Machine) -> None:
     join(machine)
     assert codes(delete("g")) == [86, 86, 3]
     machine.ask(committing(5, group="h"))
-    assert codes(delete("h")) == [0, 0, 3] and not machine.core.groups.by_id["h"].offsets
+    assert codes(delete("h")) == [0, 0, 3] and not machine.core.offsets.of("h")
     assert delete("no-such").error_code == 69 and delete("").error_code == 24
 
 
@@ -449,8 +448,8 @@ def test_the_members_of_two_groups_do_not_meet(machine: Machine) -> None:
     machine.ask(committing(1, member=a, generation=1))
     machine.ask(committing(2, group="h", member=b, generation=1))
     assert asked(machine, committing(2, group="h", member=a, generation=1), 9).topics[0].partitions[0].error_code == 25
-    groups = machine.core.groups.by_id
-    assert groups["g"].offsets["t", 0].offset == 1 and groups["h"].offsets["t", 0].offset == 2
+    offsets = machine.core.offsets
+    assert offsets.of("g")["t", 0].offset == 1 and offsets.of("h")["t", 0].offset == 2
 
 
 def test_a_commit_wakes_nobody_who_reads_the_topic(machine: Machine) -> None:

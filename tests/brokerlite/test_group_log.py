@@ -1,13 +1,11 @@
 """`__consumer_offsets`: what comes back after a restart, and a log that does not grow for ever."""
 
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines import group_log
 from ottla.brokerlite.machines.core import Answer
 from ottla.brokerlite.machines.group import State
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS as NAME
@@ -26,7 +24,7 @@ from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssign
 from ottla.codec.records import read_batches
 from ottla.codec.stored.internal_topics import parse_internal
 from ottla.codec.wire import NO_UUID
-from ottla.errors import InvalidRequest, InvalidTopic, KafkaStorageError, UnknownTopicOrPartition
+from ottla.errors import InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from tests.brokerlite.club import subscription
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 
@@ -94,8 +92,7 @@ def join(machine: Machine, *, group: str = "g", instance_id: str | None = "i") -
 
 def offsets(machine: Machine, group: str = "g") -> dict[int, int]:
     """Partition of ``t`` -> offset."""
-    known = machine.core.groups.by_id.get(group)
-    return {partition: each.offset for (_, partition), each in known.offsets.items()} if known else {}
+    return {partition: each.offset for (_, partition), each in machine.core.offsets.of(group).items()}
 
 
 def internal(machine: Machine) -> list[Any]:
@@ -200,7 +197,7 @@ def test_an_expiry_that_was_asked_for_is_kept(machine: Machine) -> None:
     request.retention_time_ms = 60_000
     machine.ask(request, 2)
     machine = machine.restart(clean=False)
-    assert machine.core.groups.by_id["g"].offsets["t", 0].expire_timestamp > 0
+    assert machine.core.offsets.of("g")["t", 0].expire_timestamp > 0
     machine.folder.abandon()
 
 
@@ -270,111 +267,8 @@ def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog:
     groups = machine.core.groups.by_id
     assert not caplog.records and expected
     assert {name: group.generation for name, group in groups.items() if name in generations} == generations
-    assert {name: {place: each.offset for place, each in group.offsets.items()} for name, group in groups.items()} == {
+    found = machine.core.offsets
+    assert {name: {place: each.offset for place, each in found.of(name).items()} for name in groups} == {
         name: expected.get(name, {}) for name in {**generations, **{k: v for k, v in expected.items() if v}}
     }
-    machine.folder.abandon()
-
-
-# -- writing it anew
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is written anew every few kilobytes."""
-    monkeypatch.setattr(group_log, "REWRITE_BYTES", 5000)
-
-
-@pytest.mark.usefixtures("small")
-def test_the_log_does_not_grow_for_ever_and_says_the_same(tmp_path: Path) -> None:
-    machine = Machine(tmp_path / "data")
-    machine.core.create_topic("t", 3, {})
-    member = join(machine)
-    sizes, starts = list[int](), set[int]()
-    for i in range(1000):
-        commit(machine, i, partition=i % 3, group=("g", "simple")[i % 2], **_as_member(i, member))
-        sizes.append(sum(path.stat().st_size for path in machine.folder.path.glob(f"{NAME}-0/*.log")))
-        starts.add(machine.log(NAME).start_offset)
-    assert max(sizes) < 20_000 and len(starts) > 10, "20 kB where 150 would be"
-    assert len(list(machine.folder.path.glob(f"{NAME}-0/*.log"))) == 1
-    expected = offsets(machine), offsets(machine, "simple")
-    for clean in (False, True):
-        machine = machine.restart(clean=clean)
-        assert (offsets(machine), offsets(machine, "simple")) == expected
-        assert list(machine.core.groups.by_id["g"].members) == [member]
-    machine.folder.abandon()
-
-
-def _as_member(i: int, member: str) -> dict[str, Any]:
-    return {} if i % 2 else {"member": member, "generation": 1}
-
-
-@pytest.mark.usefixtures("small")
-def test_a_log_that_is_too_long_is_written_anew_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(tmp_path / "data")
-    machine.core.create_topic("t", 3, {})
-    commit(machine, 1)
-    monkeypatch.setattr(machine.core.group_log, "_limit", 10**9)
-    for i in range(100):
-        commit(machine, i)
-    assert machine.log(NAME).start_offset == 0 and machine.log(NAME).end_offset == 101
-    machine = machine.restart(clean=False)
-    assert machine.log(NAME).start_offset == 101 and machine.log(NAME).end_offset == 102
-    assert offsets(machine) == {0: 99}
-    machine.folder.abandon()
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("step", range(4))
-def test_a_kill_at_any_step_of_writing_anew_leaves_a_log_that_says_the_same(
-    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Steps: the segment is begun; a part is written; all is written; the old segments are not yet removed."""
-    machine = Machine(tmp_path / "data")
-    machine.core.create_topic("t", 3, {})
-    for i in range(40):
-        commit(machine, i, group=f"g{i % 7}", partition=i % 3)
-    assert machine.ask(DeleteGroupsRequest(groups_names=("g6",))).results[0].error_code == 0
-    expected = {name: offsets(machine, name) for name in machine.core.groups.by_id}
-    log = machine.core.group_log
-
-    class Killed(Exception):
-        pass
-
-    def killed(*args: Any) -> None:
-        raise Killed
-
-    written = list[Any]()
-    write = log._write
-
-    def write_some(partition: Any, pairs: Any) -> None:
-        if len(written) == step:
-            raise Killed
-        written.append(pairs)
-        write(partition, pairs)
-
-    monkeypatch.setattr(group_log, "_BATCH_BYTES", 400)
-    monkeypatch.setattr(log, "_write", write_some if step < 2 else write)
-    monkeypatch.setattr(type(machine.log(NAME)), "forget", killed if step == 2 else lambda self, offset: None)
-    with suppress(Killed):
-        log._rewrite(machine.log(NAME))
-    monkeypatch.undo()
-    machine = machine.restart(clean=False)
-    assert {name: offsets(machine, name) for name in machine.core.groups.by_id} == expected
-    machine.folder.abandon()
-
-
-@pytest.mark.usefixtures("small")
-def test_a_disk_that_has_no_room_to_write_anew_loses_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any) -> None:
-        raise KafkaStorageError("no room")
-
-    commit(machine, 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(machine.log(NAME)), "roll", full)
-        for i in range(200):
-            commit(machine, i)
-    assert offsets(machine) == {0: 199}
-    machine = machine.restart(clean=False)
-    assert offsets(machine) == {0: 199}
     machine.folder.abandon()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.brokerlite.machines.group import Committed, Protocol, State
+from ottla.brokerlite.machines.group import Protocol, State
+from ottla.brokerlite.machines.offsets import Committed
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import WAITS, Club, subscription
 from tests.brokerlite.machine import TODAY
@@ -13,8 +14,7 @@ CHECK = 600.0
 
 def offset(club: Club, topic: str = "t", partition: int = 0) -> int:
     """What is committed, or -1."""
-    group = club.groups.by_id.get("g")
-    committed = group.offsets.get((topic, partition)) if group else None
+    committed = club.offsets.of("g").get((topic, partition))
     return committed.offset if committed else -1
 
 
@@ -59,7 +59,7 @@ def test_offsets_of_a_subscribed_topic_stay_and_others_are_forgotten() -> None:
     club = Club()
     a, _ = club.pair()
     assert a.commit(5) == 0
-    club.group.offsets["old", 0] = Committed(1, -1, "", TODAY)
+    club.offsets.restore("g", ("old", 0), Committed(1, -1, "", TODAY))
     assert club.offsets.delete("g", [("t", 0), ("old", 0), ("old", 1)]) == {
         ("t", 0): False,
         ("old", 0): True,
@@ -96,7 +96,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     club = Club()
     assert club.commit(1, place=("u", 0)) == club.commit(2, place=("u", 1)) == club.commit(3) == 0
     club.offsets.topic_deleted("u")
-    assert list(club.group.offsets) == [("t", 0)] and club.stored[-1] == {("u", 0): None, ("u", 1): None}
+    assert list(club.offsets.of("g")) == [("t", 0)] and club.stored[-1] == {("u", 0): None, ("u", 1): None}
 
 
 # -- expiry
@@ -122,7 +122,7 @@ def test_offsets_of_who_never_was_a_member_expire_seven_days_after_their_commit(
     club.tick(6 * DAY)
     assert club.commit(2, place=("t", 1)) == 0
     club.tick(1 * DAY + CHECK)
-    assert list(club.group.offsets) == [("t", 1)]
+    assert list(club.offsets.of("g")) == [("t", 1)]
     club.tick(6 * DAY)
     assert club.state is None
 
@@ -140,11 +140,11 @@ def test_of_a_stable_group_only_offsets_expire_that_nobody_subscribes_to() -> No
     club = Club(initial_rebalance_delay=0.0)
     a = club.person("a")
     assert a.join(session_timeout_ms=1_800_000) == 0 and a.sync() == 0 and a.commit(5) == 0
-    club.group.offsets["old", 0] = Committed(1, -1, "", TODAY)
+    club.offsets.restore("g", ("old", 0), Committed(1, -1, "", TODAY))
     for _ in range(int(7 * DAY / 1500) + 1):
         club.tick(1500.0)
         assert a.heartbeat() == 0
-    assert list(club.group.offsets) == [("t", 0)]
+    assert list(club.offsets.of("g")) == [("t", 0)]
 
 
 def test_nothing_expires_while_a_group_rebalances_or_speaks_another_language() -> None:

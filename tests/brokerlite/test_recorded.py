@@ -43,7 +43,7 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
     records = records_of(segments.read(segments.start_offset, 2**30, True))
     assert records[-1].offset == segments.end_offset - 1
     (snapshot,) = recorded.glob("*.snapshot")
-    for producer_id, known in (read_snapshot(snapshot) or {}).items():
+    for producer_id, known in (read_snapshot(snapshot) or Producers()).entries.items():
         found = producers.entries[producer_id]
         assert (found.epoch, found.last_timestamp) == (known.epoch, known.last_timestamp)
         assert [batch[:3] for batch in list(found.batches)[-1:]] == [batch[:3] for batch in known.batches]
@@ -55,7 +55,7 @@ def test_a_producer_snapshot_of_apache_kafka_is_written_back_to_the_same_bytes(t
     (snapshot,) = recorded.glob("*.snapshot")
     known = read_snapshot(snapshot)
     assert known is not None
-    write_snapshot(tmp_path, int(snapshot.stem), Producers(known))
+    write_snapshot(tmp_path, int(snapshot.stem), known)
     assert (tmp_path / snapshot.name).read_bytes() == snapshot.read_bytes()
 
 

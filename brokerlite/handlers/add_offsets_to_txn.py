@@ -1,0 +1,27 @@
+"""AddOffsetsToTxn v0-4: the offsets of a group join a transaction.
+
+v2+: PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH.
+
+Source: KafkaApis.scala (handleAddOffsetsToTxnRequest).
+"""
+
+from ottla.brokerlite.handlers.end_txn import known_code
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS
+from ottla.brokerlite.machines.transactions import Producing
+from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.errors import BrokerError
+
+OFFSETS = CONSUMER_OFFSETS, 0
+"""The partition that has the offsets of every group."""
+
+
+def handle(broker: BrokerCore, call: Call) -> AddOffsetsToTxnResponse:
+    request: AddOffsetsToTxnRequest = call.message
+    asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
+    try:
+        broker.offsets_log.topic()
+        broker.transactions.add(asked, [OFFSETS], 0)
+    except BrokerError as error:
+        return AddOffsetsToTxnResponse(error_code=known_code(error, call))
+    return AddOffsetsToTxnResponse(error_code=0)

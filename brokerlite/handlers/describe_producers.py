@@ -1,0 +1,55 @@
+"""DescribeProducers v0: which producers a partition remembers, and where their open transactions begin.
+
+Source: KafkaApis.scala (handleDescribeProducersRequest), UnifiedLog.java (activeProducers).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.topics import check_name
+from ottla.codec.apis.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ottla.errors import BrokerError, UnknownTopicOrPartition
+
+
+def handle(broker: BrokerCore, call: Call) -> DescribeProducersResponse:
+    request: DescribeProducersRequest = call.message
+    return DescribeProducersResponse(
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(_described(broker, topic.name, index) for index in topic.partition_indexes),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _described(broker: BrokerCore, name: str, index: int) -> PartitionResponse:
+    try:
+        check_name(name)
+        if (partition := broker.topics.partition(name, index)) is None:
+            raise UnknownTopicOrPartition(f"there is no {name}-{index}")
+    except BrokerError as error:
+        return PartitionResponse(
+            partition_index=index, error_code=error.code, error_message=error.detail, active_producers=()
+        )
+    producers = partition.producers
+    return PartitionResponse(
+        partition_index=index,
+        error_code=0,
+        active_producers=tuple(
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producers.ongoing.get(producer_id, -1),
+            )
+            for producer_id, producer in producers.entries.items()
+        ),
+    )

@@ -1,0 +1,34 @@
+"""ListTransactions v0-1: the transactional ids, and in which state they are.
+
+v1+: those that are open for longer than a duration. v2, which has patterns in RE2's syntax, is not served: Python's
+regular expressions are others, and may take for ever.
+
+Source: TransactionStateManager.scala (listTransactionStates).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.transaction import State
+from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
+
+_NAMES = {state.value for state in State} | {"PrepareEpochFence"}
+
+
+def handle(broker: BrokerCore, call: Call) -> ListTransactionsResponse:
+    request: ListTransactionsRequest = call.message
+    states, producers = set(request.state_filters), set(request.producer_id_filters)
+    began_before = broker.clock.timestamp - request.duration_filter
+    return ListTransactionsResponse(
+        error_code=0,
+        unknown_state_filters=tuple(each for each in request.state_filters if each not in _NAMES),
+        transaction_states=tuple(
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.value,
+            )
+            for each in broker.transactions.by_id.values()
+            if (not states or each.state.value in states)
+            and (not producers or each.producer_id in producers)
+            and (request.duration_filter < 0 or each.started < began_before)
+        ),
+    )

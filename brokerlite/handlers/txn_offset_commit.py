@@ -1,0 +1,101 @@
+"""TxnOffsetCommit v0-5: keep how far a group has read, if a transaction commits.
+
+v2+: leader epochs. v3+: the member is named, and checked. v4+: TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE.
+v5: the offsets join the transaction by themselves (KIP-890).
+
+Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.java (commitTransactionalOffset).
+"""
+
+from ottla.brokerlite.handlers.add_offsets_to_txn import OFFSETS
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.keyed_log import Transactional
+from ottla.brokerlite.machines.offsets import Committed, Committer
+from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.transaction import EPOCH_RISES
+from ottla.brokerlite.machines.transactions import Producing
+from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.errors import (
+    BrokerError,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OffsetMetadataTooLarge,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+
+ABORTABLE_SINCE = 4
+IMPLICIT_SINCE = 5
+
+
+def handle(broker: BrokerCore, call: Call) -> TxnOffsetCommitResponse:
+    request: TxnOffsetCommitRequest = call.message
+    codes: dict[Place, int] = {}
+    offsets: dict[Place, Committed] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            place = topic.name, each.partition_index
+            known, metadata = broker.topics.by_name.get(topic.name), each.committed_metadata or ""
+            if known is None or known.partition(each.partition_index) is None:
+                codes[place] = UnknownTopicOrPartition.code
+            elif len(metadata) > broker.settings.groups.max_offset_metadata:
+                codes[place] = OffsetMetadataTooLarge.code
+            else:
+                offsets[place] = Committed(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    metadata,
+                    broker.clock.timestamp,
+                    topic_id=known.topic_id,
+                )
+    code = _commit(broker, call, offsets) if offsets else 0
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get((topic.name, each.partition_index), code),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> int:
+    """Commit what can be; the error of all of it."""
+    request: TxnOffsetCommitRequest = call.message
+    committer = Committer(
+        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, transactional=True
+    )
+    try:
+        _join(broker, call)
+        group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=False)
+        broker.offsets.commit(group, offsets, Transactional(request.producer_id, request.producer_epoch))
+    except ProducerFenced:
+        return InvalidProducerEpoch.code
+    except TransactionAbortable as error:
+        return (error if call.header.api_version >= ABORTABLE_SINCE else InvalidTxnState).code
+    except BrokerError as error:
+        return error.code
+    return 0
+
+
+def _join(broker: BrokerCore, call: Call) -> None:
+    """See that offsets are part of the transaction."""
+    request: TxnOffsetCommitRequest = call.message
+    asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
+    if call.header.api_version >= IMPLICIT_SINCE:
+        broker.offsets_log.topic()
+        broker.transactions.add(asked, [OFFSETS], EPOCH_RISES)
+    else:
+        broker.transactions.verify(asked, OFFSETS)

@@ -1,0 +1,57 @@
+"""WriteTxnMarkers v1-2: end a transaction in some partitions, as an administrator does with one that hangs.
+
+v2+: the version of transactions (KIP-1228): in version 2 the epoch must be higher than that of the records.
+
+Source: KafkaApis.scala (handleWriteTxnMarkersRequest).
+"""
+
+from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.transaction import EPOCH_RISES
+from ottla.codec.apis.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from ottla.errors import BrokerError
+
+
+def handle(broker: BrokerCore, call: Call) -> WriteTxnMarkersResponse:
+    request: WriteTxnMarkersRequest = call.message
+    return WriteTxnMarkersResponse(markers=tuple(_write(broker, marker) for marker in request.markers))
+
+
+def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=tuple(
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index, error_code=_code(broker, marker, (topic.name, index))
+                    )
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in marker.topics
+        ),
+    )
+
+
+def _code(broker: BrokerCore, marker: WritableTxnMarker, place: Place) -> int:
+    try:
+        broker.write_marker(
+            place,
+            marker.producer_id,
+            marker.producer_epoch,
+            commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            newer=marker.transaction_version >= EPOCH_RISES,
+        )
+    except BrokerError as error:
+        return error.code
+    return 0

@@ -1,0 +1,141 @@
+"""A table that outlives the broker: key -> last value, as the records of an internal topic.
+
+Theory of operation: the topic has one partition, is compacted, and is made with the first record. Whoever keeps a table
+writes a record before it changes its memory or tells anybody; at a start the log is read from its beginning, and of
+each key the last value holds. Records may be part of a transaction: they hold when its marker says so.
+
+Rules:
+- What is written together is one batch, so that all or none of it is there after a kill.
+- Of two values of a key the one with the higher offset holds, also where it became valid first.
+- A damaged batch is left out, and told in the log: what was stored before it holds.
+
+Source: CoordinatorRuntime.java, CoordinatorLoaderImpl.java; OffsetMetadataManager.java (replayEndTransactionMarker).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.brokerlite.machines.clock import Clock
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.producers import end_marker
+from ottla.brokerlite.machines.topics import Topic, Topics
+from ottla.codec.records import BatchBuilder, RecordBatch
+from ottla.codec.stored.control import COMMIT
+
+log = logging.getLogger("ottla.brokerlite")
+
+Pair = tuple[bytes, bytes | None]
+"""Key and value of a record."""
+
+
+class Transactional(NamedTuple):
+    """The producer of whose open transaction records are part."""
+
+    producer_id: int
+    epoch: int
+
+
+class Entry(NamedTuple):
+    """A record of the log."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a log holds.
+
+    Attributes:
+        entries: the last value of each key.
+        pending: producer id -> what its open transaction has written.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    pending: dict[int, list[Entry]] = field(default_factory=dict)
+
+
+class KeyedLog:
+    """The log behind one table.
+
+    Args:
+        name, configs: of the topic.
+        grown: is told that records were added, for those that wait for them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        configs: Mapping[str, str],
+        topics: Topics,
+        clock: Clock,
+        grown: Callable[[PartitionLog], None],
+    ) -> None:
+        self.name = name
+        self._configs = configs
+        self._topics = topics
+        self._clock = clock
+        self._grown = grown
+
+    def topic(self) -> Topic:
+        """The topic, which did not have to exist.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+        return self._topics.by_name.get(self.name) or self._topics.create(self.name, 1, self._configs)
+
+    def write(self, pairs: Iterable[Pair], transactional: Transactional | None = None) -> int:
+        """Store a batch; return the offset of the first record.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+        partition = self.topic().partitions[0]
+        builder = BatchBuilder()
+        for key, value in pairs:
+            builder.append(self._clock.timestamp, key, value)
+        if transactional is None:
+            batch = builder.build()
+        else:
+            producer_id, epoch = transactional
+            batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True)
+        stored = partition.append_own(batch, self._clock.now)
+        self._grown(partition)
+        return stored.base_offset
+
+    def load(self) -> Loaded:
+        """Read everything.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+        if (topic := self._topics.by_name.get(self.name)) is None:
+            return Loaded()
+        newest: dict[bytes, Entry] = {}
+        pending: dict[int, list[Entry]] = {}
+        for batch in topic.partitions[0].batches():
+            if batch.control:
+                marker = end_marker(batch)
+                decided = pending.pop(batch.producer_id, []) if marker is not None else []
+                if marker is not None and marker.type == COMMIT:
+                    _take(newest, decided)
+            elif batch.transactional:
+                pending.setdefault(batch.producer_id, []).extend(_entries(batch))
+            else:
+                _take(newest, _entries(batch))
+        return Loaded([each for each in newest.values() if each.value is not None], pending)
+
+
+def _entries(batch: RecordBatch) -> Iterator[Entry]:
+    return (Entry(record.offset, record.key or b"", record.value) for record in batch.records())
+
+
+def _take(newest: dict[bytes, Entry], entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        known = newest.get(entry.key)
+        if known is None or known.offset < entry.offset:
+            newest[entry.key] = entry
