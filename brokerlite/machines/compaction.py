@@ -13,8 +13,9 @@ Rules:
   that has seen the older value sees that it is gone. That time is the batch's delete horizon (KIP-534).
 - Data of an aborted transaction go at once. The marker of a transaction stays until a round has met none of its data,
   and then for `delete.retention.ms`, too.
-- The last batch of each active producer stays for its sequence, and the last batch of the round for its offset, without
-  records if need be.
+- The last batch of each active producer stays for its sequence, and the last batch of each segment that is made for its
+  offset, without records if need be. (Kafka keeps that of the last segment only; so a start that finds a segment made,
+  and those that it replaces not yet removed, can tell which these are.)
 - A batch that cannot be read stays as it is.
 
 Source: LogCleaner.scala and Cleaner.java (buildOffsetMap, cleanInto, groupSegmentsBySize, CleanedTransactionMetadata),
@@ -220,7 +221,7 @@ class Cleaner:
         offsets: of the dirty part.
         aborted: transactions that overlap with what is cleaned.
         producers: the active ones, by id.
-        end_offset: as in the `Round`.
+        ends: where the segments that are made end.
         now: milliseconds since 1970.
 
     Attributes:
@@ -234,7 +235,7 @@ class Cleaner:
         *,
         aborted: Iterable[AbortedTxn] = (),
         producers: Mapping[int, LastBatch],
-        end_offset: int,
+        ends: Iterable[int],
         now: int,
         delete_retention_ms: int,
     ) -> None:
@@ -242,7 +243,7 @@ class Cleaner:
         self.unreadable: dict[int, str] = {}
         self._offsets = offsets
         self._producers = producers
-        self._end_offset = end_offset
+        self._ends = frozenset(ends)
         self._now = now
         self._horizon = now + delete_retention_ms
 
@@ -299,4 +300,4 @@ class Cleaner:
                 return True
             if last.last_offset < 0 and batch.control and batch.producer_epoch == last.epoch:
                 return True
-        return batch.next_offset == self._end_offset
+        return batch.next_offset in self._ends

@@ -104,7 +104,7 @@ def compact(
         offsets,
         aborted=log.aborted,
         producers=producers or {},
-        end_offset=end if keep_last else -1,
+        ends=[end] if keep_last else [],
         now=now,
         delete_retention_ms=DAY,
     )
@@ -199,7 +199,7 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is() -> None:
     log.write((b"a", b"1"))
     bad = bytearray(log.write((b"b", b"1")).data)
     bad[60] = 9  # more records than there are
-    cleaner = Cleaner(OffsetMap(0), producers={}, end_offset=-1, now=NOW, delete_retention_ms=DAY)
+    cleaner = Cleaner(OffsetMap(0), producers={}, ends=[], now=NOW, delete_retention_ms=DAY)
     damaged = parse_batch(bad)
     assert OffsetMap(0).add(damaged)
     assert cleaner.clean(damaged) == bytes(bad)
@@ -255,7 +255,7 @@ def test_the_last_batch_of_an_active_producer_stays_without_records() -> None:
     assert len(compact(left).batches) == 1
 
 
-def test_the_last_batch_of_a_round_stays_without_records() -> None:
+def test_the_last_batch_of_a_segment_stays_without_records() -> None:
     log = Log()
     log.write((b"a", b"1"))
     log.write((b"a", None))
