@@ -18,7 +18,6 @@ from ottla.errors import (
     CorruptMessage,
     InvalidRecord,
     InvalidTimestamp,
-    InvalidTxnState,
     MessageTooLarge,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
@@ -200,11 +199,6 @@ def test_zstd_needs_produce_version_7(log: PartitionLog) -> None:
     with pytest.raises(UnsupportedCompressionType):
         append(log, batch, version=6)
     append(log, batch, version=7)
-
-
-def test_a_transactional_batch_is_refused(log: PartitionLog) -> None:
-    with pytest.raises(InvalidTxnState):
-        append(log, a_batch(transactional=True, producer_id=7, producer_epoch=0, base_sequence=0))
 
 
 def test_a_compacted_topic_takes_no_record_without_a_key_and_says_which(log: PartitionLog) -> None:
