@@ -56,6 +56,10 @@ class BrokerConfig:
     """Members of one group (`group.max.size`)."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long committed offsets outlive the members of their group (`offsets.retention.minutes`)."""
+    log_retention_check: float = 300.0
+    """How often segments that have expired are looked for (`log.retention.check.interval.ms`)."""
+    log_cleaner_backoff: float = 15.0
+    """How often logs to compact are looked for, while there are none (`log.cleaner.backoff.ms`)."""
     max_connections: int = 2000
     pipeline: int = 8
     """Unanswered requests of one connection before it is no longer read: bounds the memory that one client takes."""
@@ -76,6 +80,8 @@ class BrokerConfig:
             ("group_min_session_timeout", 0.001, 1800),
             ("group_max_size", 1, 100_000),
             ("offsets_retention", 0, 10**10),
+            ("log_retention_check", 0.01, 10**10),
+            ("log_cleaner_backoff", 0.01, 10**10),
             ("max_connections", 1, 2**31 - 1),
             ("pipeline", 1, 2**31 - 1),
         ):

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,8 @@ from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
+from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.partition import Chore
 from ottla.codec import frames
@@ -149,6 +151,7 @@ async def _serve(
         finally:
             running.ready = False
             front.killed = not running.clean
+            front.core.housekeeping.stop()
             if not front.killed:
                 with trio.CancelScope(shield=True):
                     front.drain()
@@ -167,6 +170,7 @@ async def _work(
 ) -> None:
     with trio.CancelScope(shield=True) as scope:
         async with trio.open_nursery() as nursery:
+            front.begin = lambda job: nursery.start_soon(_carry_out, front, job)
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
@@ -196,6 +200,8 @@ class _Front:
     """
 
     core: BrokerCore
+    begin: Callable[[Job], None]
+    """Has a job done."""
 
     def __init__(self) -> None:
         self.killed = False
@@ -243,6 +249,8 @@ class _Front:
                     except EncodeError:  # a mistake of ours, which must not reach other connections
                         log.exception("an answer cannot be built", extra={"peer": ticket.connection.peer})
                         ticket.connection.close("internal error")
+        for job in self.core.jobs():
+            self.begin(job)
         self._nap.deadline = self._due()
 
     def drain(self) -> None:
@@ -265,6 +273,26 @@ class _Front:
 def _serves(api_key: int, api_version: int) -> bool:
     served = SERVED.get(api_key)
     return served is not None and served.lowest <= api_version <= served.highest
+
+
+async def _carry_out(front: _Front, job: Job) -> None:
+    """Do a job of the core's: its work in threads, its other parts here."""
+    refused: OSError | None = None
+    try:
+        while True:
+            work = next(job) if refused is None else job.throw(refused)
+            try:
+                await trio.to_thread.run_sync(work)
+                refused = None
+            except OSError as error:
+                refused = error
+    except StopIteration:
+        pass
+    except Exception:  # a mistake of ours, which must not end the broker
+        log.exception("a job in the background failed")
+    finally:
+        job.close()
+    front.send()
 
 
 class _Chores:
@@ -325,6 +353,9 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             max_members=config.group_max_size,
             offsets_retention=config.offsets_retention,
         ),
+        housekeeping=HousekeepingSettings(
+            retention_check=config.log_retention_check, cleaner_backoff=config.log_cleaner_backoff
+        ),
         described={
             "auto.create.topics.enable": str(config.auto_create).lower(),
             "broker.id": str(config.node_id),
@@ -333,8 +364,10 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             "group.initial.rebalance.delay.ms": str(round(config.group_initial_rebalance_delay * 1000)),
             "group.max.size": str(config.group_max_size),
             "group.min.session.timeout.ms": str(round(config.group_min_session_timeout * 1000)),
+            "log.cleaner.backoff.ms": str(round(config.log_cleaner_backoff * 1000)),
             "log.dirs": str(config.data or ""),
             "log.index.interval.bytes": str(config.index_interval_bytes),
+            "log.retention.check.interval.ms": str(round(config.log_retention_check * 1000)),
             "log.segment.bytes": str(config.segment_bytes),
             "message.max.bytes": str(config.max_message_bytes),
             "node.id": str(config.node_id),

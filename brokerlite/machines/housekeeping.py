@@ -6,34 +6,28 @@
 - A log whose topic has `flush.messages` or `flush.ms` is flushed after so many records, or so long after the first of
   them. A request does not wait for that.
 
-What waits for the disk is a `Job`: work for a thread, one piece after the other, and between them what is decided here.
-
 Source: LogManager.java (cleanupLogs, flushDirtyLogs), LogCleaner.java, ProducerStateManager.java
 (removeExpiredProducers).
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.compaction import Round
+from ottla.brokerlite.machines.compaction import LastBatch, Round, next_round
 from ottla.brokerlite.machines.configs import LONGEST
-from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.brokerlite.machines.log import Compaction, PartitionLog
+from ottla.brokerlite.machines.retention import deletable
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import Topics
 from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
 
-Work = Callable[[], None]
-"""Work that waits for the disk; it is run in a thread. It may raise `OSError`."""
-Job = Generator[Work, None, None]
-"""Gives one piece of work after the other, and is resumed when that is done; an `OSError` of the work is thrown into
-it."""
-
-_AT_ONCE = 500
-"""Partitions whose retention is looked at in one go: the loop is not held for longer than some milliseconds."""
+_AT_ONCE, _PAUSE = 500, 0.005
+"""Partitions whose retention is looked at in one go, and seconds until the next: requests are not kept waiting."""
 _RETENTION, _CLEANER = "log retention", "log cleaner"
 """Names of timers."""
 
@@ -53,6 +47,7 @@ class Housekeeping:
 
     Args:
         start: has a job done.
+        note_cleaned: work that has the disk hold how far the logs are cleaned.
     """
 
     def __init__(
@@ -62,18 +57,21 @@ class Housekeeping:
         clock: Clock,
         timers: Timers,
         start: Callable[[Job], None],
+        note_cleaned: Callable[[], Work],
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._clock = clock
         self._timers = timers
         self._start = start
+        self._note_cleaned = note_cleaned
         self._left: Iterator[PartitionLog] = iter(())
         """Partitions that this check has still to look at."""
         self._uncleanable: set[PartitionLog] = set()
         """Their last round failed; they are tried again after the next check of retention."""
         self._flushing: set[PartitionLog] = set()
-        self._cleaning: PartitionLog | None = None
+        self._compaction: Compaction | None = None
+        """What is under way."""
 
     def resume(self, now: float) -> None:
         """Begin, after a start."""
@@ -82,8 +80,8 @@ class Housekeeping:
 
     def stop(self) -> None:
         """Have the job under way end soon."""
-        if self._cleaning is not None:
-            self._cleaning.stop_compaction()
+        if self._compaction is not None:
+            self._compaction.stopped = True
 
     # -- retention
 
@@ -100,10 +98,10 @@ class Housekeeping:
                 return
             partition.producers.expire(now)
             try:
-                partition.delete_expired(self._clock.timestamp)
+                delete_expired(partition, self._clock.timestamp)
             except KafkaStorageError as error:
                 log.error("segments of %s that have expired stay: %s", partition.name, error)
-        self._timers.set(_RETENTION, now, self._go_on)
+        self._timers.set(_RETENTION, now + _PAUSE, self._go_on)
 
     def _partitions(self) -> Iterator[PartitionLog]:
         return (partition for topic in self._topics.by_name.values() for partition in topic.partitions)
@@ -113,11 +111,11 @@ class Housekeeping:
     def _clean_next(self, now: float) -> None:
         """Compact the log that needs it most."""
         rounds = [
-            (each, partition)
+            (due, partition)
             for partition in self._partitions()
             if partition.settings.compacted
             and partition not in self._uncleanable
-            and (each := partition.next_round(self._clock.timestamp)) is not None
+            and (due := due_round(partition, self._clock.timestamp)) is not None
         ]
         if rounds:
             self._start(self._clean(*max(rounds, key=lambda each: each[0].ratio)))
@@ -125,14 +123,20 @@ class Housekeeping:
             self._timers.set(_CLEANER, now + self._settings.cleaner_backoff, self._clean_next)
 
     def _clean(self, due: Round, partition: PartitionLog) -> Job:
-        self._cleaning = partition
+        producers = {
+            producer_id: LastBatch(each.batches[-1].last_offset if each.batches else -1, each.epoch)
+            for producer_id, each in partition.producers.entries.items()
+        }
+        compaction = partition.segments.compact(due, partition.settings, producers, self._clock.timestamp)
+        self._compaction = compaction
         try:
-            yield from partition.compact(due, self._clock.timestamp)
+            yield from compaction.job()
+            yield self._note_cleaned()
         except (KafkaStorageError, OSError) as error:
             log.error("%s is not compacted: %s", partition.name, error)
             self._uncleanable.add(partition)
         finally:
-            self._cleaning = None
+            self._compaction = None
             self._timers.set(_CLEANER, self._clock.now, self._clean_next)
 
     # -- flushes
@@ -156,10 +160,43 @@ class Housekeeping:
 
     def _flushed(self, partition: PartitionLog) -> Job:
         try:
-            yield partition.begin_flush()
+            yield partition.segments.begin_flush()
         except OSError as error:
             log.error("%s is not flushed: %s", partition.name, error)
         finally:
             self._flushing.discard(partition)
         if partition.unflushed:  # what came meanwhile
             self.grown(partition)
+
+
+def delete_expired(partition: PartitionLog, now: int) -> None:
+    """Remove the segments whose time has come.
+
+    Args:
+        now: milliseconds since 1970.
+
+    Raises:
+        KafkaStorageError: the disk refused.
+    """
+    states = partition.segments.states()
+    gone = deletable(states, partition.settings, partition.start_offset, partition.high_watermark, now)
+    if gone.segments == 0:
+        return
+    if gone.segments == len(states):
+        partition.roll()
+    end = states[gone.segments - 1].end_offset
+    partition.segments.forget(end)
+    log.info("%s: %d segments up to offset %d are deleted: %s", partition.name, gone.segments, end, gone.why)
+
+
+def due_round(partition: PartitionLog, now: int) -> Round | None:
+    """What to compact of a partition; see `next_round`."""
+    segments = partition.segments
+    return next_round(
+        segments.states(),
+        partition.settings,
+        cleaned_up_to=segments.cleaned_up_to,
+        start_offset=partition.start_offset,
+        last_stable_offset=partition.last_stable_offset,
+        now=now,
+    )

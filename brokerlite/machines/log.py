@@ -15,12 +15,15 @@ Rules:
 Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from ottla.brokerlite.machines.compaction import LastBatch, Round
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.retention import SegmentState, is_full
 from ottla.codec.compression import Compression
 from ottla.codec.records import (
     HEADER_SIZE,
@@ -58,8 +61,19 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that the records of one batch may take; what claims more is refused."""
 HIGH_WATERMARK = -1
 """What DeleteRecords calls it."""
-MAX_RELATIVE_OFFSET = 2**31 - 1
-"""Indexes hold offsets relative to the segment's first, in 32 bits."""
+
+
+class Compaction(Protocol):
+    """A round of compaction on the disk.
+
+    Attributes:
+        stopped: may be set at any time, and has the round end soon.
+    """
+
+    stopped: bool
+
+    def job(self) -> Job:
+        """The round. An `OSError` ends it; what was replaced until then stays so."""
 
 
 class Segments(Protocol):
@@ -98,6 +112,29 @@ class Segments(Protocol):
 
     def forget(self, offset: int) -> None:
         """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
+
+    cleaned_up_to: int
+    """Where the last round of compaction ended; -1: there was none."""
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before this offset is on the disk, not merely in the page cache."""
+
+    def states(self) -> list[SegmentState]:
+        """All segments; the last is the active one."""
+
+    def active_state(self) -> SegmentState: ...
+
+    def begin_flush(self) -> Work:
+        """Work that has the disk hold all that was stored before this call; it may run while more is stored."""
+
+    def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> Compaction:
+        """A round of compaction.
+
+        Args:
+            producers: the active ones, by id.
+            now: milliseconds since 1970.
+        """
 
     def set_start_offset(self, offset: int) -> None:
         """Have the log begin at ``offset``, which may lie within a segment; those before it are removed.
@@ -166,6 +203,7 @@ class PartitionLog:
     Attributes:
         name: ``topic-partition``, for messages.
         settings: may be replaced at any time.
+        segments: where the batches are.
     """
 
     def __init__(
@@ -174,7 +212,7 @@ class PartitionLog:
         self.name = name
         self.settings = settings or LogSettings()
         self.producers = producers or Producers()
-        self._segments = segments
+        self.segments = segments
         self._written = 0
         """Bytes that were appended since the start."""
         self._begun = dict.fromkeys(self.producers.ongoing, 0)
@@ -182,19 +220,24 @@ class PartitionLog:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        return self._segments.epochs
+        return self.segments.epochs
 
     @property
     def start_offset(self) -> int:
-        return self._segments.start_offset
+        return self.segments.start_offset
 
     @property
     def end_offset(self) -> int:
-        return self._segments.end_offset
+        return self.segments.end_offset
+
+    @property
+    def unflushed(self) -> int:
+        """Offsets that the disk may not hold."""
+        return self.end_offset - self.segments.recovery_point
 
     @property
     def high_watermark(self) -> int:
-        return self._segments.end_offset
+        return self.segments.end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -290,10 +333,10 @@ class PartitionLog:
 
     def _store(self, data: Buffer, now: float) -> Appended:
         """Append a batch at the end, as it is but for its place."""
-        self._roll_if_full(len(data), parse_batch(data).last_offset_delta)
+        self._roll_if_full(parse_batch(data))
         stored = rebased(data, self.end_offset, self.epochs.current)
         batch = parse_batch(stored)
-        self._segments.append(stored, batch.last_offset, batch.max_timestamp)
+        self.segments.append(stored, batch.last_offset, batch.max_timestamp)
         if batch.producer_id >= 0:
             self._remember(batch, now)
         self._written += len(stored)
@@ -308,7 +351,7 @@ class PartitionLog:
         self._begun.pop(completed.producer_id, None)
         if completed.aborted:
             producer_id, first, last, _ = completed
-            self._segments.add_aborted(
+            self.segments.add_aborted(
                 AbortedTxn(
                     producer_id=producer_id,
                     first_offset=first,
@@ -319,7 +362,7 @@ class PartitionLog:
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
-        return self._segments.aborted(offset, up_to)
+        return self.segments.aborted(offset, up_to)
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> bytes:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
@@ -332,7 +375,7 @@ class PartitionLog:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
         if offset >= (self.end_offset if up_to is None else up_to):
             return b""
-        data = self._segments.read(offset, max_bytes, at_least_one)
+        data = self.segments.read(offset, max_bytes, at_least_one)
         if up_to is not None:
             end = 0
             for batch in read_batches(data, verify=False):
@@ -343,7 +386,7 @@ class PartitionLog:
 
     def batches(self) -> Iterator[RecordBatch]:
         """As `Segments.batches`."""
-        return self._segments.batches()
+        return self.segments.batches()
 
     def divergence(self, epoch: int, offset: int) -> tuple[int, int] | None:
         """Whether a reader that came to ``offset``, with a last record of ``epoch`` (-1: unknown), read what is not in
@@ -365,12 +408,12 @@ class PartitionLog:
         Raises:
             KafkaStorageError: the disk refused.
         """
-        if self._segments.active_size:
-            self._segments.roll(self.producers)
+        if self.segments.active_size:
+            self.segments.roll(self.producers)
 
     def forget(self, offset: int) -> None:
         """Remove the segments that end at ``offset`` or before; it becomes the start offset, if one begins there."""
-        self._segments.forget(offset)
+        self.segments.forget(offset)
 
     def delete_records(self, offset: int) -> int:
         """Have the log begin at ``offset`` (-1: at the high watermark), or later if it does; return where it begins.
@@ -386,22 +429,22 @@ class PartitionLog:
         if not 0 <= start <= self.high_watermark:
             raise OffsetOutOfRange(f"{offset} is not within 0 to {self.high_watermark} of {self.name}")
         if start > self.start_offset:
-            self._segments.set_start_offset(start)
+            self.segments.set_start_offset(start)
         return self.start_offset
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""
-        return offset >= self._segments.active_base_offset
+        return offset >= self.segments.active_base_offset
 
     def first_at(self, timestamp: int) -> Record | None:
         """The first record whose timestamp is ``timestamp`` (milliseconds) or later."""
-        if (batch := self._segments.batch_at_time(timestamp)) is None:
+        if (batch := self.segments.batch_at_time(timestamp)) is None:
             return None
         return next((record for record in batch.records() if record.timestamp >= timestamp), None)
 
     def of_max_timestamp(self) -> Record | None:
         """The first record with the largest timestamp."""
-        if (batch := self._segments.batch_of_max_timestamp()) is None:
+        if (batch := self.segments.batch_of_max_timestamp()) is None:
             return None
         return next((record for record in batch.records() if record.timestamp == batch.max_timestamp), None)
 
@@ -474,13 +517,11 @@ class PartitionLog:
             batch = parse_batch(data)
         return batch.data if stamp < 0 else stamped(batch, stamp)
 
-    def _roll_if_full(self, size: int, last_offset_delta: int) -> None:
-        segments = self._segments
-        last = segments.end_offset + last_offset_delta - segments.active_base_offset
-        if segments.active_size and (
-            segments.active_size > self.settings.segment_bytes - size or last > MAX_RELATIVE_OFFSET
-        ):
-            segments.roll(self.producers)
+    def _roll_if_full(self, batch: RecordBatch) -> None:
+        last_offset = self.end_offset + batch.last_offset_delta
+        active = self.segments.active_state()
+        if is_full(active, self.settings, self.name, len(batch.data), last_offset, batch.max_timestamp):
+            self.segments.roll(self.producers)
 
 
 def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:

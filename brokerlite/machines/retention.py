@@ -1,4 +1,4 @@
-"""When a log's segments begin, are flushed, and go.
+"""When a log's segments begin, and when they go.
 
 Rules:
 - Segments go from the oldest on: those behind the log's start offset; where `cleanup.policy` has ``delete``, the log as
@@ -7,13 +7,13 @@ Rules:
 - The active segment goes too when it is its turn: then another is begun first. An empty one stays.
 - A segment's time is the largest timestamp of its records; where none has one, when it was last written to.
 - An active segment is rolled before a batch that would make it, or its index, too large, that is too far from its first
-  offset, or that is `segment.ms` younger than its first batch: by the batch's own timestamp, so that a backfill makes
-  the segments that it would have made at its time; by the broker's clock where the batches have none.
+  offset, or that is `segment.ms` younger than its first batch: by the timestamps of the two, so that a backfill makes
+  the segments that it would have made at its time. A segment that begins without a timestamp is not rolled by time.
 
 Times are milliseconds since 1970, sizes bytes.
 
 Source: UnifiedLog.java (deletableSegments, deleteOldSegments, maybeRoll), LogSegment.java (shouldRoll,
-timeWaitedForRoll), LogConfig.java, LogManager.java (flushDirtyLogs).
+timeWaitedForRoll), LogConfig.java.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,6 @@ class SegmentState(NamedTuple):
     """The largest of all; -1: no record has one."""
     modified: int = 0
     """When it was last written to."""
-    created: int = 0
-    """When it was begun, or found at a start."""
 
     @property
     def time(self) -> int:
@@ -99,7 +97,7 @@ def _beyond_time(candidates: list[SegmentState], limit: int, now: int) -> int:
 
 
 def is_full(
-    active: SegmentState, settings: LogSettings, name: str, size: int, last_offset: int, timestamp: int, now: int
+    active: SegmentState, settings: LogSettings, name: str, size: int, last_offset: int, timestamp: int
 ) -> bool:
     """Whether the active segment is rolled before a batch.
 
@@ -109,7 +107,7 @@ def is_full(
     """
     if active.size == 0:
         return False
-    waited = timestamp - active.first_timestamp if active.first_timestamp >= 0 else now - active.created
+    waited = timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
     return (
         active.size > settings.segment_bytes - size
         or active.index_size >= settings.segment_index_bytes
@@ -122,8 +120,3 @@ def jitter(settings: LogSettings, name: str, base_offset: int) -> int:
     """How much earlier than `segment.ms` a segment is rolled: for each of them another part of `segment.jitter.ms`."""
     most = min(settings.segment_jitter_ms, settings.segment_ms)
     return crc32(f"{name} {base_offset}".encode()) % most if most > 0 else 0
-
-
-def must_flush(settings: LogSettings, records: int, since: int, now: int) -> bool:
-    """Whether to flush ``records`` that the disk may not hold; the first of them was written at ``since``."""
-    return records >= settings.flush_messages or (records > 0 and now - since >= settings.flush_ms)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_configs, log_settings, unheeded
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog, Segments
 from ottla.brokerlite.machines.producers import Producers
 from ottla.errors import InvalidPartitions, InvalidRequest, InvalidTopic, TopicAlreadyExists
@@ -69,6 +70,9 @@ class Storage(Protocol):
 
     def reserve_producer_ids(self, count: int) -> int:
         """The first of ``count`` producer ids that nobody has had and nobody else will get."""
+
+    def note_cleaned(self) -> Work:
+        """Work that has the disk hold how far each log is cleaned."""
 
 
 @dataclass(slots=True)

@@ -10,21 +10,23 @@ can either finish it or forget it:
                    00.log.swap       the thread removes what was replaced; the disk knows
     00.log                           the loop gives it its name
 
-Source: Cleaner.java (cleanSegments), LocalLog.java (replaceSegments), LogLoader.java (removeTempFilesAndCollectSwapFiles).
+Source: Cleaner.java (cleanSegments), LocalLog.java (replaceSegments), LogLoader.java
+(removeTempFilesAndCollectSwapFiles).
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
-from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.housekeeping import Job
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import LogFile
+
+from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.storage.segment import LOG, Segment
 from ottla.codec.records import RecordBatch, parse_batch
 

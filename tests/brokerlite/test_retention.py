@@ -3,8 +3,6 @@
 import itertools
 from typing import Any
 
-import pytest
-
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.retention import (
     MAX_RELATIVE_OFFSET,
@@ -12,7 +10,6 @@ from ottla.brokerlite.machines.retention import (
     deletable,
     is_full,
     jitter,
-    must_flush,
 )
 
 NOW = 1_700_000_000_000
@@ -106,14 +103,12 @@ def test_the_reason_names_the_configuration() -> None:
     ]
 
 
-ACTIVE = SegmentState(100, 150, 1000, index_size=80, first_timestamp=NOW, max_timestamp=NOW + 5, created=NOW)
+ACTIVE = SegmentState(100, 150, 1000, index_size=80, first_timestamp=NOW, max_timestamp=NOW + 5)
 ROLLING = LogSettings(segment_bytes=2000, segment_ms=HOUR, segment_index_bytes=160)
 
 
-def full(
-    active: SegmentState = ACTIVE, *, size: int = 100, last_offset: int = 150, timestamp: int = NOW, now: int = NOW
-) -> bool:
-    return is_full(active, ROLLING, "t-0", size, last_offset, timestamp, now)
+def full(active: SegmentState = ACTIVE, *, size: int = 100, last_offset: int = 150, timestamp: int = NOW) -> bool:
+    return is_full(active, ROLLING, "t-0", size, last_offset, timestamp)
 
 
 def test_a_batch_that_would_make_the_segment_too_large_begins_another() -> None:
@@ -132,14 +127,13 @@ def test_an_offset_that_does_not_fit_the_index_begins_a_segment() -> None:
 
 
 def test_a_segment_is_rolled_by_the_timestamps_of_its_batches() -> None:
-    assert not full(timestamp=NOW + HOUR, now=NOW + 1000 * HOUR)
-    assert full(timestamp=NOW + HOUR + 1, now=NOW)
+    assert not full(timestamp=NOW + HOUR)
+    assert full(timestamp=NOW + HOUR + 1)
 
 
-def test_a_segment_without_timestamps_is_rolled_by_the_clock() -> None:
+def test_a_segment_that_begins_without_a_timestamp_is_not_rolled_by_time() -> None:
     untimed = ACTIVE._replace(first_timestamp=-1, max_timestamp=-1)
-    assert not full(untimed, timestamp=-1, now=NOW + HOUR)
-    assert full(untimed, timestamp=-1, now=NOW + HOUR + 1)
+    assert not full(untimed, timestamp=NOW)
 
 
 def test_an_empty_segment_is_not_rolled() -> None:
@@ -152,11 +146,3 @@ def test_jitter_spreads_the_rolls_of_partitions_that_began_together() -> None:
     assert all(0 <= wait < HOUR // 2 for wait in waits) and len(set(waits)) > 90
     assert waits == [jitter(settings, f"t-{i}", 0) for i in range(100)]
     assert jitter(LogSettings(segment_ms=HOUR), "t-0", 0) == 0
-
-
-@pytest.mark.parametrize(
-    ("records", "waited", "due"), [(0, 10**9, False), (9, 999, False), (10, 0, True), (1, 1000, True)]
-)
-def test_a_log_is_flushed_after_so_many_records_or_milliseconds(records: int, waited: int, due: bool) -> None:
-    settings = LogSettings(flush_messages=10, flush_ms=1000)
-    assert must_flush(settings, records, NOW - waited, NOW) == due
