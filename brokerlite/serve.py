@@ -29,14 +29,17 @@ from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.partition import Chore
+from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec import frames
-from ottla.errors import ConfigurationError, EncodeError
+from ottla.codec.wire import Buffer
+from ottla.errors import ConfigurationError
 from ottla.serve import Answer as Place
 from ottla.serve import Connection, Limits, Listener, serve_health
 
 log = logging.getLogger("ottla.brokerlite")
 
+_PAUSE_AFTER_BUG = 0.1
+"""Seconds before the core is polled again that has failed; each time it would at once."""
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -170,7 +173,7 @@ async def _work(
 ) -> None:
     with trio.CancelScope(shield=True) as scope:
         async with trio.open_nursery() as nursery:
-            front.begin = lambda job: nursery.start_soon(_carry_out, front, job)
+            front.begin = lambda job: nursery.start_soon(_work_off, front, job)
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
@@ -206,6 +209,7 @@ class _Front:
     def __init__(self) -> None:
         self.killed = False
         self._nap = trio.CancelScope()
+        self._not_before = -math.inf
 
     def connected(self, connection: Connection) -> None:
         pass
@@ -213,7 +217,7 @@ class _Front:
     def disconnected(self, connection: Connection) -> None:
         self.core.disconnected(connection.id)
 
-    def request(self, connection: Connection, frame: bytes, answer: Place) -> None:
+    def request(self, connection: Connection, frame: Buffer, answer: Place) -> None:
         try:
             request = frames.parse_request(frame, _serves)
         except frames.UnknownApi as error:
@@ -221,34 +225,30 @@ class _Front:
                 raise
             answer.send(frames.build_response(unsupported(SERVED), 0, error.header.correlation_id))
             return
-        header = request.header
-        call = Call(
-            connection.id,
-            connection.local_host,
-            header,
-            request.message,
-            trio.current_time(),
-            _timestamp(),
-            connection.peer.rpartition(":")[0].strip("[]"),
-        )
-        self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
-        self.send()
+        header, now = request.header, trio.current_time()
+        call = Call(connection.id, connection.session, header, request.message, now, _timestamp())
+        try:
+            self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
+        finally:  # what it did before it failed may have been what others wait for
+            self.send()
 
     def send(self) -> None:
-        """Hand out the answers that are ready, and have the pump wake for the next."""
-        for action in self.core.poll(trio.current_time()):
+        """Hand out the answers that are ready, and have the pump wake for the next.
+
+        It raises nothing: whatever goes wrong here is no fault of the request that is being handled.
+        """
+        try:
+            actions = self.core.poll(trio.current_time())
+        except Exception:
+            log.exception("a bug in the broker, please report it")
+            actions, self._not_before = [], trio.current_time() + _PAUSE_AFTER_BUG
+        for action in actions:
             ticket: _Ticket = action.ticket
-            match action:
-                case Close(why=why):
-                    ticket.connection.close(why)
-                case Answer(message=None):
-                    ticket.place.nothing()
-                case Answer(message=message, version=version):
-                    try:
-                        ticket.place.send(frames.build_response(message, version, ticket.correlation_id))
-                    except EncodeError:  # a mistake of ours, which must not reach other connections
-                        log.exception("an answer cannot be built", extra={"peer": ticket.connection.peer})
-                        ticket.connection.close("internal error")
+            try:
+                _carry_out(action, ticket)
+            except Exception:  # a mistake of ours, which must not reach other connections
+                log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
+                ticket.connection.close("internal error")
         for job in self.core.jobs():
             self.begin(job)
         self._nap.deadline = self._due()
@@ -267,7 +267,17 @@ class _Front:
 
     def _due(self) -> float:
         deadline = self.core.deadline
-        return math.inf if deadline is None else deadline
+        return math.inf if deadline is None else max(deadline, self._not_before)
+
+
+def _carry_out(action: Answer | Close, ticket: _Ticket) -> None:
+    match action:
+        case Close(why=why):
+            ticket.connection.close(why)
+        case Answer(message=None):
+            ticket.place.nothing()
+        case Answer(message=message, version=version):
+            ticket.place.send(*frames.build_response_parts(message, version, ticket.correlation_id))
 
 
 def _serves(api_key: int, api_version: int) -> bool:
@@ -275,7 +285,7 @@ def _serves(api_key: int, api_version: int) -> bool:
     return served is not None and served.lowest <= api_version <= served.highest
 
 
-async def _carry_out(front: _Front, job: Job) -> None:
+async def _work_off(front: _Front, job: Job) -> None:
     """Do a job of the core's: its work in threads, its other parts here."""
     refused: OSError | None = None
     try:
@@ -299,10 +309,10 @@ class _Chores:
     """What waits for the disk, one after the other, in a thread."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Chore] = deque()
+        self._waiting: deque[Work] = deque()
         self._some = trio.Event()
 
-    def add(self, chore: Chore) -> None:
+    def add(self, chore: Work) -> None:
         self._waiting.append(chore)
         self._some.set()
 

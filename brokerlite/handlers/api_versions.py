@@ -30,6 +30,8 @@ def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
+    call.session.client_software_name = request.client_software_name
+    call.session.client_software_version = request.client_software_version
     return ApiVersionsResponse(
         error_code=0,
         api_keys=_advertised(broker.handlers),

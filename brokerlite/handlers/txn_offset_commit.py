@@ -9,7 +9,8 @@ Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.ja
 from ottla.brokerlite.handlers.add_offsets_to_txn import OFFSETS
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.keyed_log import Transactional
-from ottla.brokerlite.machines.offsets import Committed, Committer
+from ottla.brokerlite.machines.offset_group import Committer
+from ottla.brokerlite.machines.offsets import Committed
 from ottla.brokerlite.machines.topics import Place
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing

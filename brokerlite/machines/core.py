@@ -35,6 +35,7 @@ from ottla.brokerlite.machines.transactions import Transactions, TransactionSett
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
 from ottla.errors import BrokerError, KafkaStorageError, RemoteProtocolError, UnknownTopicOrPartition
+from ottla.session import Session
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -70,16 +71,13 @@ class Call(NamedTuple):
     """A request and its circumstances."""
 
     connection: int
-    host: str
-    """The address that the client came by."""
+    session: Session
     header: RequestHeader
     message: Any
     now: float
     """Seconds of a clock that never goes back."""
     timestamp: int
     """Milliseconds since 1970."""
-    client: str = ""
-    """The client's address."""
 
 
 class Answer(NamedTuple):

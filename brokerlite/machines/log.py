@@ -34,7 +34,6 @@ from ottla.codec.records import (
     Record,
     RecordBatch,
     parse_batch,
-    read_batches,
     rebased,
 )
 from ottla.codec.rewrite import recompressed, stamped
@@ -61,6 +60,8 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that the records of one batch may take; what claims more is refused."""
 HIGH_WATERMARK = -1
 """What DeleteRecords calls it."""
+
+_NOTHING = memoryview(b"")
 
 
 class Compaction(Protocol):
@@ -150,11 +151,15 @@ class Segments(Protocol):
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """Transactions with records before ``up_to`` that ended at ``offset`` or behind it."""
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
-        """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
+        """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
 
-        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger. A batch whose CRC
-        does not match is given as it is: readers compare it, too.
+        CRCs are not compared: readers do. The memory is used again when nobody holds the view, or a part of it.
+
+        Args:
+            max_bytes: no more than this; the last batch may be cut.
+            at_least_one: the first batch is whole, even if it is larger.
+            up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
             CorruptMessage: what holds ``offset`` is damaged beyond that.
@@ -364,8 +369,12 @@ class PartitionLog:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
         return self.segments.aborted(offset, up_to)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> bytes:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> memoryview:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
+
+        Args:
+            max_bytes, at_least_one: with 0 and without it nothing is read.
+            up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the start or behind the end.
@@ -374,15 +383,10 @@ class PartitionLog:
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
         if offset >= (self.end_offset if up_to is None else up_to):
-            return b""
-        data = self.segments.read(offset, max_bytes, at_least_one)
-        if up_to is not None:
-            end = 0
-            for batch in read_batches(data, verify=False):
-                if batch.base_offset >= up_to:
-                    return data[:end]
-                end += len(batch.data)
-        return data
+            return _NOTHING
+        if max_bytes <= 0 and not at_least_one:
+            return _NOTHING
+        return self.segments.read(offset, max_bytes, at_least_one, up_to)
 
     def batches(self) -> Iterator[RecordBatch]:
         """As `Segments.batches`."""

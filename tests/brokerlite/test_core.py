@@ -8,7 +8,7 @@ from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.frames import RequestHeader
 from ottla.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
-from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
+from tests.brokerlite.machine import Machine, a_batch, a_session, fetching, producing, values_of
 
 
 def test_a_fetch_with_something_to_read_is_answered_at_once(machine: Machine) -> None:
@@ -157,7 +157,7 @@ def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Mac
 def test_what_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
     header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
     with pytest.raises(RemoteProtocolError):
-        machine.core.handle(1, Call(1, "", header, ApiVersionsRequest(), 0, 0))
+        machine.core.handle(1, Call(1, a_session(), header, ApiVersionsRequest(), 0, 0))
 
 
 def test_producer_ids_are_never_given_twice_not_even_after_a_kill(machine: Machine) -> None:

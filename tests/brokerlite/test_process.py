@@ -157,4 +157,3 @@ def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka:
         seen += values_of(segments.read(len(seen), 2**20, True))
     assert seen == values
     assert len(list((tmp_path / "theirs-0").glob("*.log"))) > 1
-    segments.abandon()
