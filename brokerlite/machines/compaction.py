@@ -182,6 +182,10 @@ class OffsetMap:
         self.end_offset = max(self.end_offset, batch.next_offset)
         return True
 
+    def skip_to(self, offset: int) -> None:
+        """There is nothing more before ``offset``."""
+        self.end_offset = max(self.end_offset, offset)
+
     def _keys(self, batch: RecordBatch) -> dict[bytes, int]:
         try:
             if self._transactions.over(batch) or batch.control:

@@ -211,7 +211,8 @@ class BrokerCore:
 
     def jobs(self) -> list[Job]:
         """What is to be done in the background from now on; each job is given once."""
-        jobs, self._jobs = self._jobs, []
+        jobs = self._jobs.copy()
+        self._jobs.clear()
         return jobs
 
     @property

@@ -191,10 +191,10 @@ def delete_expired(partition: PartitionLog, now: int) -> None:
 
 def due_round(partition: PartitionLog, now: int) -> Round | None:
     """What to compact of a partition; see `next_round`."""
-    segments = partition.segments
+    segments, settings = partition.segments, partition.settings
     return next_round(
-        segments.states(),
-        partition.settings,
+        segments.states(first_timestamps=settings.max_compaction_lag_ms < LONGEST),
+        settings,
         cleaned_up_to=segments.cleaned_up_to,
         start_offset=partition.start_offset,
         last_stable_offset=partition.last_stable_offset,

@@ -121,8 +121,15 @@ class Segments(Protocol):
     def recovery_point(self) -> int:
         """Everything before this offset is on the disk, not merely in the page cache."""
 
-    def states(self) -> list[SegmentState]:
-        """All segments; the last is the active one."""
+    def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
+        """All segments; the last is the active one.
+
+        Args:
+            first_timestamps: have these, too; they may have to be read.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
 
     def active_state(self) -> SegmentState: ...
 

@@ -15,18 +15,17 @@ Source: Cleaner.java (cleanSegments), LocalLog.java (replaceSegments), LogLoader
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.brokerlite.storage.disk import Disk
-from ottla.brokerlite.storage.log_file import LogFile
-
 from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.storage.disk import Disk
+from ottla.brokerlite.storage.log_file import Damage, LogFile
 from ottla.brokerlite.storage.segment import LOG, Segment
 from ottla.codec.records import RecordBatch, parse_batch
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite")
 
+_SEGMENT_FILES = frozenset(("log", "index", "timeindex", "txnindex"))
 CLEANED, SWAP = ".cleaned", ".swap"
 _DELETED = ".deleted"
 """Kafka's own brokers leave such files."""
@@ -42,16 +42,17 @@ _DELETED = ".deleted"
 
 @dataclass(slots=True)
 class _Made:
-    """What became of a group of segments."""
+    """What becomes of a group of segments, and of all."""
 
     changed: bool = False
     damaged: bool = False
     before: int = 0
-    """Bytes."""
+    after: int = 0
+    """Bytes of what was replaced, and of what replaced it."""
 
 
 class Compaction:
-    """A round on one partition.
+    """A round on one partition (`ottla.brokerlite.machines.log.Compaction`).
 
     Args:
         due: what is to be cleaned.
@@ -83,13 +84,16 @@ class Compaction:
         """The round. An `OSError` ends it; what was replaced until then stays so."""
         due, settings = self._due, self._settings
         segments = [each for each in self._host.sealed if each.base_offset < due.end_offset]
+        if not segments:
+            return
+        if any(each.suffix for each in segments):
+            raise OSError("an earlier compaction was not finished; the next start does that")
         aborted = self._host.aborted(segments[0].base_offset, due.end_offset)
         offsets = OffsetMap(due.first_dirty_offset, aborted)
         yield partial(self._read, segments, offsets)
-        states = {each.base_offset: each for each in segments if each.base_offset < offsets.end_offset}
-        groups = grouped(
-            (each.state() for each in states.values()), settings.segment_bytes, settings.segment_index_bytes
-        )
+        part = {each.base_offset: each for each in segments if each.base_offset < offsets.end_offset}
+        states = [each.state() for each in part.values()]
+        groups = grouped(states, settings.segment_bytes, settings.segment_index_bytes)
         cleaner = Cleaner(
             offsets,
             aborted=aborted,
@@ -98,47 +102,56 @@ class Compaction:
             now=self._now,
             delete_retention_ms=settings.delete_retention_ms,
         )
+        made = _Made()
         for group in groups:
-            yield from self._replace([states[each.base_offset] for each in group], cleaner)
+            yield from self._replace([part[each.base_offset] for each in group], cleaner, made)
             if self.stopped:
                 return
         self._host.cleaned_up_to = offsets.end_offset
-        for offset, what in cleaner.unreadable.items():
-            log.error("%s: the batch at offset %d is not compacted: %s", self._host.folder.name, offset, what)
+        self._tell(cleaner, made, sum(each.size for each in states))
 
     def _read(self, segments: Sequence[Segment], offsets: OffsetMap) -> None:
         """Fill the map (in a thread)."""
         for segment in segments:
             if segment.end_offset <= offsets.start_offset:
                 continue
-            for batch in segment.whole(segment.tail(offsets.start_offset, 0)):
-                if self.stopped or (batch.last_offset >= offsets.start_offset and not offsets.add(batch)):
+            for _, found in _content(self._disk, segment):
+                if self.stopped:
                     return
+                if isinstance(found, Damage) or found.last_offset < offsets.start_offset:
+                    continue
+                if not offsets.add(found):
+                    return
+            offsets.skip_to(segment.end_offset)
 
-    def _replace(self, old: list[Segment], cleaner: Cleaner) -> Job:
+    def _replace(self, old: list[Segment], cleaner: Cleaner, made: _Made) -> Job:
         """Have one segment in place of ``old``."""
-        new, made = self._host.begin(old[0].base_offset, CLEANED), _Made()
+        new = self._host.new_segment(old[0].base_offset, CLEANED)
+        made.changed, made.damaged = len(old) > 1, False
         try:
             yield partial(self._write, old, new, cleaner, made)
-            if self.stopped or made.damaged or not made.changed or not self._host.replace(old, new):
-                yield partial(self._discard, new)
-                return
-        except BaseException:  # the disk's, or the broker's end: the next start removes what is left
-            self._host.forget_unused(new)
-            raise
+        except OSError:
+            yield partial(self._discard, new)  # a full disk needs the room
+            if all(self._host.holds(segment) for segment in old):
+                raise
+            return
+        if self.stopped or made.damaged or not made.changed or not self._host.replace(old, new):
+            yield partial(self._discard, new)
+            return
+        made.before += sum(segment.size for segment in old)
+        made.after += new.size
         yield partial(self._remove, old)
         if self._host.holds(new):
             new.rename("")
             self._host.note_names()
+        else:  # removed meanwhile, under one of its names
+            yield partial(self._discard, new)
 
     def _write(self, old: list[Segment], new: Segment, cleaner: Cleaner, made: _Made) -> None:
         """Write what is left (in a thread)."""
         new.create()
-        made.changed = len(old) > 1
-        kept = len(cleaner.transactions.kept)
         for segment in old:
-            made.before += segment.size
-            for _, found in segment.around():
+            for _, found in _content(self._disk, segment):
                 if self.stopped:
                     return
                 if isinstance(found, RecordBatch):
@@ -147,13 +160,11 @@ class Compaction:
                     made.damaged = True
         if made.damaged or not made.changed:
             return
-        for entry in cleaner.transactions.kept[kept:]:
-            new.add_aborted(entry)
         new.seal()
         for path in new.files:
             self._disk.sync(path)
-        new.rename(SWAP)
         new.synced = new.size
+        new.rename(SWAP)
         self._disk.sync_folder(self._host.folder)
 
     def _clean(self, batch: RecordBatch, new: Segment, cleaner: Cleaner, made: _Made) -> None:
@@ -162,6 +173,13 @@ class Compaction:
         if data and not made.damaged:
             left = parse_batch(data)
             new.append(bytes(data), left.last_offset, left.max_timestamp)
+
+    def _tell(self, cleaner: Cleaner, made: _Made, size: int) -> None:
+        name = self._host.folder.name
+        for offset, what in cleaner.unreadable.items():
+            log.error("%s: the batch at offset %d is kept as it is: %s", name, offset, what)
+        said = "%s is compacted up to offset %d: of %d bytes, %d became %d"
+        log.info(said, name, self._host.cleaned_up_to, size, made.before, made.after)
 
     def _discard(self, new: Segment) -> None:
         for path in new.files:
@@ -197,7 +215,12 @@ def finish_swaps(disk: Disk, folder: Path) -> bool:
     return bool(swaps)
 
 
-_SEGMENT_FILES = frozenset(("log", "index", "timeindex", "txnindex"))
+def _content(disk: Disk, segment: Segment) -> Iterator[tuple[int, RecordBatch | Damage]]:
+    """Everything in a segment, read without its indexes, which belong to the loop."""
+    file = LogFile(disk, segment.log_path, segment.base_offset)
+    file.size = segment.size
+    file.limit = segment.end_offset
+    return file.around()
 
 
 def _end_of(disk: Disk, path: Path) -> int:
