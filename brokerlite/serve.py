@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.configs import CONFIGS
@@ -28,6 +28,7 @@ from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Sett
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.machines.transactions import TransactionSettings
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec import frames
@@ -104,7 +105,7 @@ async def run_broker(
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,
-            sync=config.sync and config.data is not None,
+            sync=config.sync is not Sync.NEVER and config.data is not None,
             chore=chores.add,
         )
         began = trio.current_time()
@@ -146,7 +147,7 @@ async def _serve(
     )
     running = _running(config, folder, front.core, port)
     async with trio.open_nursery() as nursery:
-        work: trio.CancelScope = await nursery.start(_work, config, listener, front, chores, running)
+        work: trio.CancelScope = await nursery.start(_work, config, listener, folder, front, chores, running)
         task_status.started(running)
         log.info("ready", extra={"listen": running.bootstrap, "data": str(folder.path), "node": config.node_id})
         try:
@@ -165,6 +166,7 @@ async def _serve(
 async def _work(
     config: BrokerConfig,
     listener: Listener,
+    folder: DataFolder,
     front: "_Front",
     chores: "_Chores",
     running: Running,
@@ -177,6 +179,7 @@ async def _work(
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
+            nursery.start_soon(front.flush, folder)
             if config.health is not None:
                 host, port = split_address(config.health, None)
                 running.health = _joined(host, await nursery.start(_probes, host, port, running))
@@ -209,6 +212,8 @@ class _Front:
     def __init__(self) -> None:
         self.killed = False
         self._nap = trio.CancelScope()
+        self._unsynced = trio.Event()
+        """Set when answers wait for the disk."""
         self._not_before = -math.inf
 
     def connected(self, connection: Connection) -> None:
@@ -252,6 +257,8 @@ class _Front:
         for job in self.core.jobs():
             self.begin(job)
         self._nap.deadline = self._due()
+        if self.core.unsynced is not None:
+            self._unsynced.set()
 
     def drain(self) -> None:
         """Let nobody wait any longer."""
@@ -264,6 +271,21 @@ class _Front:
             with trio.CancelScope(deadline=self._due()) as self._nap:
                 await trio.sleep_forever()
             self.send()
+
+    async def flush(self, folder: DataFolder) -> None:
+        """Have the disk hold what answers wait for; what comes meanwhile is held together the next time."""
+        while True:
+            await self._unsynced.wait()
+            self._unsynced = trio.Event()
+            while (writes := self.core.unsynced) is not None:
+                try:
+                    await trio.to_thread.run_sync(folder.begin_flush())
+                except OSError as error:
+                    log.error("the disk refused to hold what was written: %s", error)
+                    self.core.synced(writes, failed=True)
+                else:
+                    self.core.synced(writes)
+                self.send()
 
     def _due(self) -> float:
         deadline = self.core.deadline
@@ -366,6 +388,10 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
         housekeeping=HousekeepingSettings(
             retention_check=config.log_retention_check, cleaner_backoff=config.log_cleaner_backoff
         ),
+        transactions=TransactionSettings(
+            max_timeout=config.transaction_max_timeout, expiration=config.transactional_id_expiration
+        ),
+        sync=config.sync is Sync.ALWAYS and config.data is not None,
         described={
             "auto.create.topics.enable": str(config.auto_create).lower(),
             "broker.id": str(config.node_id),
@@ -384,6 +410,8 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             "num.partitions": str(config.default_partitions),
             "offsets.retention.minutes": str(round(config.offsets_retention / 60)),
             "socket.request.max.bytes": str(config.max_request_bytes),
+            "transaction.max.timeout.ms": str(round(config.transaction_max_timeout * 1000)),
+            "transactional.id.expiration.ms": str(round(config.transactional_id_expiration * 1000)),
         },
     )
 

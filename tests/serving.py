@@ -24,7 +24,7 @@ class Desk:
         self.places: dict[bytes, Answer] = {}
         self.connections: list[Connection] = []
         self.left: list[Connection] = []
-        self._answering = answering
+        self.answering = answering
 
     def connected(self, connection: Connection) -> None:
         self.connections.append(connection)
@@ -33,8 +33,8 @@ class Desk:
         frame = bytes(frame)
         self.asked.append(frame)
         self.places[frame] = answer
-        if self._answering is not None:
-            self._answering(frame, answer)
+        if self.answering is not None:
+            self.answering(frame, answer)
 
     def disconnected(self, connection: Connection) -> None:
         self.left.append(connection)

@@ -14,6 +14,7 @@ from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
 from ottla.serve import Answer, Connection
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, until
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 MIB = 2**20
 ROOMY = replace(LIMITS, max_frame=100 * MIB)
@@ -181,12 +182,12 @@ async def test_the_system_takes_of_answers_as_much_as_it_sees_fit(clock: MockClo
 
 async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than_their_share(clock: MockClock) -> None:
     desk = Keeper()
-    limits = replace(ROOMY, all_unsent=100 * MIB, unsent=1000 * MIB, write=10_000.0)
+    limits = replace(ROOMY, all_unsent=20 * MIB, unsent=1000 * MIB, write=10_000.0)
     async with listening(desk, limits) as (_, port), peer(port) as greedy, peer(port) as modest:
         await until(lambda: len(desk.connections) == 2)
         await greedy.send_all(framed(b"1"))
         await until(lambda: desk.answers)
-        desk.answers.pop().send(bytes(120 * MIB))
+        desk.answers.pop().send(bytes(30 * MIB))
         await greedy.send_all(framed(b"2"))
         await modest.send_all(framed(b"3"))
         await until(lambda: desk.answers)
@@ -194,7 +195,7 @@ async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than
         assert [bytes(each) for each in desk.frames] == [b"1", b"3"], "the greedy one is not read"
         desk.answers.pop().send(framed(b"taken"))
         assert await received(modest, 9) == framed(b"taken")
-        await received(greedy, 120 * MIB)
+        await received(greedy, 30 * MIB)
         await until(lambda: len(desk.frames) == 3)
 
 

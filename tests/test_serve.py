@@ -4,9 +4,11 @@ The clock is trio's `MockClock`: it jumps when nothing has happened for a moment
 """
 
 import logging
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -18,6 +20,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, RemoteProtocolError
 from ottla.serve import Answer, Connection, Listener, serve_health
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, until
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 
 @pytest.fixture
@@ -182,9 +185,9 @@ async def test_a_request_that_breaks_the_protocol_closes_its_connection(
 class Faulty(Desk):
     """Fails where it is told to, for the first connection only."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, error: type[Exception] = ZeroDivisionError) -> None:
         super().__init__(echo)
-        self._where = where
+        self._where, self._error = where, error
 
     def connected(self, connection: Connection) -> None:
         super().connected(connection)
@@ -203,14 +206,15 @@ class Faulty(Desk):
 
     def _fail(self, here: str, connection: Connection) -> None:
         if here == self._where and connection.id == 1:
-            raise ZeroDivisionError(here)
+            raise self._error(here)
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, MemoryError, OSError, RecursionError])
 @pytest.mark.parametrize("where", ["connected", "request", "answer", "disconnected"])
 async def test_a_fault_of_the_service_costs_one_connection_and_is_logged(
-    clock: MockClock, caplog: pytest.LogCaptureFixture, where: str
+    clock: MockClock, caplog: pytest.LogCaptureFixture, where: str, error: type[Exception]
 ) -> None:
-    desk = Faulty(where)
+    desk = Faulty(where, error)
     async with listening(desk) as (_, port):
         async with peer(port) as bad, peer(port) as good:
             await until(lambda: len(desk.connections) == 2)
@@ -227,6 +231,100 @@ async def test_a_fault_of_the_service_costs_one_connection_and_is_logged(
     [record] = caplog.records
     assert record.levelname == "ERROR"
     assert record.exc_info
+
+
+@pytest.mark.parametrize("bad", ["no bytes", None], ids=["text", "nothing"])
+async def test_an_answer_that_cannot_be_sent_costs_its_connection_and_not_the_one_that_fills_it(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, bad: object
+) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as first, peer(port) as second:
+        await first.send_all(framed(b"waits"))
+        await until(lambda: desk.asked)
+
+        def fill_both(frame: bytes, answer: Answer) -> None:
+            with suppress(TypeError):  # what has no length is the caller's mistake
+                desk.places[b"waits"].send(bad)  # type: ignore[arg-type] # on purpose
+            answer.send(framed(frame))
+
+        desk.answering = fill_both
+        await second.send_all(framed(b"a"))
+        assert await received(second, 5) == framed(b"a")
+        if bad is not None:
+            await closed(first)
+            assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+async def test_a_flood_of_broken_connections_is_one_line_and_their_number(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(Desk(echo)) as (_, port):
+        for number in range(50):
+            async with peer(port) as bad:
+                await bad.send_all((2000 + number).to_bytes(4, "big"))
+                await closed(bad)
+        assert [record.getMessage() for record in caplog.records] == [
+            "connection refused: a frame of 2000 bytes is over the limit of 1000"
+        ]
+        await trio.sleep(61)
+        assert "2000 bytes is over the limit of 1000: 49 more from 127.0.0.1 in" in caplog.records[-1].getMessage()
+        async with peer(port) as bad:
+            await bad.send_all(b"GET / HTTP/1.1\r\n")
+            await closed(bad)
+        assert len(caplog.records) == 3, "another kind is another line"
+
+
+async def test_what_was_counted_is_told_when_the_listener_ends(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(Desk(echo)) as (_, port):
+        for _ in range(3):
+            async with peer(port) as bad:
+                await bad.send_all(b"SSH-2.0-x")
+                await closed(bad)
+    assert len(caplog.records) == 2 and "2 more from 127.0.0.1" in caplog.records[-1].getMessage()
+
+
+async def test_a_peer_that_is_gone_before_it_is_accepted_is_nobodys_trouble(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(echo)
+    listener = Listener(LIMITS)
+    port = await listener.open(LOCAL, 0, desk)
+    with socket.create_connection((LOCAL, port)) as gone:
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))
+    async with peer(port) as stream, trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        await stream.send_all(framed(b"a"))
+        assert await received(stream, 5) == framed(b"a")
+        nursery.cancel_scope.cancel()
+    assert caplog.records == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of open files")
+async def test_a_process_without_free_descriptors_accepts_when_it_has_some_again(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    import resource
+
+    desk = Desk(echo)
+    async with listening(desk) as (_, port):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with ExitStack() as taken, trio.socket.socket() as sock:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+            try:
+                with suppress(OSError):
+                    while True:
+                        taken.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+                await sock.connect((LOCAL, port))
+                await sock.send(framed(b"a"))
+                await until(lambda: caplog.records)
+                assert "cannot accept" in caplog.text and desk.connections == []
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await until(lambda: desk.asked)
+            assert await sock.recv(100) == framed(b"a")
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
 
 
 async def test_a_probe_that_connects_and_goes_leaves_no_trace_in_the_log(

@@ -91,7 +91,11 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
         except BrokerError as error:
             final = True
             answer = PartitionData(
-                partition_index=asked.partition, error_code=error.code, high_watermark=-1, records=b""
+                partition_index=asked.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
             )
         answers.append((each, answer))
     return _Read(answers, tuple(logs), size, final)

@@ -95,8 +95,10 @@ def _join(broker: BrokerCore, call: Call) -> None:
     """See that offsets are part of the transaction."""
     request: TxnOffsetCommitRequest = call.message
     asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
+    log = broker.offsets_log.topic().partitions[0]
+    if not log.producers.begins(request.producer_id, request.producer_epoch):
+        return
     if call.header.api_version >= IMPLICIT_SINCE:
-        broker.offsets_log.topic()
         broker.transactions.add(asked, [OFFSETS], EPOCH_RISES)
-    else:
-        broker.transactions.verify(asked, OFFSETS)
+    elif error := broker.transactions.verify(asked, [OFFSETS]).get(OFFSETS):
+        raise error

@@ -15,7 +15,7 @@ Rules:
 Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
@@ -35,6 +35,7 @@ from ottla.codec.records import (
     RecordBatch,
     parse_batch,
     rebased,
+    records_end,
 )
 from ottla.codec.rewrite import recompressed, stamped
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
@@ -267,7 +268,6 @@ class PartitionLog:
         version: int,
         timestamp: int,
         now: float = 0.0,
-        verify: Callable[[RecordBatch], None] | None = None,
     ) -> Appended:
         """Store a produced record set, and return where.
 
@@ -275,8 +275,6 @@ class PartitionLog:
             version: of the Produce request.
             timestamp: the time, in milliseconds since 1970.
             now: seconds of the broker's clock.
-            verify: asks the coordinator of the batch's transaction, when that begins in this partition; raises if it
-                must not.
 
         Raises:
             InvalidRecord: the record set breaks a rule (`InvalidRecords`: some of its records do).
@@ -285,7 +283,6 @@ class PartitionLog:
             UnsupportedCompressionType: zstd from a client too old for it.
             InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
             InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState: see `Producers`.
-            BrokerError: what ``verify`` raises.
             KafkaStorageError: the disk refused.
         """
         batch = self._only_batch(records, version)
@@ -294,11 +291,26 @@ class PartitionLog:
         if batch.producer_id >= 0:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
-            if verify is not None and batch.transactional and not self._is_in_transaction(batch):
-                verify(batch)
-            self.producers.check(batch, first_is_zero=batch.transactional and version >= IMPLICIT_SINCE)
+            self.producers.check(batch)
         data = self._as_stored(batch, stamp)
         return self._store(data, now)._replace(append_time=stamp)
+
+    def attempt(self, records: Buffer | None, version: int) -> RecordBatch | None:
+        """The batch of a produced record set, if it would begin a transaction here: then ask the coordinator first.
+
+        Raises:
+            InvalidProducerEpoch: see `Producers`.
+        """
+        try:
+            batch = parse_batch(records or b"")
+        except DecodeError:  # `append` says what is wrong
+            return None
+        if batch.producer_id < 0 or not batch.transactional:
+            return None
+        if not self.producers.begins(batch.producer_id, batch.producer_epoch):
+            return None
+        self.producers.attempt(batch, rises=version >= IMPLICIT_SINCE)
+        return batch
 
     def append_own(self, batch: Buffer, now: float = 0.0) -> Appended:
         """Store a batch that the broker has made.
@@ -335,13 +347,6 @@ class PartitionLog:
         builder.append(timestamp, *build_control(marker))
         batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
         return self._store(batch, now)
-
-    def _is_in_transaction(self, batch: RecordBatch) -> bool:
-        """Whether the batch continues a transaction of this partition."""
-        producer_id = batch.producer_id
-        return producer_id in self.producers.ongoing and (
-            self.producers.entries[producer_id].epoch == batch.producer_epoch
-        )
 
     def _store(self, data: Buffer, now: float) -> Appended:
         """Append a batch at the end, as it is but for its place."""
@@ -552,30 +557,14 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
 
 
 def _count_records(batch: RecordBatch) -> None:
-    """Step from record to record by their lengths alone: a quarter of a microsecond each.
+    """Step from record to record by their lengths alone.
 
     Raises:
         DecodeError: they are not as many as the batch says, or do not end where it does.
     """
     body = batch.body(DECOMPRESSED_LIMIT)
-    position = 0
-    try:
-        for _ in range(batch.count):
-            size = body[position]
-            position += 1
-            if size > 0x7F:
-                size &= 0x7F
-                shift = 7
-                while (byte := body[position]) > 0x7F:
-                    size |= (byte & 0x7F) << shift
-                    shift += 7
-                    position += 1
-                    if shift > 28:
-                        raise DecodeError("a record's length has more than five bytes")
-                size |= byte << shift
-                position += 1
-            position += size >> 1
-    except IndexError:
-        raise DecodeError(f"the batch ends before its {batch.count} records do") from None
-    if position != len(body):
+    end = records_end(body, batch.count)
+    if end < 0:
+        raise DecodeError(f"the batch ends before its {batch.count} records do")
+    if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")

@@ -105,6 +105,8 @@ class Topics:
         self.defaults = dict(defaults)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self._folded: dict[str, str] = {}
+        """Names by what Kafka's metrics make of them."""
         self._storage = storage
         self._new_id = new_id
         for stored in storage.topics():
@@ -124,8 +126,7 @@ class Topics:
         check_name(name)
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
-        folded = name.replace(".", "_")
-        if clash := next((other for other in self.by_name if other.replace(".", "_") == folded), None):
+        if clash := self._folded.get(_folded(name)):
             raise InvalidTopic(f"{name} collides with {clash}: they differ only in '.' and '_'")
         if not 0 < partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
@@ -161,6 +162,7 @@ class Topics:
         _check_own(topic.name)
         self._storage.delete_topic(topic.name)
         del self.by_name[topic.name]
+        del self._folded[_folded(topic.name)]
         del self.by_id[topic.topic_id]
 
     def partition(self, name: str, index: int) -> PartitionLog | None:
@@ -184,6 +186,7 @@ class Topics:
             int(stored.configs.get("min.insync.replicas", self.default("min.insync.replicas"))),
         )
         self.by_name[topic.name] = topic
+        self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         for key in unheeded(topic.configs):
             log.warning("a configuration is kept, and not acted upon: %s", key, extra={"topic": topic.name})
@@ -191,6 +194,10 @@ class Topics:
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:
         return log_settings(lambda key: configs.get(key, self.default(key)))
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _check_own(name: str) -> None:

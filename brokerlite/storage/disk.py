@@ -20,9 +20,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ottla.codec.wire import Buffer
+
+T = TypeVar("T")
 
 _MOST = 4096
 """Descriptors that are kept open at most; more would save nothing."""
@@ -141,12 +143,12 @@ class FileSystem:
         self._files: OrderedDict[Path, _Open] = OrderedDict()
         """Those used last at the end."""
         self._by_folder: dict[Path, set[Path]] = {}
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
 
     # -- folders and names
 
     def names(self, folder: Path) -> list[str]:
-        return os.listdir(folder)
+        return self._with_room(lambda: os.listdir(folder))
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -173,7 +175,7 @@ class FileSystem:
 
     def sync_folder(self, folder: Path) -> None:
         try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._descriptor(folder, os.O_RDONLY)
         except FileNotFoundError:
             return
         try:
@@ -182,7 +184,7 @@ class FileSystem:
             os.close(descriptor)
 
     def lock(self, path: Path, owner: str) -> Callable[[], None]:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = self._descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
@@ -199,10 +201,15 @@ class FileSystem:
     # -- whole files
 
     def read_file(self, path: Path) -> bytes:
-        return path.read_bytes()
+        return self._with_room(path.read_bytes)
 
     def write_file(self, path: Path, data: bytes) -> None:
-        path.write_bytes(data)
+        self._drop(path)
+        descriptor = self._descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            _write_all(descriptor, data, 0)
+        finally:
+            os.close(descriptor)
 
     # -- parts of files
 
@@ -222,9 +229,7 @@ class FileSystem:
 
     def write(self, path: Path, data: Buffer, position: int) -> None:
         with self._use(path, os.O_CREAT) as descriptor:
-            written, size = os.pwrite(descriptor, data, position), len(data)
-            while written < size:
-                written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+            _write_all(descriptor, data, position)
 
     def truncate(self, path: Path, size: int) -> None:
         with self._use(path) as descriptor:
@@ -258,16 +263,24 @@ class FileSystem:
 
     def _open(self, path: Path, flags: int) -> _Open:
         self._make_room(self._limit - 1)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-        except OSError as error:
-            if error.errno not in _OUT_OF_DESCRIPTORS or not self._files:
-                raise
-            self._make_room(len(self._files) // 2)  # the connections have taken more than their share
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        descriptor = self._descriptor(path, os.O_RDWR | flags)
         opened = self._files[path] = _Open(descriptor, self._release)
         self._by_folder.setdefault(path.parent, set()).add(path)
         return opened
+
+    def _descriptor(self, path: Path, flags: int) -> int:
+        return self._with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        """Do what needs a descriptor, also if the connections have taken more than their share."""
+        try:
+            return work()
+        except OSError as error:
+            with self._guard:
+                if error.errno not in _OUT_OF_DESCRIPTORS or not self._files:
+                    raise
+                self._make_room(len(self._files) // 2)
+            return work()
 
     def _make_room(self, count: int) -> None:
         """Have ``count`` files open at most."""
@@ -300,6 +313,12 @@ class FileSystem:
         with self._guard:
             for path in list(self._by_folder.get(folder, ())):
                 self._forget(path)
+
+
+def _write_all(descriptor: int, data: Buffer, position: int) -> None:
+    written, size = os.pwrite(descriptor, data, position), len(data)
+    while written < size:
+        written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
 
 
 def _descriptors() -> int:

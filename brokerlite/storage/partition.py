@@ -86,6 +86,7 @@ class PartitionSegments:
         """Why the disk does not hold what it was to hold."""
         self._changed = False
         self._aborted: list[AbortedTxn] = []
+        self._epochs_written = True
         self._lost: set[int] = set()
         self._told: set[tuple[int, int]] = set()
         """Damage that was told in the log: segment and position."""
@@ -124,6 +125,8 @@ class PartitionSegments:
         if self._failed is not None:
             raise self._refused("write", self._failed)
         try:
+            if not self._epochs_written:
+                self._write_epochs()
             self._active.append(batch, last_offset, max_timestamp)
         except OSError as error:
             raise self._refused("write", error) from error
@@ -250,6 +253,7 @@ class PartitionSegments:
         offset, small = self.end_offset, self._unsynced.begin_sync()
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
         sizes = [(segment, segment.size) for segment in unsynced]
+        made = any(segment.synced < 0 for segment in unsynced)
         # The indexes of the active segment are made anew if the disk has lost them.
         files = [path for each in unsynced for path in ([each.log_path] if each is self._active else each.files)]
 
@@ -257,6 +261,8 @@ class PartitionSegments:
             try:
                 for path in files:
                     self._disk.sync(path)
+                if made:
+                    self._disk.sync_folder(self.folder)
                 small()
             except OSError as error:
                 self._failed = error
@@ -278,27 +284,25 @@ class PartitionSegments:
     # -- life
 
     def create(self, topic_id: uuid.UUID, leader_epoch: int = 0) -> None:
-        """Make the folder, the small files in it, and an empty segment."""
+        """Make the folder. The rest is made with the first batch, which many topics never have."""
         self._disk.make_folder(self.folder)
         self.identify(topic_id)
-        segment = self._segment(0)
-        segment.create()
-        self._segments.append(segment)
+        self._segments.append(self._segment(0))
         self.lead(leader_epoch)
 
     def identify(self, topic_id: uuid.UUID) -> None:
         """Note whose folder it is."""
         path = self.folder / METADATA
-        checkpoints.replace(self._disk, path, build_partition_metadata(topic_id), sync=False)
+        self._disk.write_file(path, build_partition_metadata(topic_id))
         self.note(path)
 
     def lead(self, epoch: int) -> None:
         """What is written from now on is of ``epoch``."""
         if epoch != self.epochs.current:
             self.epochs.begin(epoch, self.end_offset)
-            path = self.folder / LEADER_EPOCHS
-            checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
-            self.note(path)
+            self._epochs_written = False
+            if self.end_offset:
+                self._write_epochs()
 
     def open(self, *, clean: bool, recovery_point: int, leader_epoch: int = 0) -> Producers:
         """Find everything again after a start.
@@ -328,6 +332,12 @@ class PartitionSegments:
                     self._disk.sync(path)
                 self.begin_flush()()
             self.recovery_point = self.end_offset
+
+    def _write_epochs(self) -> None:
+        path = self.folder / LEADER_EPOCHS
+        checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
+        self._epochs_written = True
+        self.note(path)
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers)

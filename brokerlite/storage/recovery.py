@@ -77,13 +77,14 @@ class Recovery:
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
-        self.segments = [self._make(base) for base in self._offsets_of(LOG)] or [self._begin_at(0)]
+        bases = self._offsets_of(LOG)
+        self.segments = [self._make(base) for base in bases or [0]]
         self.lost = set(self._offsets_of(LOST))
         for segment, follower in itertools.pairwise(self.segments):
             segment.ends_before(follower.base_offset)
         if clean and recovery_point > self._active.base_offset:  # which is then where it ends
             self._active.has_no_gap_behind(recovery_point)
-        for segment, following in itertools.zip_longest(self.segments[:], self.segments[1:]):
+        for segment, following in itertools.zip_longest(self.segments[: len(bases)], self.segments[1:]):
             on_disk = clean or (following is not None and following.base_offset <= recovery_point)
             if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
                 break

@@ -49,6 +49,7 @@ def one(tmp_path: Path) -> Iterator[OnePartition]:
     one.log.settings = one.settings = type(one.settings)()
     one.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(COUNT)))
     yield one
+    one.disk.close()
 
 
 def log_path(one: OnePartition) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.serve import Running, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -28,13 +28,13 @@ HELLO = ApiVersionsRequest(client_software_name="test", client_software_version=
 @asynccontextmanager
 async def a_broker(**config: Any) -> AsyncIterator[Running]:
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(run_broker, BrokerConfig(port=0, sync=False, **config))
+        yield await nursery.start(run_broker, BrokerConfig(port=0, sync=Sync.NEVER, **config))
         nursery.cancel_scope.cancel()
 
 
 @contextmanager
 def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
-    broker = Broker(BrokerConfig(port=0, data=path / "data", sync=False, **config))
+    broker = Broker(BrokerConfig(port=0, data=path / "data", sync=Sync.NEVER, **config))
     try:
         yield broker
     finally:
@@ -382,7 +382,7 @@ def test_a_fresh_broker_takes_under_50_milliseconds_of_cpu(tmp_path: Path) -> No
     times = []
     for i in range(5):
         began = time.process_time()
-        broker = Broker(BrokerConfig(port=0, data=tmp_path / str(i), sync=False))
+        broker = Broker(BrokerConfig(port=0, data=tmp_path / str(i), sync=Sync.NEVER))
         broker.create_topic("t")
         times.append(time.process_time() - began)
         broker.stop()

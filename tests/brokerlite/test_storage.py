@@ -80,6 +80,7 @@ class OnePartition:
 def one(tmp_path: Path) -> Iterator[OnePartition]:
     one = OnePartition(tmp_path / "t-0")
     yield one
+    one.disk.close()
 
 
 # -- one partition

@@ -107,8 +107,9 @@ class Answer:
 
         None is copied: a part must not change until it is released, which it is as soon as it is written.
         """
+        size = sum(map(len, parts))
         self.parts = parts
-        self._connection.answered(sum(map(len, parts)))
+        self._connection.answered(size)
 
     def nothing(self) -> None:
         """The request has no answer (Produce with ``acks=0``)."""
@@ -203,8 +204,10 @@ class Connection:
     def _contained(self) -> Iterator[None]:
         try:
             yield
-        except Exception:  # a bug of the service must not take the other connections with it
-            log.exception("a request failed; its connection is closed", extra={"peer": self.peer})
+        except Exception as error:  # a bug of the service must not take the other connections with it
+            text = f"a bug, please report it: {error!r:.200} closes its connection"
+            if self._shared.complaints.is_new(trio.current_time(), self.session.peer_host, text):
+                log.exception("%s", text, extra={"peer": self.peer})
             self.close("internal error")
 
     def _end(self) -> None:

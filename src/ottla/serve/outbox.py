@@ -21,6 +21,8 @@ _PARTS = min(1024, os.sysconf("SC_IOV_MAX")) if hasattr(os, "sysconf") else 16
 """Buffers that the system takes in one call."""
 _SEALED = 256 * 2**10
 """Bytes that are encrypted ahead of what the socket has taken."""
+_TURN = 4 * 2**20
+"""Bytes that are written before others have their turn."""
 _LOOKS = 10
 """How often it is looked, while a peer may take nothing, whether it has: the system wakes a writer for a third of its
 memory only, which a slow reader may not take in that time."""
@@ -30,7 +32,7 @@ class Outbox:
     """The parts that wait for one socket.
 
     Attributes:
-        full: the socket takes no more for now.
+        full: the socket takes no more for now, or has taken as much as one may have in a turn.
         taken: bytes that it has taken so far.
     """
 
@@ -61,7 +63,11 @@ class Outbox:
             OSError: the connection has ended.
         """
         self.full, done = False, 0
+        begun = self.taken
         while self and not self.full:
+            if self.taken - begun >= _TURN:
+                self.full = True  # others have their turn, however fast this one is
+                break
             if self._tls is None:
                 done += self._give(sock, self._parts)
                 continue
