@@ -182,10 +182,11 @@ def delete_expired(partition: PartitionLog, now: int) -> None:
     gone = deletable(states, partition.settings, partition.start_offset, partition.high_watermark, now)
     if gone.segments == 0:
         return
-    if gone.segments == len(states):
-        partition.roll()
     end = states[gone.segments - 1].end_offset
     partition.segments.forget(end)
+    if gone.segments == len(states):  # the active one is left; another needs room, which there may be now
+        partition.roll()
+        partition.segments.forget(end)
     log.info("%s: %d segments up to offset %d are deleted: %s", partition.name, gone.segments, end, gone.why)
 
 

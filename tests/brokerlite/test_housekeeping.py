@@ -14,8 +14,8 @@ from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import CLEANER_OFFSETS
 from ottla.codec.records import BatchBuilder, Record, read_batches
-from ottla.errors import OffsetOutOfRange
-from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, values_of, work_off
+from ottla.errors import KafkaStorageError, OffsetOutOfRange
+from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, producing, values_of, work_off
 from tests.brokerlite.model_disk import Killed, ModelDisk
 from tests.brokerlite.test_storage import OnePartition
 
@@ -403,3 +403,38 @@ def test_a_fetch_reads_over_the_gaps_that_compaction_leaves(tmp_path: Path) -> N
         first = next(read_batches(bytes(answer.records)))
         assert answer.error_code == 0 and first.next_offset > offset
         assert not left & set(range(offset, first.base_offset)), "nothing is skipped"
+
+
+# -- a full disk
+
+
+def test_a_full_disk_is_told_to_producers_and_forgotten_when_there_is_room_again() -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk)
+    machine.core.create_topic("t", 1, {"segment.bytes": "2000"})
+    machine.produce(idempotent(0))
+    for room in (0, 1, 50, 100):  # the last ones are enough for a part of the batch
+        disk.room = room
+        answer = machine.ask(producing(idempotent(1, 50))).responses[0].partition_responses[0]
+        assert answer.error_code == KafkaStorageError.code and "No space left" in answer.error_message
+        assert values_of(machine.ask(fetching(0)).responses[0].partitions[0].records) == [b"0"]
+        assert machine.log().end_offset == 1
+    disk.room = None
+    machine.produce(idempotent(1, 50))
+    assert [batch.base_offset for batch in machine.log().batches()] == [0, 1]
+    for clean in (False, True):
+        machine = machine.restart(clean=clean)
+        assert [batch.base_offset for batch in machine.log().batches()] == [0, 1]
+
+
+def test_expired_segments_go_although_the_disk_is_full() -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk)
+    machine.core.create_topic("t", 1, {"segment.bytes": "1024", "retention.ms": "1000"})
+    machine.produce(*(a_batch(b"x" * 400, timestamp=TODAY - 5000) for _ in range(5)))
+    disk.room = 0
+    machine.pass_time(301)
+    assert machine.log().start_offset == 4, "all but the active one, for which another would have to be begun"
+    disk.room = None
+    machine.pass_time(301)
+    assert machine.log().start_offset == 5

@@ -208,14 +208,15 @@ def consumed(bootstrap: str) -> dict[bytes, bytes]:
     while True:
         message = consumer.poll(10)
         assert message is not None
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
             consumer.close()
             return table
-        if message.value() is None:
-            table.pop(message.key(), None)
-        else:
-            table[message.key()] = message.value()
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        table.pop(key, None)
+        if isinstance(value, bytes):
+            table[key] = value
 
 
 def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka: ApacheKafka, tmp_path: Path) -> None:
