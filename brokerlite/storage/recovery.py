@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
 from ottla.brokerlite.storage.segment import LOG, Segment
@@ -75,6 +76,7 @@ class Recovery:
     def open(self, *, clean: bool, recovery_point: int, leader_epoch: int, contiguous: bool) -> Producers:
         """Find everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
+        self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
         bases = self._offsets_of(LOG)
         self.segments = [self._make(base) for base in bases or [0]]

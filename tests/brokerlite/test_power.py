@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.brokerlite.machines.log import LogSettings, PartitionLog
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.unsynced import Work
 from tests.brokerlite.machine import TODAY, a_batch, records_of
@@ -105,7 +106,7 @@ class World:
     def flush(self, *places: Place) -> None:
         taken = {place: self.logs[place].end_offset for place in places or self.logs}
         topics = dict(self.topics)
-        self.folder.begin_flush([self.logs[place]._segments for place in places] if places else None)()
+        self.folder.begin_flush([self.logs[place].segments for place in places] if places else None)()
         for (name, partition), end in taken.items():
             self.synced[self.topics[name].topic_id, partition] = end
         self.synced_topics = topics
