@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
 from ottla.brokerlite.machines.configs import LogSettings
@@ -28,9 +28,7 @@ from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage, LogFile
 from ottla.brokerlite.storage.segment import LOG, Segment
 from ottla.codec.records import RecordBatch, parse_batch
-
-if TYPE_CHECKING:
-    from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.codec.stored.indexes import AbortedTxn
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -38,6 +36,36 @@ _SEGMENT_FILES = frozenset(("log", "index", "timeindex", "txnindex"))
 CLEANED, SWAP = ".cleaned", ".swap"
 _DELETED = ".deleted"
 """Kafka's own brokers leave such files."""
+
+
+class Host(Protocol):
+    """The partition whose segments are compacted.
+
+    Attributes:
+        cleaned_up_to: where the last round ended.
+    """
+
+    folder: Path
+    cleaned_up_to: int
+
+    @property
+    def sealed(self) -> list[Segment]:
+        """All segments but the active one."""
+
+    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """As `ottla.brokerlite.machines.log.Segments.aborted`."""
+
+    def new_segment(self, base_offset: int, suffix: str) -> Segment:
+        """A segment that is not yet one of the partition's."""
+
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
+
+    def holds(self, segment: Segment) -> bool:
+        """Whether the segment is one of the partition's."""
+
+    def note_names(self) -> None:
+        """Names in the folder have changed."""
 
 
 @dataclass(slots=True)
@@ -65,7 +93,7 @@ class Compaction:
 
     def __init__(
         self,
-        host: "PartitionSegments",
+        host: Host,
         disk: Disk,
         due: Round,
         settings: LogSettings,
