@@ -1,5 +1,6 @@
 """What a broker is told before it starts."""
 
+import enum
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,18 @@ from ottla.errors import ConfigurationError
 
 MAX_MESSAGE_BYTES = 2**20 + 12
 """Kafka's default of `message.max.bytes`: a batch of 1 MiB and what stands before its length ends."""
+
+
+class Sync(enum.StrEnum):
+    """When the disk is made to hold what was stored (fsync), so that a power cut does not take it."""
+
+    ALWAYS = "always"
+    """Before anything that was written is answered: an acknowledgement survives a power cut."""
+    SEGMENT = "segment"
+    """When a segment is full, and at the end: a kill of the broker loses nothing, a power cut what the system had not
+    written yet. So Apache Kafka does it."""
+    NEVER = "never"
+    """Not even then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +39,8 @@ class BrokerConfig:
     listens on every address, the one that the client came by."""
     data: Path | None = None
     """The folder of the topics; ``None``: a temporary one, removed at the end."""
-    sync: bool = True
-    """Have the disk hold what is stored when a segment is full and at the end. Without, only a crash of the machine
-    loses anything; a temporary folder is never synced."""
+    sync: Sync = Sync.SEGMENT
+    """When the disk is made to hold what is stored; a temporary folder is never synced."""
     node_id: int = 1
     cluster_id: str | None = None
     """``None``: the one that the folder was made with, or a new one."""
@@ -56,6 +68,10 @@ class BrokerConfig:
     """Members of one group (`group.max.size`)."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long committed offsets outlive the members of their group (`offsets.retention.minutes`)."""
+    transaction_max_timeout: float = 15 * 60.0
+    """The longest that a producer may let a transaction take (`transaction.max.timeout.ms`)."""
+    transactional_id_expiration: float = 7 * 24 * 3600.0
+    """How long a transactional id is remembered that nobody uses (`transactional.id.expiration.ms`)."""
     max_connections: int = 2000
     pipeline: int = 8
     """Unanswered requests of one connection before it is no longer read: bounds the memory that one client takes."""
@@ -76,6 +92,8 @@ class BrokerConfig:
             ("group_min_session_timeout", 0.001, 1800),
             ("group_max_size", 1, 100_000),
             ("offsets_retention", 0, 10**10),
+            ("transaction_max_timeout", 0.001, 2**31 / 1000 - 1),
+            ("transactional_id_expiration", 0.001, 10**10),
             ("max_connections", 1, 2**31 - 1),
             ("pipeline", 1, 2**31 - 1),
         ):

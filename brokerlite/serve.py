@@ -20,21 +20,26 @@ from typing import NamedTuple
 
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.topics import CONFIGS
+from ottla.brokerlite.machines.transactions import TransactionSettings
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.partition import Chore
+from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec import frames
-from ottla.errors import ConfigurationError, EncodeError
+from ottla.codec.wire import Buffer
+from ottla.errors import ConfigurationError
 from ottla.serve import Answer as Place
 from ottla.serve import Connection, Limits, Listener, serve_health
+from ottla.tls import ServerTLS
 
 log = logging.getLogger("ottla.brokerlite")
 
+_PAUSE_AFTER_BUG = 0.1
+"""Seconds before the core is polled again that has failed; each time it would at once."""
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -82,9 +87,15 @@ class Running:
 
 
 async def run_broker(
-    config: BrokerConfig, *, task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED
+    config: BrokerConfig,
+    *,
+    tls: ServerTLS | None = None,
+    task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is drained or cancelled; then it answers what it was asked, and closes its folder.
+
+    Args:
+        tls: how its listener is secured; by default it is not.
 
     Raises:
         ConfigurationError: the port or the folder cannot be used.
@@ -95,11 +106,11 @@ async def run_broker(
         listener = Listener(
             Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections, pipeline=config.pipeline)
         )
-        port = await listener.open(config.host, config.port, front)
+        port = await listener.open(config.host, config.port, front, tls)
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,
-            sync=config.sync and config.data is not None,
+            sync=config.sync is not Sync.NEVER and config.data is not None,
             chore=chores.add,
         )
         began = trio.current_time()
@@ -141,7 +152,7 @@ async def _serve(
     )
     running = _running(config, folder, front.core, port)
     async with trio.open_nursery() as nursery:
-        work: trio.CancelScope = await nursery.start(_work, config, listener, front, chores, running)
+        work: trio.CancelScope = await nursery.start(_work, config, listener, folder, front, chores, running)
         task_status.started(running)
         log.info("ready", extra={"listen": running.bootstrap, "data": str(folder.path), "node": config.node_id})
         try:
@@ -159,6 +170,7 @@ async def _serve(
 async def _work(
     config: BrokerConfig,
     listener: Listener,
+    folder: DataFolder,
     front: "_Front",
     chores: "_Chores",
     running: Running,
@@ -170,6 +182,7 @@ async def _work(
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
+            nursery.start_soon(front.flush, folder)
             if config.health is not None:
                 host, port = split_address(config.health, None)
                 running.health = _joined(host, await nursery.start(_probes, host, port, running))
@@ -200,6 +213,9 @@ class _Front:
     def __init__(self) -> None:
         self.killed = False
         self._nap = trio.CancelScope()
+        self._unsynced = trio.Event()
+        """Set when answers wait for the disk."""
+        self._not_before = -math.inf
 
     def connected(self, connection: Connection) -> None:
         pass
@@ -207,7 +223,7 @@ class _Front:
     def disconnected(self, connection: Connection) -> None:
         self.core.disconnected(connection.id)
 
-    def request(self, connection: Connection, frame: bytes, answer: Place) -> None:
+    def request(self, connection: Connection, frame: Buffer, answer: Place) -> None:
         try:
             request = frames.parse_request(frame, _serves)
         except frames.UnknownApi as error:
@@ -215,35 +231,33 @@ class _Front:
                 raise
             answer.send(frames.build_response(unsupported(SERVED), 0, error.header.correlation_id))
             return
-        header = request.header
-        call = Call(
-            connection.id,
-            connection.local_host,
-            header,
-            request.message,
-            trio.current_time(),
-            _timestamp(),
-            connection.peer.rpartition(":")[0].strip("[]"),
-        )
-        self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
-        self.send()
+        header, now = request.header, trio.current_time()
+        call = Call(connection.id, connection.session, header, request.message, now, _timestamp())
+        try:
+            self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
+        finally:  # what it did before it failed may have been what others wait for
+            self.send()
 
     def send(self) -> None:
-        """Hand out the answers that are ready, and have the pump wake for the next."""
-        for action in self.core.poll(trio.current_time()):
+        """Hand out the answers that are ready, and have the pump wake for the next.
+
+        It raises nothing: whatever goes wrong here is no fault of the request that is being handled.
+        """
+        try:
+            actions = self.core.poll(trio.current_time())
+        except Exception:
+            log.exception("a bug in the broker, please report it")
+            actions, self._not_before = [], trio.current_time() + _PAUSE_AFTER_BUG
+        for action in actions:
             ticket: _Ticket = action.ticket
-            match action:
-                case Close(why=why):
-                    ticket.connection.close(why)
-                case Answer(message=None):
-                    ticket.place.nothing()
-                case Answer(message=message, version=version):
-                    try:
-                        ticket.place.send(frames.build_response(message, version, ticket.correlation_id))
-                    except EncodeError:  # a mistake of ours, which must not reach other connections
-                        log.exception("an answer cannot be built", extra={"peer": ticket.connection.peer})
-                        ticket.connection.close("internal error")
+            try:
+                _carry_out(action, ticket)
+            except Exception:  # a mistake of ours, which must not reach other connections
+                log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
+                ticket.connection.close("internal error")
         self._nap.deadline = self._due()
+        if self.core.unsynced is not None:
+            self._unsynced.set()
 
     def drain(self) -> None:
         """Let nobody wait any longer."""
@@ -257,9 +271,34 @@ class _Front:
                 await trio.sleep_forever()
             self.send()
 
+    async def flush(self, folder: DataFolder) -> None:
+        """Have the disk hold what answers wait for; what comes meanwhile is held together the next time."""
+        while True:
+            await self._unsynced.wait()
+            self._unsynced = trio.Event()
+            while (writes := self.core.unsynced) is not None:
+                try:
+                    await trio.to_thread.run_sync(folder.begin_flush())
+                except OSError as error:
+                    log.error("the disk refused to hold what was written: %s", error)
+                    self.core.synced(writes, failed=True)
+                else:
+                    self.core.synced(writes)
+                self.send()
+
     def _due(self) -> float:
         deadline = self.core.deadline
-        return math.inf if deadline is None else deadline
+        return math.inf if deadline is None else max(deadline, self._not_before)
+
+
+def _carry_out(action: Answer | Close, ticket: _Ticket) -> None:
+    match action:
+        case Close(why=why):
+            ticket.connection.close(why)
+        case Answer(message=None):
+            ticket.place.nothing()
+        case Answer(message=message, version=version):
+            ticket.place.send(*frames.build_response_parts(message, version, ticket.correlation_id))
 
 
 def _serves(api_key: int, api_version: int) -> bool:
@@ -271,10 +310,10 @@ class _Chores:
     """What waits for the disk, one after the other, in a thread."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Chore] = deque()
+        self._waiting: deque[Work] = deque()
         self._some = trio.Event()
 
-    def add(self, chore: Chore) -> None:
+    def add(self, chore: Work) -> None:
         self._waiting.append(chore)
         self._some.set()
 
@@ -325,6 +364,10 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             max_members=config.group_max_size,
             offsets_retention=config.offsets_retention,
         ),
+        transactions=TransactionSettings(
+            max_timeout=config.transaction_max_timeout, expiration=config.transactional_id_expiration
+        ),
+        sync=config.sync is Sync.ALWAYS and config.data is not None,
         described={
             "auto.create.topics.enable": str(config.auto_create).lower(),
             "broker.id": str(config.node_id),
@@ -341,6 +384,8 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             "num.partitions": str(config.default_partitions),
             "offsets.retention.minutes": str(round(config.offsets_retention / 60)),
             "socket.request.max.bytes": str(config.max_request_bytes),
+            "transaction.max.timeout.ms": str(round(config.transaction_max_timeout * 1000)),
+            "transactional.id.expiration.ms": str(round(config.transactional_id_expiration * 1000)),
         },
     )
 

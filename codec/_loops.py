@@ -310,6 +310,37 @@ def parse_records(
     return records
 
 
+def records_end(body: Buffer, count: int) -> int:
+    """Where the last of ``count`` records ends, stepping from one to the next by their lengths alone.
+
+    -1 if the bytes end before, or what stands there is no length.
+    """
+    end, size = 0, len(body)
+    for _ in range(count):
+        if end >= size:
+            return -1
+        length = body[end]
+        end += 1
+        if length > 0x7F:
+            length &= 0x7F
+            for shift in (7, 14, 21, 28):
+                if end >= size:
+                    return -1
+                byte = body[end]
+                end += 1
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+            else:
+                return -1
+            if length >> 32:
+                return -1
+        if length & 1 or length >> 1 > size - end:
+            return -1
+        end += length >> 1
+    return end
+
+
 def _end_of(body: bytes, count: int) -> int:
     """Where the first ``count`` records, which are whole, end."""
     end = 0

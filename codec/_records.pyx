@@ -731,6 +731,33 @@ def parse_records(
     return find_records(body, count, &base, room)
 
 
+def records_end(body, Py_ssize_t count):
+    """See `ottla.codec._loops.records_end`."""
+    cdef Py_buffer view
+    cdef Py_ssize_t end
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    if view.len <= SMALL:
+        end = end_of_rows(<const uint8_t*>view.buf, view.len, count)
+    else:
+        with nogil:
+            end = end_of_rows(<const uint8_t*>view.buf, view.len, count)
+    PyBuffer_Release(&view)
+    return end
+
+
+cdef Py_ssize_t end_of_rows(const uint8_t* body, Py_ssize_t size, Py_ssize_t count) noexcept nogil:
+    cdef const uint8_t* at = body
+    cdef const uint8_t* end = body + size
+    cdef uint64_t length = 0
+    while count > 0:
+        at = varint(at, end, 32, &length)
+        if at == NULL or length & 1 or length >> 1 > <uint64_t>(end - at):
+            return -1
+        at += length >> 1
+        count -= 1
+    return at - body
+
+
 cdef Records find_records(object body, Py_ssize_t count, const Base* base, int64_t room):
     cdef Body found = Body.__new__(Body)
     cdef Records records = Records.__new__(Records)

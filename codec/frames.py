@@ -112,9 +112,7 @@ def build_request_parts(body: Any, version: int, correlation_id: int, client_id:
     """
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    head = messages.build(header, header_version(key, version))
-    parts = messages.build_parts(body, version, LARGE_FIELD)
-    return [_length(len(head) + sum(map(len, parts))) + head, *parts]
+    return _parts(messages.build(header, header_version(key, version)), body, version)
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
@@ -136,9 +134,18 @@ def parse_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
 
 def build_response(body: Any, version: int, correlation_id: int) -> bytes:
     """A response frame, with its length."""
+    return b"".join(build_response_parts(body, version, correlation_id))
+
+
+def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Buffer]:
+    """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied."""
     header = ResponseHeader(correlation_id=correlation_id)
-    head = messages.build(header, response_header_version(wire.api(type(body)).key, version))
-    return framed(head + messages.build(body, version))
+    return _parts(messages.build(header, response_header_version(wire.api(type(body)).key, version)), body, version)
+
+
+def _parts(head: bytes, body: Any, version: int) -> list[Buffer]:
+    parts = messages.build_parts(body, version, LARGE_FIELD)
+    return [_length(len(head) + sum(map(len, parts))) + head, *parts]
 
 
 def framed(payload: Buffer) -> bytes:

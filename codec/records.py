@@ -57,9 +57,9 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads
+    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, records_end
 else:
-    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads
+    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads, records_end
 
 __all__ = [
     "BEYOND",
@@ -87,6 +87,7 @@ __all__ = [
     "read_batches",
     "read_columns",
     "rebased",
+    "records_end",
 ]
 
 MAGIC = 2

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.wire import Buffer
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, RemoteProtocolError
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
@@ -169,7 +170,7 @@ class ProxyCore:
 
     # -- inside
 
-    def _requested(self, client: int, node: int, ticket: int, frame: bytes, now: float) -> None:
+    def _requested(self, client: int, node: int, ticket: int, frame: Buffer, now: float) -> None:
         session = self._sessions.get(client)
         if session is None:
             session = self._sessions[client] = Session(self, client, node)

@@ -19,7 +19,7 @@ class Requested:
     client: int
     node: int
     ticket: int
-    frame: bytes
+    frame: Buffer
 
 
 @dataclass(frozen=True, slots=True)

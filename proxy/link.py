@@ -216,14 +216,14 @@ class Link:
         self._send(expected, build_request(request, version, correlation_id, CLIENT_ID))
 
     def forward(
-        self, frame: bytes, *, deadline: float, arrived: Callable[[bytes, float], None] | None, failed: Failed
+        self, frame: Buffer, *, deadline: float, arrived: Callable[[bytes, float], None] | None, failed: Failed
     ) -> None:
         """Pass a client's request on; ``arrived`` gets the answer's frame, with the client's own correlation id.
 
         ``arrived`` is ``None`` where no answer will come (Produce with ``acks=0``).
         """
         correlation_id = self._correlation_id()
-        own = frame[_CORRELATION_ID]
+        own = bytes(frame[_CORRELATION_ID])
         expected: _Expected | None = None
         if arrived is not None:
             answer = arrived
@@ -232,7 +232,7 @@ class Link:
                 answer(own + memoryview(reply)[4:], now)
 
             expected = _Expected(correlation_id, deadline, "a client's request", restored, failed)
-        self._send(expected, framed(frame[:4] + correlation_id.to_bytes(4, "big") + memoryview(frame)[8:]))
+        self._send(expected, framed(b"".join((frame[:4], correlation_id.to_bytes(4, "big"), memoryview(frame)[8:]))))
 
     # -- the handshake -----------------------------------------------------------------------------------------------
 

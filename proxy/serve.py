@@ -14,7 +14,7 @@ import itertools
 import logging
 import math
 import random
-from collections import deque
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -47,7 +47,7 @@ from ottla.proxy.produce import Tally
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import Answer as Ticket
-from ottla.serve import Connection, Limits, Listener, serve_health
+from ottla.serve import Connection, Limits, Listener, Outbox, bare, serve_health, write_on
 
 log = logging.getLogger("ottla.proxy")
 
@@ -55,6 +55,7 @@ _CHUNK = 256 * 2**10
 _ROOM = 4 * 2**20
 """Bytes that may wait for a client or for its upstream connection before the other side is not read."""
 _WRITE_TIMEOUT = 30.0
+"""Seconds that an upstream connection may take nothing of what it is sent."""
 _DRAIN = 0.4
 """Seconds that records of clients that wait for no answer have to reach upstream at the end."""
 
@@ -110,7 +111,7 @@ class _Door:
     def connected(self, connection: Connection) -> None:
         self._driver.arrived(connection)
 
-    def request(self, connection: Connection, frame: bytes, answer: Ticket) -> None:
+    def request(self, connection: Connection, frame: Buffer, answer: Ticket) -> None:
         self._driver.request(connection.id, self._node, frame, answer)
 
     def disconnected(self, connection: Connection) -> None:
@@ -180,7 +181,7 @@ class _Driver:
 
     # -- events and actions
 
-    def request(self, client: int, node: int, frame: bytes, answer: Ticket) -> None:
+    def request(self, client: int, node: int, frame: Buffer, answer: Ticket) -> None:
         ticket = next(self._ticket_numbers)
         self._tickets[client][ticket] = answer
         self.happened(Requested(client, node, ticket, frame))
@@ -324,7 +325,7 @@ class _Pipe:
     def __init__(self, driver: _Driver, link: int, address: Address, client: Connection | None) -> None:
         self._driver, self._link, self._address, self._client = driver, link, address, client
         self._scope = trio.CancelScope()
-        self._outgoing: deque[Buffer] = deque()
+        self._outbox = Outbox()
         self._queued = 0
         self._holds = False
         """The client is not read."""
@@ -332,7 +333,7 @@ class _Pipe:
         self._why = "closed by the proxy"
 
     def send(self, data: Buffer) -> None:
-        self._outgoing.append(data)
+        self._outbox.append(data)
         self._queued += len(data)
         if self._queued > _ROOM and self._client is not None and not self._holds:
             self._holds = True
@@ -346,15 +347,13 @@ class _Pipe:
         """Connect, pump until either side ends it, and tell the core."""
         with self._scope:
             try:
-                await self._pump()
+                await self._pump(bare((await trio.open_tcp_stream(*self._address)).socket))
             except RemoteProtocolError as error:
                 self._why = str(error)
             except OSError as error:
                 self._why = f"cannot connect: {error.strerror or error}"
             except UnicodeError:
                 self._why = f"cannot connect: {self._address[0]!r} is no host name"
-            except (trio.BrokenResourceError, trio.TooSlowError) as error:
-                self._why = f"broke: {error.__cause__ or error or type(error).__name__}"
             except Exception as bug:  # such as an address of upstream that is none
                 log.exception("an upstream connection failed")
                 self._why = f"internal error: {bug}"
@@ -362,42 +361,55 @@ class _Pipe:
             self._driver.hold(self._client.id, "upstream", False)
         self._driver.happened(Lost(self._link, self._why))
 
-    async def _pump(self) -> None:
-        stream = await trio.open_tcp_stream(*self._address)
-        async with stream:
+    async def _pump(self, sock: socket.socket) -> None:
+        """Read and write until one of them ends; what is raised is a bug, or upstream's breach of the protocol."""
+        failed: Exception | None = None
+
+        async def half(work: Callable[[socket.socket], Awaitable[str]]) -> None:
+            nonlocal failed
+            try:
+                self._why = await work(sock)
+            except OSError as error:
+                self._why = f"broke: {error}"
+            except trio.TooSlowError:
+                self._why = f"broke: upstream has taken nothing for {_WRITE_TIMEOUT:g} s"
+            except Exception as error:
+                failed = failed or error
+            nursery.cancel_scope.cancel()
+
+        try:
             self._driver.happened(Connected(self._link))
-            ended: Exception | None = None
             async with trio.open_nursery() as nursery:
-
-                async def half(work: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
-                    nonlocal ended
-                    try:
-                        await work(stream)
-                    except (trio.BrokenResourceError, trio.TooSlowError, RemoteProtocolError) as error:
-                        ended = ended or error
-                    nursery.cancel_scope.cancel()
-
                 nursery.start_soon(half, self._read)
                 nursery.start_soon(half, self._write)
-            if ended is not None:
-                raise ended
+        finally:
+            trio.lowlevel.notify_closing(sock)
+            sock.close()
+        if failed is not None:
+            raise failed
 
-    async def _read(self, stream: trio.SocketStream) -> None:
-        while data := await stream.receive_some(_CHUNK):
-            self._driver.happened(Received(self._link, bytes(data)))
+    async def _read(self, sock: socket.socket) -> str:
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                data = sock.recv(_CHUNK)
+            except BlockingIOError:
+                continue
+            if not data:
+                return "closed by upstream"
+            self._driver.happened(Received(self._link, data))
             if self._client is not None:
                 await self._client.room(_ROOM)
-        self._why = "closed by upstream"
 
-    async def _write(self, stream: trio.SocketStream) -> None:
+    async def _write(self, sock: socket.socket) -> str:
+        def write() -> None:
+            self._queued -= self._outbox.write(sock)
+
         while True:
             await self._more.wait()
             self._more = trio.Event()
-            while self._outgoing:
-                data = self._outgoing.popleft()
-                with trio.fail_after(_WRITE_TIMEOUT):
-                    await stream.send_all(data)
-                self._queued -= len(data)
+            write()
+            await write_on(self._outbox, sock, _WRITE_TIMEOUT, write)
             if self._client is not None and self._holds:
                 self._holds = False
                 self._driver.hold(self._client.id, "upstream", False)

@@ -28,6 +28,7 @@ from ottla.codec.apis.produce import (
     TopicProduceResponse,
 )
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
+from ottla.codec.wire import Buffer
 from ottla.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
@@ -103,7 +104,7 @@ class Session:
         if self._link is not None:
             self._link.close()
 
-    def request(self, ticket: int, frame: bytes, now: float) -> None:
+    def request(self, ticket: int, frame: Buffer, now: float) -> None:
         """A frame came in.
 
         Raises:
@@ -152,7 +153,7 @@ class Session:
         if self._waiting or self._carries_unanswered:
             self.close(str(error))
 
-    def _forward(self, frame: bytes, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
+    def _forward(self, frame: Buffer, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
         self._carries_unanswered = self._carries_unanswered or arrived is None
         failed = self._contained(self._unanswered)
         self._with_link(
@@ -231,7 +232,7 @@ class Session:
 
     # -- Produce
 
-    def _produce(self, ticket: int, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+    def _produce(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
         request = parse_request(frame)
         message: ProduceRequest = request.message
         gathering = Gathering(message, version, correlation_id, partial(self._answer, ticket))

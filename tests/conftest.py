@@ -4,6 +4,7 @@ Slow tests run last, so that a small mistake is seen early.
 """
 
 import gc
+import inspect
 import logging
 import os
 import platform
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from ottla.codec import engine
 from ottla.sdk.logs import HELD
+from tests import steps
 from tests.gates import FAILURES
 from tests.packaging import extension
 
@@ -45,6 +47,13 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and inspect.iscoroutinefunction(item.obj)
+            and "no_step_holds_the_loop" in item.fixturenames
+        ):
+            item.add_marker(pytest.mark.trio(run=steps.run), append=False)
 
 
 def pytest_collection_finish() -> None:

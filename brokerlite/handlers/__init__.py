@@ -1,7 +1,7 @@
 """What the broker serves: one file per API, `SERVED` finds them by key.
 
 A handler is a plain function of the broker and the call; its file's docstring says what each version changes. The
-versions are those of Apache Kafka 4.3. Adding an API is one file here and one line below; `../SKIPPED.md` lists what
+versions are those of Apache Kafka 4.3. Adding an API is one file here and one line below; `../LIMITS.md` lists what
 is left out.
 """
 

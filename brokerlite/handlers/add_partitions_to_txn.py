@@ -1,7 +1,7 @@
 """AddPartitionsToTxn v0-5: partitions join a transaction, all of them or none.
 
-v0-3: one transaction, of a client. v4+: many, of brokers, which may merely verify. v2+: PRODUCER_FENCED; before, it is
-INVALID_PRODUCER_EPOCH. v5+: TRANSACTION_ABORTABLE; before, a partition that is not part of it is INVALID_TXN_STATE.
+v0-3: one transaction, of a client. v4+: many, of brokers, which may merely verify: a partition that is not part of its
+transaction is TRANSACTION_ABORTABLE. v2+: PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH.
 
 Source: KafkaApis.scala (handleAddPartitionsToTxnRequest).
 """
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ottla.brokerlite.handlers.end_txn import known_code
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import INTERNAL
+from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -22,14 +23,11 @@ from ottla.codec.apis.add_partitions_to_txn import (
 )
 from ottla.errors import (
     BrokerError,
-    InvalidTxnState,
     OperationNotAttempted,
-    TransactionAbortable,
     UnknownTopicOrPartition,
 )
 
 MANY_SINCE = 4
-ABORTABLE_SINCE = 5
 
 
 def handle(broker: BrokerCore, call: Call) -> AddPartitionsToTxnResponse:
@@ -47,8 +45,12 @@ def handle(broker: BrokerCore, call: Call) -> AddPartitionsToTxnResponse:
         results_by_transaction=tuple(
             AddPartitionsToTxnResult(
                 transactional_id=each.transactional_id,
-                topic_results=(_verify if each.verify_only else _add)(
-                    broker, call, Producing(each.transactional_id, each.producer_id, each.producer_epoch), each.topics
+                topic_results=_add(
+                    broker,
+                    call,
+                    Producing(each.transactional_id, each.producer_id, each.producer_epoch),
+                    each.topics,
+                    verify_only=each.verify_only,
                 ),
             )
             for each in request.transactions
@@ -57,31 +59,25 @@ def handle(broker: BrokerCore, call: Call) -> AddPartitionsToTxnResponse:
 
 
 def _add(
-    broker: BrokerCore, call: Call, asked: Producing, topics: Sequence[AddPartitionsToTxnTopic]
+    broker: BrokerCore,
+    call: Call,
+    asked: Producing,
+    topics: Sequence[AddPartitionsToTxnTopic],
+    *,
+    verify_only: bool = False,
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
     places = [(topic.name, index) for topic in topics for index in topic.partitions]
     unknown = {place for place in places if place[0] in INTERNAL or broker.topics.partition(*place) is None}
-    code = OperationNotAttempted.code if unknown else 0
+    codes = dict.fromkeys(places, OperationNotAttempted.code if unknown else 0)
+    codes |= dict.fromkeys(unknown, UnknownTopicOrPartition.code)
     if not unknown:
         try:
-            broker.transactions.add(asked, places, 0)
+            if verify_only:
+                codes |= {place: error.code for place, error in broker.transactions.verify(asked, places).items()}
+            else:
+                broker.transactions.add(asked, places, EPOCH_RISES if call.header.api_version >= MANY_SINCE else 0)
         except BrokerError as error:
-            code = known_code(error, call)
-    return _results(topics, {place: UnknownTopicOrPartition.code if place in unknown else code for place in places})
-
-
-def _verify(
-    broker: BrokerCore, call: Call, asked: Producing, topics: Sequence[AddPartitionsToTxnTopic]
-) -> tuple[AddPartitionsToTxnTopicResult, ...]:
-    codes = {}
-    for place in [(topic.name, index) for topic in topics for index in topic.partitions]:
-        try:
-            broker.transactions.verify(asked, place)
-            codes[place] = 0
-        except TransactionAbortable as error:
-            codes[place] = (error if call.header.api_version >= ABORTABLE_SINCE else InvalidTxnState).code
-        except BrokerError as error:
-            codes[place] = error.code
+            codes = dict.fromkeys(places, known_code(error, call))
     return _results(topics, codes)
 
 

@@ -79,7 +79,8 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
                 raise UnknownTopicId if by_id else UnknownTopicOrPartition
             logs.append(log)
             log.epochs.check(asked.current_leader_epoch)
-            records, diverging = b"", log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
+            records: Buffer = b""
+            diverging = log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
             if diverging is None:
                 room = max(0, min(asked.partition_max_bytes, limit - size))
                 stable = log.last_stable_offset if request.isolation_level == _READ_COMMITTED else None
@@ -90,7 +91,11 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
         except BrokerError as error:
             final = True
             answer = PartitionData(
-                partition_index=asked.partition, error_code=error.code, high_watermark=-1, records=b""
+                partition_index=asked.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
             )
         answers.append((each, answer))
     return _Read(answers, tuple(logs), size, final)
@@ -114,7 +119,7 @@ def _response(fetch: Fetch, read: _Read) -> FetchResponse:
 
 
 def _data(
-    asked: FetchPartition, log: PartitionLog, records: bytes, isolation_level: int, diverging: tuple[int, int] | None
+    asked: FetchPartition, log: PartitionLog, records: Buffer, isolation_level: int, diverging: tuple[int, int] | None
 ) -> PartitionData:
     epoch, end_offset = diverging or (-1, -1)  # none
     return PartitionData(

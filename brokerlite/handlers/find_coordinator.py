@@ -43,7 +43,7 @@ def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinato
     return Coordinator(
         key=key,
         node_id=settings.node_id,
-        host=settings.host or call.host,
+        host=settings.host or call.session.local_host,
         port=settings.port,
         error_code=0,
         error_message=None,

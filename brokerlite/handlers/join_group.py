@@ -27,7 +27,7 @@ def handle(broker: BrokerCore, call: Call) -> Later:
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             client_id=call.header.client_id or "",
-            client_host=f"/{call.client}",
+            client_host=f"/{call.session.peer_host}",
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=(
                 request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_SINCE else request.session_timeout_ms

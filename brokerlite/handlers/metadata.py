@@ -31,7 +31,9 @@ def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=(
-            MetadataResponseBroker(node_id=settings.node_id, host=settings.host or call.host, port=settings.port),
+            MetadataResponseBroker(
+                node_id=settings.node_id, host=settings.host or call.session.local_host, port=settings.port
+            ),
         ),
         cluster_id=settings.cluster_id,
         controller_id=settings.node_id,

@@ -9,7 +9,8 @@ Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.ja
 from ottla.brokerlite.handlers.add_offsets_to_txn import OFFSETS
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.keyed_log import Transactional
-from ottla.brokerlite.machines.offsets import Committed, Committer
+from ottla.brokerlite.machines.offset_group import Committer
+from ottla.brokerlite.machines.offsets import Committed
 from ottla.brokerlite.machines.topics import Place
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
@@ -94,8 +95,10 @@ def _join(broker: BrokerCore, call: Call) -> None:
     """See that offsets are part of the transaction."""
     request: TxnOffsetCommitRequest = call.message
     asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
+    log = broker.offsets_log.topic().partitions[0]
+    if not log.producers.begins(request.producer_id, request.producer_epoch):
+        return
     if call.header.api_version >= IMPLICIT_SINCE:
-        broker.offsets_log.topic()
         broker.transactions.add(asked, [OFFSETS], EPOCH_RISES)
-    else:
-        broker.transactions.verify(asked, OFFSETS)
+    elif error := broker.transactions.verify(asked, [OFFSETS]).get(OFFSETS):
+        raise error

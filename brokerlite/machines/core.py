@@ -27,11 +27,12 @@ from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
-from ottla.brokerlite.machines.transaction import State, Transaction
+from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transaction
 from ottla.brokerlite.machines.transactions import Transactions, TransactionSettings
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
 from ottla.errors import BrokerError, KafkaStorageError, RemoteProtocolError, UnknownTopicOrPartition
+from ottla.session import Session
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -66,16 +67,13 @@ class Call(NamedTuple):
     """A request and its circumstances."""
 
     connection: int
-    host: str
-    """The address that the client came by."""
+    session: Session
     header: RequestHeader
     message: Any
     now: float
     """Seconds of a clock that never goes back."""
     timestamp: int
     """Milliseconds since 1970."""
-    client: str = ""
-    """The client's address."""
 
 
 class Answer(NamedTuple):
@@ -95,6 +93,18 @@ class Close(NamedTuple):
 
 
 Action = Answer | Close
+
+
+class _Held(NamedTuple):
+    """What waits for the disk.
+
+    Attributes:
+        writes: how much the disk must hold first.
+    """
+
+    writes: int
+    then: Callable[[], None]
+    ticket: Any
 
 
 class NoAnswer(NamedTuple):
@@ -156,8 +166,8 @@ class BrokerCore:
         self._producer_ids = range(0)
         self._actions: list[Action] = []
         self._writes = self._synced = 0
-        self._unsynced: deque[tuple[int, Callable[[], None]]] = deque()
-        """What waits for the disk, and for how many writes."""
+        self._unsynced: deque[_Held] = deque()
+        """What waits for the disk."""
         groups.load(self.groups.by_id, self.offsets)
         transactions.load(self.transactions.by_id)
         self.groups.resume(now)
@@ -205,13 +215,18 @@ class BrokerCore:
     @property
     def unsynced(self) -> int | None:
         """How much has been written, if something waits for the disk to hold it; `synced` wants it back."""
-        return self._unsynced[-1][0] if self._unsynced else None
+        return self._unsynced[-1].writes if self._unsynced else None
 
-    def synced(self, writes: int) -> None:
-        """The disk holds what had been written when `unsynced` said so."""
+    def synced(self, writes: int, *, failed: bool = False) -> None:
+        """The disk holds what had been written when `unsynced` said so, or (``failed``) nobody knows whether it does:
+        then requests that wait for it lose their connections."""
         self._synced = max(self._synced, writes)
-        while self._unsynced and self._unsynced[0][0] <= self._synced:
-            self._unsynced.popleft()[1]()
+        while self._unsynced and self._unsynced[0].writes <= self._synced:
+            held = self._unsynced.popleft()
+            if not failed:
+                held.then()
+            elif held.ticket is not None:
+                self._actions.append(Close(held.ticket, "the disk refused to hold what was written"))
 
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
@@ -229,10 +244,14 @@ class BrokerCore:
         self._writes += 1
         self.waits.grown(partition)
 
-    def when_written(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when the disk holds what has been written so far; at once where nobody waits for the disk."""
+    def when_written(self, then: Callable[[], None], ticket: Any = None) -> None:
+        """Call ``then`` when the disk holds what has been written so far; at once where nobody waits for the disk.
+
+        Args:
+            ticket: of the request that waits for it.
+        """
         if self.settings.sync and self._synced < self._writes:
-            self._unsynced.append((self._writes, then))
+            self._unsynced.append(_Held(self._writes, then, ticket))
         else:
             then()
 
@@ -304,6 +323,7 @@ class BrokerCore:
                     transaction.epoch,
                     commit=transaction.commits,
                     coordinator_epoch=coordinator_epoch,
+                    newer=transaction.version >= EPOCH_RISES,
                 )
             except KafkaStorageError:
                 yield place
@@ -339,7 +359,7 @@ class BrokerCore:
 
     def _act(self, action: Action) -> None:
         if self.settings.sync:
-            self.when_written(lambda: self._actions.append(action))
+            self.when_written(lambda: self._actions.append(action), action.ticket)
         else:
             self._actions.append(action)
 

@@ -9,7 +9,7 @@ Rules:
 - A pending member was only told its id (KIP-394). It has no say, but the others wait for it.
 
 Nothing here knows of time or of who waits until when; that is `ottla.brokerlite.machines.groups`. What committed
-offsets ask of a group is `ottla.brokerlite.machines.offsets.OffsetGroup`.
+offsets ask of a group is `ottla.brokerlite.machines.offset_group.OffsetGroup`.
 
 Source: ClassicGroup.java, ClassicGroupMember.java, ClassicGroupState.java.
 """
@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.consumer_protocol import parse_subscription
 from ottla.errors import (
     DecodeError,
@@ -30,9 +31,6 @@ from ottla.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-
-if TYPE_CHECKING:
-    from ottla.brokerlite.machines.offsets import Committer
 
 CONSUMER = "consumer"
 """The protocol type of consumers, whose subscriptions the broker can read."""
@@ -293,7 +291,7 @@ class Group:
     def is_unused(self) -> bool:
         return self.is_empty and not self.pending
 
-    def check_commit(self, committer: "Committer") -> None:
+    def check_commit(self, committer: Committer) -> None:
         anonymous = committer.generation < 0 and not committer.member_id and committer.instance_id is None
         if (committer.generation < 0 and self.is_empty) or (anonymous and committer.transactional):
             return

@@ -13,7 +13,7 @@ Rules:
 Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -31,8 +31,8 @@ from ottla.codec.records import (
     Record,
     RecordBatch,
     parse_batch,
-    read_batches,
     rebased,
+    records_end,
 )
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.stored.indexes import AbortedTxn
@@ -61,6 +61,7 @@ _CRC = slice(17, 21)
 _ATTRIBUTES = slice(21, 23)
 _MAX_TIMESTAMP = slice(35, 43)
 _LOG_APPEND_TIME = 0x08
+_NOTHING = memoryview(b"")
 
 
 class Segments(Protocol):
@@ -107,11 +108,15 @@ class Segments(Protocol):
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """Transactions with records before ``up_to`` that ended at ``offset`` or behind it."""
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
-        """The bytes from the batch that holds ``offset`` on, at most ``max_bytes``, of one segment.
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
+        """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
 
-        The last batch may be cut. ``at_least_one``: the first batch is whole even if it is larger. A batch whose CRC
-        does not match is given as it is: readers compare it, too.
+        CRCs are not compared: readers do. The memory is used again when nobody holds the view, or a part of it.
+
+        Args:
+            max_bytes: no more than this; the last batch may be cut.
+            at_least_one: the first batch is whole, even if it is larger.
+            up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
             CorruptMessage: what holds ``offset`` is damaged beyond that.
@@ -218,7 +223,6 @@ class PartitionLog:
         version: int,
         timestamp: int,
         now: float = 0.0,
-        verify: Callable[[RecordBatch], None] | None = None,
     ) -> Appended:
         """Store a produced record set, and return where.
 
@@ -226,8 +230,6 @@ class PartitionLog:
             version: of the Produce request.
             timestamp: the time, in milliseconds since 1970.
             now: seconds of the broker's clock.
-            verify: asks the coordinator of the batch's transaction, when that begins in this partition; raises if it
-                must not.
 
         Raises:
             InvalidRecord: the record set breaks a rule (`InvalidRecords`: some of its records do).
@@ -236,7 +238,6 @@ class PartitionLog:
             UnsupportedCompressionType: zstd from a client too old for it.
             InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
             InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState: see `Producers`.
-            BrokerError: what ``verify`` raises.
             KafkaStorageError: the disk refused.
         """
         batch = self._only_batch(records, version)
@@ -245,11 +246,26 @@ class PartitionLog:
         if batch.producer_id >= 0:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
-            if verify is not None and batch.transactional and not self._is_in_transaction(batch):
-                verify(batch)
-            self.producers.check(batch, first_is_zero=batch.transactional and version >= IMPLICIT_SINCE)
+            self.producers.check(batch)
         data = batch.data if stamp < 0 else _stamped(batch.data, stamp)
         return self._store(data, now)._replace(append_time=stamp)
+
+    def attempt(self, records: Buffer | None, version: int) -> RecordBatch | None:
+        """The batch of a produced record set, if it would begin a transaction here: then ask the coordinator first.
+
+        Raises:
+            InvalidProducerEpoch: see `Producers`.
+        """
+        try:
+            batch = parse_batch(records or b"")
+        except DecodeError:  # `append` says what is wrong
+            return None
+        if batch.producer_id < 0 or not batch.transactional:
+            return None
+        if not self.producers.begins(batch.producer_id, batch.producer_epoch):
+            return None
+        self.producers.attempt(batch, rises=version >= IMPLICIT_SINCE)
+        return batch
 
     def append_own(self, batch: Buffer, now: float = 0.0) -> Appended:
         """Store a batch that the broker has made.
@@ -287,13 +303,6 @@ class PartitionLog:
         batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
         return self._store(batch, now)
 
-    def _is_in_transaction(self, batch: RecordBatch) -> bool:
-        """Whether the batch continues a transaction of this partition."""
-        producer_id = batch.producer_id
-        return producer_id in self.producers.ongoing and (
-            self.producers.entries[producer_id].epoch == batch.producer_epoch
-        )
-
     def _store(self, data: Buffer, now: float) -> Appended:
         """Append a batch at the end, as it is but for its place."""
         self._roll_if_full(len(data), parse_batch(data).last_offset_delta)
@@ -327,8 +336,12 @@ class PartitionLog:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
         return self._segments.aborted(offset, up_to)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> bytes:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> memoryview:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
+
+        Args:
+            max_bytes, at_least_one: with 0 and without it nothing is read.
+            up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
             OffsetOutOfRange: ``offset`` is before the start or behind the end.
@@ -337,15 +350,10 @@ class PartitionLog:
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
         if offset >= (self.end_offset if up_to is None else up_to):
-            return b""
-        data = self._segments.read(offset, max_bytes, at_least_one)
-        if up_to is not None:
-            end = 0
-            for batch in read_batches(data, verify=False):
-                if batch.base_offset >= up_to:
-                    return data[:end]
-                end += len(batch.data)
-        return data
+            return _NOTHING
+        if max_bytes <= 0 and not at_least_one:
+            return _NOTHING
+        return self._segments.read(offset, max_bytes, at_least_one, up_to)
 
     def batches(self) -> Iterator[RecordBatch]:
         """As `Segments.batches`."""
@@ -483,30 +491,14 @@ def _stamped(data: memoryview, timestamp: int) -> bytes:
 
 
 def _count_records(batch: RecordBatch) -> None:
-    """Step from record to record by their lengths alone: a quarter of a microsecond each.
+    """Step from record to record by their lengths alone.
 
     Raises:
         DecodeError: they are not as many as the batch says, or do not end where it does.
     """
     body = batch.body(DECOMPRESSED_LIMIT)
-    position = 0
-    try:
-        for _ in range(batch.count):
-            size = body[position]
-            position += 1
-            if size > 0x7F:
-                size &= 0x7F
-                shift = 7
-                while (byte := body[position]) > 0x7F:
-                    size |= (byte & 0x7F) << shift
-                    shift += 7
-                    position += 1
-                    if shift > 28:
-                        raise DecodeError("a record's length has more than five bytes")
-                size |= byte << shift
-                position += 1
-            position += size >> 1
-    except IndexError:
-        raise DecodeError(f"the batch ends before its {batch.count} records do") from None
-    if position != len(body):
+    end = records_end(body, batch.count)
+    if end < 0:
+        raise DecodeError(f"the batch ends before its {batch.count} records do")
+    if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")

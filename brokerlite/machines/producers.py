@@ -7,7 +7,7 @@ Rules:
   2**31 - 1 to 0. Of a producer that is not remembered any sequence is taken, except in a transaction of version 2
   (KIP-890), where a batch before it must have been lost.
 - A transaction begins with its first batch here and ends with its marker. In between nothing but the transaction is
-  taken of its producer.
+  taken of its producer. If that first batch is refused, none with a higher sequence can be the first in its place.
 - A marker has no sequences of its own: those of its epoch go on behind it, a higher epoch begins anew.
 - A producer without an open transaction is forgotten a day after its last batch came, by the broker's clock: records
   may be of any age.
@@ -37,6 +37,8 @@ EXPIRATION = 24 * 3600.0
 LAST_SEQUENCE = 2**31 - 1
 _SWEEP_AT = 1000
 """Producers that may be remembered before the expired ones are looked for."""
+_MAX_ATTEMPTS = 1000
+"""The oldest are dropped: anybody can make them."""
 
 
 class BatchMetadata(NamedTuple):
@@ -90,6 +92,20 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else -1
 
 
+@dataclass(slots=True)
+class Attempt:
+    """Batches that would have begun a transaction here, and were refused so far.
+
+    Attributes:
+        lowest: of their sequences.
+        rises: of version 2, where a producer that is not remembered begins at sequence 0.
+    """
+
+    epoch: int
+    lowest: int
+    rises: bool
+
+
 class Producers:
     """The producers of one partition.
 
@@ -101,6 +117,7 @@ class Producers:
     def __init__(self, entries: dict[int, Producer] | None = None, ongoing: dict[int, int] | None = None) -> None:
         self.entries: dict[int, Producer] = entries or {}
         self.ongoing: dict[int, int] = ongoing or {}
+        self._attempts: dict[int, Attempt] = {}
         self._sweep_at = _SWEEP_AT
 
     @property
@@ -119,11 +136,36 @@ class Producers:
                 return stored
         return None
 
-    def check(self, batch: RecordBatch, *, first_is_zero: bool = False) -> None:
-        """Whether ``batch`` may follow what is stored.
+    def begins(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transactional batch of this producer is the first of its transaction here.
+
+        Raises:
+            InvalidProducerEpoch: a newer instance of the producer has been seen.
+        """
+        if producer_id not in self.entries:
+            return True
+        self._check_epoch(producer_id, epoch)
+        return self.entries[producer_id].epoch != epoch or producer_id not in self.ongoing
+
+    def attempt(self, batch: RecordBatch, *, rises: bool) -> None:
+        """Note that ``batch`` would begin a transaction, before anybody decides whether it may.
 
         Args:
-            first_is_zero: the first batch of a producer that is not remembered must have sequence 0.
+            rises: the transaction is of version 2.
+        """
+        producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
+        known = self._attempts.get(producer_id)
+        if known is None:
+            if len(self._attempts) >= _MAX_ATTEMPTS:
+                del self._attempts[next(iter(self._attempts))]
+            self._attempts[producer_id] = Attempt(epoch, sequence, rises)
+        elif epoch > known.epoch:
+            known.epoch, known.lowest = epoch, sequence
+        elif epoch == known.epoch:
+            known.lowest = min(known.lowest, sequence)
+
+    def check(self, batch: RecordBatch) -> None:
+        """Whether ``batch`` may follow what is stored.
 
         Raises:
             InvalidProducerEpoch: a newer instance of the producer has been seen.
@@ -135,7 +177,13 @@ class Producers:
             self._check_epoch(batch.producer_id, batch.producer_epoch)
         is_new = producer is None or producer.epoch != batch.producer_epoch
         expected = 0 if producer is None or is_new else (producer.last_sequence + 1) & LAST_SEQUENCE
-        if batch.base_sequence != expected and (producer is not None or first_is_zero):
+        attempt = self._attempts.get(batch.producer_id)
+        if producer is None:
+            highest = LAST_SEQUENCE if attempt is None else 0 if attempt.rises else attempt.lowest
+            fits = batch.base_sequence <= highest
+        else:
+            fits = batch.base_sequence == expected and (attempt is None or expected <= attempt.lowest)
+        if not fits:
             raise OutOfOrderSequenceNumber(
                 f"producer {batch.producer_id} sends sequence {batch.base_sequence} of epoch {batch.producer_epoch}; "
                 f"{expected} comes next"
@@ -147,7 +195,7 @@ class Producers:
         """Whether a marker may end the producer's transaction.
 
         Args:
-            newer: the epoch must be higher than that of the records (transactions of version 2, KIP-1228).
+            newer: the epoch must be higher than that of an open transaction's records (version 2, KIP-1228).
 
         Raises:
             InvalidProducerEpoch: a newer instance of the producer has been seen.
@@ -155,7 +203,7 @@ class Producers:
         """
         if (producer := self.entries.get(producer_id)) is None:
             return
-        self._check_epoch(producer_id, epoch - newer)
+        self._check_epoch(producer_id, epoch - (newer and producer_id in self.ongoing))
         if coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"a marker of coordinator epoch {coordinator_epoch} for producer {producer_id}, which has one of "
@@ -181,12 +229,20 @@ class Producers:
             producer.batches.clear()
             producer.epoch = batch.producer_epoch
         producer.last_timestamp, producer.last_seen = batch.max_timestamp, now
+        if batch.transactional:
+            self._drop_attempt(batch)
         if batch.control:
             return self._end(producer, batch)
         if batch.transactional:
             self.ongoing.setdefault(batch.producer_id, batch.base_offset)
         producer.batches.append(_metadata(batch))
         return None
+
+    def _drop_attempt(self, batch: RecordBatch) -> None:
+        """The transaction has begun or ended; but the next one may have been attempted before this one's marker."""
+        attempt = self._attempts.get(batch.producer_id)
+        if attempt is not None and not (batch.control and attempt.rises and attempt.epoch == batch.producer_epoch):
+            del self._attempts[batch.producer_id]
 
     def _end(self, producer: Producer, batch: RecordBatch) -> CompletedTransaction | None:
         """A control batch ends the producer's transaction, if one is open."""

@@ -9,6 +9,9 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+_SPARE = 100
+"""Cancelled entries that the heap may have beside two for each timer."""
+
 Action = Callable[[float], None]
 """Is told the time."""
 
@@ -40,7 +43,14 @@ class Timers:
         return name in self._timers
 
     def cancel(self, name: Hashable) -> None:
-        self._timers.pop(name, None)
+        if self._timers.pop(name, None) is not None and len(self._heap) > _SPARE + 2 * len(self._timers):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Drop what was cancelled and lies far ahead: it would stay until its time."""
+        timers = self._timers
+        self._heap = [entry for entry in self._heap if entry[2] in timers and timers[entry[2]].queued == entry[0]]
+        heapq.heapify(self._heap)
 
     def expire(self, now: float) -> None:
         """Call what is due, in the order of the deadlines, and what this brings about."""

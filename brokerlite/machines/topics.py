@@ -4,7 +4,7 @@ Rules:
 - A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``; two names that differ only
   in ``.`` against ``_`` are refused, because Kafka's metrics cannot tell them apart.
 - Every configuration that Kafka knows is taken, kept and described. What would promise something that this broker
-  does not do (recompressing, tiering) is refused unless it is the default; `SKIPPED.md` lists what is only kept.
+  does not do (recompressing, tiering) is refused unless it is the default; `LIMITS.md` lists what is only kept.
 - A topic is in the storage before anybody hears of it.
 - Partitions only grow in number.
 
@@ -146,6 +146,8 @@ class Topics:
         self.defaults = dict(defaults)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self._folded: dict[str, str] = {}
+        """Names by what Kafka's metrics make of them."""
         self._storage = storage
         self._new_id = new_id
         for stored in storage.topics():
@@ -165,8 +167,7 @@ class Topics:
         check_name(name)
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
-        folded = name.replace(".", "_")
-        if clash := next((other for other in self.by_name if other.replace(".", "_") == folded), None):
+        if clash := self._folded.get(_folded(name)):
             raise InvalidTopic(f"{name} collides with {clash}: they differ only in '.' and '_'")
         if not 0 < partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
@@ -203,6 +204,7 @@ class Topics:
         _check_own(topic.name)
         self._storage.delete_topic(topic.name)
         del self.by_name[topic.name]
+        del self._folded[_folded(topic.name)]
         del self.by_id[topic.topic_id]
 
     def partition(self, name: str, index: int) -> PartitionLog | None:
@@ -226,6 +228,7 @@ class Topics:
             int(stored.configs.get("min.insync.replicas", self.default("min.insync.replicas"))),
         )
         self.by_name[topic.name] = topic
+        self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         return topic
 
@@ -241,6 +244,10 @@ class Topics:
             timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         )
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _check_own(name: str) -> None:

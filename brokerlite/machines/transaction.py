@@ -69,7 +69,7 @@ class Transaction:
 
     Attributes:
         last_epoch: the epoch before this one, for a producer that did not get the answer; -1: none.
-        previous_producer_id: of the transaction before, where that had another one; -1: none.
+        previous_producer_id: before the last change; -1: there was none.
         next_producer_id: of the transaction after this one, where epochs are used up; -1: this one's.
         partitions: those that took part and still need a marker.
         started: when the first partition joined; -1: none has.
@@ -108,9 +108,8 @@ class Transaction:
         Raises:
             ProducerFenced: its epoch is not the last.
         """
-        state = TRANSITIONS[self.state, Input.INITIALIZED]
-        begun = replace(self, state=state, timeout_ms=timeout_ms, partitions=(), started=-1, updated=timestamp)
-        begun = replace(begun, previous_producer_id=self.producer_id)
+        begun = self._after(Input.INITIALIZED, timestamp)
+        begun = replace(begun, timeout_ms=timeout_ms, partitions=(), started=-1)
         if self.epoch >= LAST_EPOCH and asked in (None, self.epoch):
             last = NO_EPOCH if asked is None else self.epoch
             return replace(begun, producer_id=new_producer_id, epoch=0, last_epoch=last)
@@ -125,41 +124,39 @@ class Transaction:
     def with_partitions(self, places: tuple[Place, ...], version: int, timestamp: int) -> "Transaction":
         """Partitions have joined."""
         return replace(
-            self,
-            state=TRANSITIONS[self.state, Input.ADDED],
+            self._after(Input.ADDED, timestamp),
             partitions=tuple(dict.fromkeys(self.partitions + places)),
             started=self.started if self.state is State.ONGOING else timestamp,
-            updated=timestamp,
             version=version,
         )
 
     def decided(self, commit: bool, version: int, new_producer_id: int, timestamp: int) -> "Transaction":
-        """The outcome is known.
+        """The outcome is known: from its producer, or because a newer one or the time has aborted it.
 
         Args:
+            version: 2 also fences the producer, unless that learns its next epoch.
             new_producer_id: for the next transaction, where epochs are used up.
+
+        Raises:
+            InvalidTxnState: there is nothing to end that way.
         """
-        key = self.state, Input.COMMITTED if commit else Input.ABORTED
-        if key not in TRANSITIONS:
+        outcome = Input.COMMITTED if commit else Input.ABORTED
+        if (self.state, outcome) not in TRANSITIONS:
             raise InvalidTxnState(f"{self.transactional_id} is {self.state.value}")
-        decided = replace(self, state=TRANSITIONS[key], version=version, updated=timestamp)
-        if self.started < 0 or self.state is not State.ONGOING:
+        decided = replace(self._after(outcome, timestamp), version=version)
+        if self.state is not State.ONGOING:
             decided = replace(decided, started=timestamp)
         if version < EPOCH_RISES:
             return decided
         next_id = new_producer_id if self.epoch >= LAST_EPOCH else -1
         return replace(decided, epoch=self.epoch + 1, last_epoch=self.epoch, next_producer_id=next_id)
 
-    def fenced(self, timestamp: int) -> "Transaction":
-        """Aborted by somebody else: its producer may not go on with this epoch."""
-        state = TRANSITIONS[self.state, Input.ABORTED]
-        epoch = self.epoch + 1
-        return replace(self, state=state, epoch=epoch, last_epoch=NO_EPOCH, version=EPOCH_RISES, updated=timestamp)
-
     def completed(self, timestamp: int) -> "Transaction":
         """Every partition has its marker."""
-        done = replace(self, state=TRANSITIONS[self.state, Input.MARKED], partitions=(), updated=timestamp)
-        if self.version < EPOCH_RISES:
-            return done
-        done = replace(done, last_epoch=self.epoch, previous_producer_id=self.producer_id, next_producer_id=-1)
+        done = replace(self._after(Input.MARKED, timestamp), partitions=(), next_producer_id=-1)
         return replace(done, producer_id=self.next_producer_id, epoch=0) if self.next_producer_id >= 0 else done
+
+    def _after(self, event: Input, timestamp: int) -> "Transaction":
+        return replace(
+            self, state=TRANSITIONS[self.state, event], previous_producer_id=self.producer_id, updated=timestamp
+        )

@@ -127,10 +127,10 @@ class Transactions:
         if not 0 < timeout_ms <= self.settings.max_timeout * 1000:
             raise InvalidTransactionTimeout(f"{timeout_ms} ms; the broker allows {self.settings.max_timeout:g} s")
         known = self.by_id.get(transactional_id) or self._new(transactional_id, timeout_ms)
-        if known.is_decided:
-            raise ConcurrentTransactions(f"the last transaction of {transactional_id} is being ended")
         if asked is not None and not _may_go_on(known, *asked):
             raise ProducerFenced(f"{transactional_id} has producer id {known.producer_id}, and the producer {asked[0]}")
+        if known.is_decided:
+            raise ConcurrentTransactions(f"the last transaction of {transactional_id} is being ended")
         if known.state is State.ONGOING:
             self._fence(known, "a producer with the same transactional id has come")
             raise ConcurrentTransactions(f"the open transaction of {transactional_id} is being aborted")
@@ -160,15 +160,18 @@ class Transactions:
         if begins:
             self._watch(self.by_id[asked.transactional_id])
 
-    def verify(self, asked: Producing, place: Place) -> None:
-        """Whether the partition belongs to the producer's transaction.
+    def verify(self, asked: Producing, places: Iterable[Place]) -> dict[Place, BrokerError]:
+        """The partitions that do not belong to the producer's transaction, each with a `TransactionAbortable`.
 
         Raises:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
-            TransactionAbortable: it does not.
         """
-        if place not in self._of(asked).partitions:
-            raise TransactionAbortable(f"{place[0]}-{place[1]} is not part of the transaction")
+        known = self._of(asked).partitions
+        return {
+            place: TransactionAbortable(f"{place[0]}-{place[1]} is not part of the transaction")
+            for place in places
+            if place not in known
+        }
 
     def end(self, asked: Producing, *, commit: bool, version: int) -> tuple[int, int]:
         """Decide the outcome; return the producer's id and epoch for its next transaction.
@@ -183,7 +186,7 @@ class Transactions:
             ConcurrentTransactions: the markers are being written.
             InvalidTxnState: there is nothing to end, or it has ended the other way.
         """
-        known, repeated = self._to_end(asked)
+        known, repeated = self._to_end(asked, version)
         if known.is_decided:
             if known.commits != commit:
                 raise InvalidTxnState(f"{known.transactional_id} is {known.state.value}")
@@ -194,20 +197,21 @@ class Transactions:
                 return known.producer_id, known.epoch
             if told_again or commit:  # version 2 may abort a transaction in which nothing was written
                 raise InvalidTxnState(f"{known.transactional_id} is {known.state.value}")
-        used_up = version >= EPOCH_RISES and known.epoch >= LAST_EPOCH
-        new_id = self._next_producer_id() if used_up else -1
-        decided = known.decided(commit, version, new_id, self._clock.timestamp)
-        self._decide(decided)
+        decided = self._decide(known, commit, version)
         next_one = decided.completed(self._clock.timestamp)
         return next_one.producer_id, next_one.epoch
 
     # -- ending
 
-    def _decide(self, decided: Transaction) -> None:
+    def _decide(self, known: Transaction, commit: bool, version: int) -> Transaction:
         """Store an outcome, and write its markers."""
+        used_up = version >= EPOCH_RISES and known.epoch >= LAST_EPOCH
+        new_id = self._next_producer_id() if used_up else -1
+        decided = known.decided(commit, version, new_id, self._clock.timestamp)
         self._change(decided)
         self._timers.cancel(("transaction", decided.transactional_id))
         self._when_written(lambda: self._write_markers(decided.transactional_id, self._clock.now))
+        return decided
 
     def _write_markers(self, transactional_id: str, now: float) -> None:
         """Tell the partitions how it has ended, and be done when all know."""
@@ -233,7 +237,7 @@ class Transactions:
     def _fence(self, transaction: Transaction, why: str) -> None:
         """Abort what a producer left open, and let it write no more."""
         log.info("transaction aborted: %s", why, extra={"id": transaction.transactional_id})
-        self._decide(transaction.fenced(self._clock.timestamp))
+        self._decide(transaction, False, EPOCH_RISES)
 
     def _watch(self, transaction: Transaction) -> None:
         """Abort a transaction when it has taken too long."""
@@ -277,16 +281,18 @@ class Transactions:
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return known
 
-    def _to_end(self, asked: Producing) -> tuple[Transaction, bool]:
+    def _to_end(self, asked: Producing, version: int) -> tuple[Transaction, bool]:
         """The transaction that a producer wants to end, and whether it was told to before: in version 2 the epoch has
         risen since, or the producer id has changed."""
+        if not asked.transactional_id:
+            raise InvalidRequest("a transactional id is not empty")
         known = self.by_id.get(asked.transactional_id)
         if known is None:
             raise InvalidProducerIdMapping(f"{asked.transactional_id} is not known")
-        repeated = _is_repeated(known, asked)
+        repeated = version >= EPOCH_RISES and _is_repeated(known, asked)
         if known.producer_id != asked.producer_id and not repeated:
             raise InvalidProducerIdMapping(f"{known.transactional_id} has producer id {known.producer_id}")
-        has_risen = known.is_decided and known.version >= EPOCH_RISES
+        has_risen = known.is_decided and version >= EPOCH_RISES
         if not repeated and (has_risen or known.epoch != asked.epoch):
             raise ProducerFenced(f"{known.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
         return known, repeated
@@ -328,7 +334,7 @@ def _may_go_on(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 
 def _is_repeated(known: Transaction, asked: Producing) -> bool:
-    if known.version < EPOCH_RISES or known.state in (State.EMPTY, State.ONGOING):
+    if known.state in (State.EMPTY, State.ONGOING):
         return False
     if known.producer_id == asked.producer_id:
         return known.epoch == asked.epoch + 1

@@ -1,50 +1,42 @@
-"""The data folder: whose it is, which topics it holds, who may use it.
+"""The data folder: which topics it holds, what of them the disk has, who may use it.
 
 Rules:
-- One broker at a time: `.lock` is held while it runs.
-- `broker.json` says which topics there are, and is replaced as a whole: a topic is in it before its folders exist, and
-  out of it before they go, so a kill at any moment leaves a topic that is whole (and empty) or gone. Folders of topics
-  that are not in it are set aside as Kafka does, with the suffix ``-stray``.
-- `broker.json` has the leader epoch, too, which is raised at a start that is not clean (`LeaderEpochs`).
-- A folder that holds something else, or belongs to another node, is refused before anything in it is touched.
+- One broker at a time: `.lock` is held while it runs. A folder that holds something else, or belongs to another node,
+  is refused before anything in it is touched.
+- A kill at any moment leaves a topic whole (and empty) or gone: see `topic_files.py` and `find_topics.py`.
+- A small file that is empty or damaged keeps nobody from starting: `broker.json` has a predecessor, topics say
+  themselves what they are, and the rest is found in the logs. The log says so.
+- The leader epoch is raised at a start that is not clean (`LeaderEpochs`), and the disk has it before anybody leads.
 
-Source: LogManager.java (lock, clean shutdown file, stray folders), MetaPropertiesEnsemble.java.
+Source: LogManager.java (lock, clean shutdown file).
 """
 
-import contextlib
-import fcntl
-import json
 import logging
-import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.brokerlite.machines.log import Segments
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Stored
 from ottla.brokerlite.storage import checkpoints
-from ottla.brokerlite.storage.partition import Chore, PartitionSegments
-from ottla.codec.stored.checkpoints import Properties, build_properties, parse_properties, short_id
+from ottla.brokerlite.storage.buffers import Buffers
+from ottla.brokerlite.storage.disk import Disk, FileSystem
+from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
+from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
+from ottla.brokerlite.storage.partition import PartitionSegments, nothing
+from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
+from ottla.brokerlite.storage.topic_files import TopicFile, drop_older, read_topic_id, topic_path, write_topic
+from ottla.brokerlite.storage.unsynced import Unsynced, Work
 from ottla.errors import ConfigurationError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
 
-LOCK = ".lock"
-META = "meta.properties"
-STATE = "broker.json"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-_VERSION = 1
-"""Of `broker.json`."""
-_OURS = frozenset((LOCK, STATE, STATE + ".tmp", META + ".tmp"))
-"""What a start that was cut off may leave before the folder has its `meta.properties`."""
-_DELETED = "-delete"
-_STRAY = "-stray"
-_LONGEST_NAME = 200
-"""Of the topic in the name of a folder that is to be deleted: with the rest it must stay below 255."""
+_ANY_EPOCH = 2**31 - 1
 
 
 class Recovered(NamedTuple):
@@ -59,6 +51,8 @@ class Recovered(NamedTuple):
 class _Topic(NamedTuple):
     stored: Stored
     partitions: list[PartitionSegments]
+    number: int
+    """Of its file."""
 
 
 class DataFolder:
@@ -74,18 +68,35 @@ class DataFolder:
     """
 
     def __init__(
-        self, path: Path, *, index_interval_bytes: int, sync: bool = True, chore: Callable[[Chore], None]
+        self,
+        path: Path,
+        *,
+        index_interval_bytes: int,
+        sync: bool = True,
+        chore: Callable[[Work], None],
+        disk: Disk | None = None,
     ) -> None:
         self.path = path
         self.cluster_id = ""
         self.recovered = Recovered("", 0, 0, 0)
+        self._disk = disk or FileSystem()
+        self._buffers = Buffers()
         self._interval = index_interval_bytes
         self._sync = sync
         self._chore = chore
         self._topics: dict[str, _Topic] = {}
+        self._names = Unsynced(self._disk)
+        """Of the folder itself."""
+        self._new: dict[PartitionSegments, None] = {}
+        """Partitions of which the disk need not hold even that they are there; those that name a topic first."""
+        self._written: dict[PartitionSegments, None] = {}
+        """Those of which the disk need not hold everything."""
+        self._state = State(0, "", 0, 0)
+        """As the file has it."""
+        self._state_file = StateFile(self._disk, path, sync=sync)
         self._next_producer_id = 0
         self._leader_epoch = 0
-        self._lock = -1
+        self._release: Callable[[], None] = nothing
 
     # -- life
 
@@ -96,19 +107,16 @@ class DataFolder:
             ConfigurationError: it cannot be used; the message says why and what would do.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._refuse_something_else()
-            self._take_lock()
-            new = self._take_identity(node_id, cluster_id)
-            self._recover(new)
+            self._release = take_lock(self._disk, self.path)
+            self._open(node_id, cluster_id)
         except OSError as error:
-            self._release()
+            self.abandon()
             raise ConfigurationError(
                 f"the data folder {self.path} cannot be used: {error.strerror or error}; "
                 "give one that this user may write to"
             ) from error
         except ConfigurationError:
-            self._release()
+            self.abandon()
             raise
 
     def close(self) -> None:
@@ -116,19 +124,19 @@ class DataFolder:
         for topic in self._topics.values():
             for segments, partition in zip(topic.partitions, topic.stored.partitions, strict=True):
                 segments.close(partition.producers, sync=self._sync)
-        self._write_recovery_points()
-        checkpoints.replace(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         if self._sync:
-            for name in (STATE, RECOVERY_POINTS, CLEAN_SHUTDOWN, "."):
-                checkpoints.sync(self.path / name)
-        self._release()
+            self.begin_flush()()
+        self._write_recovery_points()
+        self._write_state(self._state._replace(next_producer_id=self._next_producer_id))
+        marker = b'{"version":0,"brokerEpoch":-1}'
+        checkpoints.replace(self._disk, self.path / CLEAN_SHUTDOWN, marker, sync=self._sync)
+        self.abandon()
 
     def abandon(self) -> None:
         """Leave the folder as a kill would."""
-        for topic in self._topics.values():
-            for segments in topic.partitions:
-                segments.abandon()
+        self._disk.close()
         self._release()
+        self._release = nothing
 
     # -- what the machine asks for
 
@@ -136,184 +144,124 @@ class DataFolder:
         return [topic.stored for topic in self._topics.values()]
 
     def create_topic(self, name: str, topic_id: uuid.UUID, partitions: int, configs: Mapping[str, str]) -> Stored:
-        topic = self._new_topic(name, topic_id, partitions, configs)
-        self._topics[name] = topic
+        file = TopicFile(0, topic_id, partitions, configs)
+        topic = self._topic(name, file)
         try:
-            self._write_state()
-            for segments in topic.partitions:
-                self._set_aside_if_there(segments.folder)
-                segments.create(topic_id, self._leader_epoch)
+            for segments in topic.partitions:  # that of partition 0 first, and the topic's file in it last
+                self._make(segments, topic_id)
+            topic.partitions[0].note(write_topic(self._disk, topic.partitions[0].folder, file))
         except OSError as error:
-            del self._topics[name]
             for segments in topic.partitions:
-                shutil.rmtree(segments.folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # the first error says it; an empty topic at the next start is no harm
-                self._write_state()
+                self._disk.remove_tree(segments.folder)
             raise self._refused(f"create topic {name}", error) from error
+        self._topics[name] = topic
+        self._made(topic.partitions)
         return topic.stored
 
     def delete_topic(self, name: str) -> None:
-        topic = self._topics.pop(name)
+        topic = self._topics[name]
+        gone = [self.path / deleted_name(name, i, topic.stored.topic_id) for i in range(len(topic.partitions))]
         try:
-            self._write_state()
+            self._disk.rename(topic.partitions[0].folder, gone[0])
         except OSError as error:
-            self._topics[name] = topic
             raise self._refused(f"delete topic {name}", error) from error
-        self._chore(self._write_recovery_points)  # another of the name must not go by those of this one
-        for index, segments in enumerate(topic.partitions):
-            segments.abandon()
-            gone = self.path / f"{name[:_LONGEST_NAME]}-{index}.{topic.stored.topic_id.hex}{_DELETED}"
+        del self._topics[name]
+        self._names.folder(self.path)
+        complete = True
+        for segments, folder in zip(topic.partitions, gone, strict=True):
             try:
-                segments.folder.rename(gone)
-            except OSError as error:
+                if segments is not topic.partitions[0]:
+                    self._disk.rename(segments.folder, folder)
+            except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
                 log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
-            else:
-                segments.folder = gone
-                self._chore(partial(shutil.rmtree, gone, ignore_errors=True))
+                complete = False
+            self._written.pop(segments, None)
+            self._new.pop(segments, None)
+            segments.folder = folder
+        if complete:
+            self._chore(partial(self._remove, gone))
 
     def add_partitions(self, name: str, count: int) -> list[Partition]:
         known = self._topics[name]
-        grown = self._new_topic(name, known.stored.topic_id, count, known.stored.configs)
+        file = TopicFile(known.number + 1, known.stored.topic_id, count, known.stored.configs)
+        grown = self._topic(name, file)
         first = len(known.partitions)
         new = grown.partitions[first:]
-        self._topics[name] = _Topic(known.stored, [*known.partitions, *new])
+        folder = known.partitions[0].folder
         try:
-            self._write_state()
+            known.partitions[0].note(write_topic(self._disk, folder, file))
             for segments in new:
-                self._set_aside_if_there(segments.folder)
-                segments.create(known.stored.topic_id, self._leader_epoch)
+                self._make(segments, file.topic_id)
         except OSError as error:
-            self._topics[name] = known
+            self._disk.unlink(topic_path(folder, file.number))
             for segments in new:
-                shutil.rmtree(segments.folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # the first error says it; an empty partition more is no harm
-                self._write_state()
+                self._disk.remove_tree(segments.folder)
             raise self._refused(f"add partitions to {name}", error) from error
         known.stored.partitions.extend(grown.stored.partitions[first:])
+        self._topics[name] = _Topic(known.stored, [*known.partitions, *new], file.number)
+        self._made([known.partitions[0], *new])
+        self._chore(lambda: drop_older(self._disk, folder, file.number))
         return known.stored.partitions[first:]
 
     def reserve_producer_ids(self, count: int) -> int:
         first = self._next_producer_id
-        self._next_producer_id += count
-        try:
-            self._write_state()
-        except OSError as error:
-            self._next_producer_id = first
-            raise self._refused("reserve producer ids", error) from error
+        behind = first + count
+        if behind > self._state.next_producer_id:  # hardly ever: see below
+            try:
+                self._reserve(behind)
+            except OSError as error:
+                raise self._refused("reserve producer ids", error) from error
+        elif behind + PRODUCER_IDS // 2 > self._state.next_producer_id:
+            self._chore(lambda: self._reserve(behind))
+        self._next_producer_id = behind
         return first
 
-    # -- starting
+    # -- what the disk has
 
-    def _refuse_something_else(self) -> None:
-        names = {entry.name for entry in self.path.iterdir()}
-        if META in names:
-            if STATE not in names:
-                raise ConfigurationError(
-                    f"the data folder {self.path} was written by Apache Kafka, not by brokerlite; give another one"
-                )
-        elif others := sorted(names - _OURS):
-            raise ConfigurationError(
-                f"the data folder {self.path} holds something else ({others[0]}); give an empty or a new one"
-            )
+    def begin_flush(self, partitions: Iterable[Segments] | None = None) -> Work:
+        """Work that has the disk hold what was stored before this call; it may run while more is stored.
 
-    def _take_lock(self) -> None:
-        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
-            raise ConfigurationError(
-                f"the data folder {self.path} is in use by another broker (process {holder or 'unknown'}); "
-                "stop it, or give another folder"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        Args:
+            partitions: only of these; by default of all. That a topic is there is always held, too.
 
-    def _release(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def _take_identity(self, node_id: int, cluster_id: str | None) -> bool:
-        """Say whose folder it is, or see whose; whether it is a new one."""
-        meta = self.path / META
-        if not meta.exists():
-            self.cluster_id = cluster_id or short_id(uuid.uuid4())
-            properties = {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": str(node_id),
-                "directory.id": short_id(uuid.uuid4()),
-            }
-            self._write_state()
-            checkpoints.replace(meta, build_properties(Properties(properties)))
-            return True
-        known = parse_properties(meta.read_bytes()).entries
-        self.cluster_id = known.get("cluster.id", "")
-        if known.get("node.id") != str(node_id):
-            raise ConfigurationError(
-                f"the data folder {self.path} belongs to node {known.get('node.id')}, and this is node {node_id}; "
-                "give the node's own id or another folder"
-            )
-        if cluster_id not in (None, self.cluster_id):
-            raise ConfigurationError(
-                f"the data folder {self.path} belongs to cluster {self.cluster_id}, not {cluster_id}"
-            )
-        return False
-
-    def _recover(self, new: bool) -> None:
-        marker = self.path / CLEAN_SHUTDOWN
-        clean = marker.exists()
-        marker.unlink(missing_ok=True)
-        self._next_producer_id, self._leader_epoch, topics = self._read_state()
-        shorter = not (clean or new)
-        points = self._read_recovery_points()
-        for topic in topics:
-            name = topic.stored.name
-            for index, segments in enumerate(topic.partitions):
-                if segments.folder.is_dir():
-                    producers = segments.open(
-                        clean=clean, recovery_point=points.get((name, index), 0), leader_epoch=self._leader_epoch
-                    )
-                    topic.stored.partitions[index] = Partition(segments, producers)
-                else:
-                    segments.create(topic.stored.topic_id)
-                    shorter = True
-            self._topics[name] = topic
-        self._tidy()
-        partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        self._lead(partitions, shorter)
-        self.recovered = Recovered(
-            "folder made" if new else "folder opened" if clean else "folder recovered after an unclean shutdown",
-            len(self._topics),
-            len(partitions),
-            sum(segments.truncated for segments in partitions),
-        )
-
-    def _lead(self, partitions: list[PartitionSegments], shorter: bool) -> None:
-        """Lead all partitions, in a new epoch if a log may be ``shorter`` than what was acknowledged.
-
-        The disk must hold the epoch before anything is written in it: a later start must not take the same.
+        The work is for a thread. It raises the first `OSError` when it has tried everything. Of each partition, what
+        lies before its `recovery_point` is then on the disk.
         """
-        known = self._leader_epoch
-        self._leader_epoch = max([known, *(segments.epochs.current for segments in partitions)]) + shorter
-        if partitions:
-            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
-        if self._leader_epoch != known:
-            self._write_state()
-            if self._sync:
-                for name in (STATE, RECOVERY_POINTS, "."):
-                    checkpoints.sync(self.path / name)
-        for segments in partitions:
-            segments.lead(self._leader_epoch)
+        wanted = None if partitions is None else set(partitions)
+        taken = dict.fromkeys(tuple(self._new))
+        taken.update(dict.fromkeys(each for each in tuple(self._written) if wanted is None or each in wanted))
+        work = [self._names.begin_sync(), *(each.begin_flush() for each in taken)]
 
-    def _new_topic(self, name: str, topic_id: uuid.UUID, partitions: int, configs: Mapping[str, str]) -> _Topic:
-        interval = int(configs.get("index.interval.bytes", self._interval))
-        parts = [PartitionSegments(self.path / f"{name}-{i}", interval, self._settled) for i in range(partitions)]
-        stored = Stored(name, topic_id, dict(configs), [Partition(segments, Producers()) for segments in parts])
-        return _Topic(stored, parts)
+        def flush() -> None:
+            errors = []
+            for each in work:
+                try:
+                    each()
+                except OSError as error:
+                    errors.append(error)
+            for partition in taken:
+                if not errors:
+                    self._new.pop(partition, None)
+                self._written.pop(partition, None)
+                if not partition.is_synced:  # it was written to meanwhile
+                    self._written[partition] = None
+            if errors:
+                raise errors[0]
 
-    def _settled(self, settle: Chore, then: Chore) -> None:
+        return flush
+
+    def _made(self, partitions: Iterable[PartitionSegments]) -> None:
+        """Folders were made, of which the disk knows nothing yet."""
+        self._names.folder(self.path)
+        self._new.update(dict.fromkeys(partitions))
+        if self._sync:
+            self._chore(self._flush_new)
+
+    def _flush_new(self) -> None:
+        if self._new:
+            self.begin_flush(())()
+
+    def _settled(self, settle: Work, then: Work) -> None:
         """A partition has sealed a segment: have the disk hold it, and note how far it does."""
 
         def chore() -> None:
@@ -324,63 +272,120 @@ class DataFolder:
 
         self._chore(chore)
 
-    def _tidy(self) -> None:
-        """Remove what was being deleted; set aside what belongs to no topic."""
-        known = {segments.folder for topic in self._topics.values() for segments in topic.partitions}
-        for path in list(self.path.iterdir()):
-            if not path.is_dir() or path in known or path.name.endswith(_STRAY):
-                continue
-            if path.name.endswith(_DELETED):
-                shutil.rmtree(path, ignore_errors=True)
-            elif (path / "partition.metadata").exists():
-                self._set_aside_if_there(path)
+    def _remove(self, folders: list[Path]) -> None:
+        """Remove what was renamed; were a name to come back after a power cut, it would be a topic of its own."""
+        if self._sync:
+            self._disk.sync_folder(self.path)
+        self._write_recovery_points()  # another topic of the name must not go by those of this one
+        for folder in reversed(folders):
+            self._disk.remove_tree(folder)
 
-    def _set_aside_if_there(self, folder: Path) -> None:
-        if folder.exists():
-            stray = folder.with_name(f"{folder.name[:_LONGEST_NAME]}.{uuid.uuid4().hex}{_STRAY}")
-            folder.rename(stray)
-            log.warning("a folder of no known topic is set aside", extra={"folder": str(stray)})
+    # -- starting
+
+    def _open(self, node_id: int, cluster_id: str | None) -> None:
+        found = self._state_file.read()
+        new = found.next_producer_id is None and not self._disk.exists(self.path / RECOVERY_POINTS)
+        identity = identify(self._disk, self.path, node_id, cluster_id, found)
+        self.cluster_id = identity.cluster_id
+        clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
+        topics = find_topics(self._disk, self.path, found.topics)
+        points = self._read_recovery_points()
+        if clean:
+            self._disk.unlink(self.path / CLEAN_SHUTDOWN)
+            if self._sync:
+                self._disk.sync_folder(self.path)  # or it could be there after a power cut
+        whole = True
+        for name, file in topics.items():
+            whole &= self._open_topic(name, file, points, clean, found.leader_epoch)
+        partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
+        self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+        self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
+        write_identity(self._disk, self.path, identity, sync=self._sync)
+        self.recovered = Recovered(
+            "folder made" if new else "folder opened" if clean else "folder recovered after an unclean shutdown",
+            len(self._topics),
+            len(partitions),
+            sum(segments.truncated for segments in partitions),
+        )
+        if self._sync:
+            self._chore(self.begin_flush())
+
+    def _open_topic(
+        self, name: str, file: TopicFile, points: Mapping[tuple[str, int], int], clean: bool, leader_epoch: int | None
+    ) -> bool:
+        """Open a topic's partitions; whether they were all there."""
+        topic, whole = self._topic(name, file), True
+        epoch = _ANY_EPOCH if leader_epoch is None else leader_epoch
+        for index, segments in enumerate(topic.partitions):
+            if not self._disk.is_folder(segments.folder):
+                segments.create(file.topic_id, -1)
+                self._names.folder(self.path)
+                whole = False
+                continue
+            point = points.get((name, index), 0)
+            producers = segments.open(clean=clean, recovery_point=point, leader_epoch=epoch)
+            topic.stored.partitions[index] = Partition(segments, producers)
+            if read_topic_id(self._disk, segments.folder) is None:
+                segments.identify(file.topic_id)
+        first = topic.partitions[0]
+        if file.number < 0:  # listed in a `broker.json` of version 1, or rebuilt
+            file = file._replace(number=1)
+            first.note(write_topic(self._disk, first.folder, file))
+            if self._sync:
+                first.begin_flush()()
+        else:
+            drop_older(self._disk, first.folder, file.number)
+        self._topics[name] = topic._replace(number=file.number)
+        return whole
+
+    def _lead(self, node_id: int, found: Found, partitions: list[PartitionSegments], raised: bool) -> None:
+        """Lead all partitions, in a new epoch if a log may be shorter than what was acknowledged.
+
+        The disk must hold the epoch before anything is written in it: a later start must not take the same.
+        """
+        self._leader_epoch = max([found.leader_epoch or 0, *(each.epochs.current for each in partitions)]) + raised
+        if found.next_producer_id is None:
+            known = (max(each.producers.entries, default=-1) for topic in self.topics() for each in topic.partitions)
+            self._next_producer_id = max(known, default=-1) + 1 + (PRODUCER_IDS if partitions else 0)
+        else:
+            self._next_producer_id = found.next_producer_id
+        reserved = self._next_producer_id + PRODUCER_IDS
+        self._write_state(State(node_id, self.cluster_id, reserved, self._leader_epoch))
+        for segments in partitions:
+            segments.lead(self._leader_epoch)
+
+    def _topic(self, name: str, file: TopicFile) -> _Topic:
+        """A topic that was not opened."""
+        interval = int(file.configs.get("index.interval.bytes", self._interval))
+        parts = [
+            PartitionSegments(
+                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note
+            )
+            for i in range(file.partitions)
+        ]
+        partitions = [Partition(segments, Producers()) for segments in parts]
+        return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number)
+
+    def _note(self, segments: PartitionSegments) -> None:
+        self._written[segments] = None
+
+    def _make(self, segments: PartitionSegments, topic_id: uuid.UUID) -> None:
+        if self._disk.exists(segments.folder):
+            set_aside(self._disk, segments.folder)
+        segments.create(topic_id, self._leader_epoch)
 
     # -- the small files
 
-    def _read_state(self) -> tuple[int, int, list[_Topic]]:
-        """The next producer id, the leader epoch, and the topics as `broker.json` names them."""
-        path = self.path / STATE
-        try:
-            state = json.loads(path.read_text())
-            if state["version"] != _VERSION:
-                raise ConfigurationError(f"{path} has version {state['version']}; this program knows {_VERSION}")
-            topics = [
-                self._new_topic(name, uuid.UUID(entry["id"]), entry["partitions"], entry["configs"])
-                for name, entry in state["topics"].items()
-            ]
-            return int(state["next_producer_id"]), int(state.get("leader_epoch", 0)), topics
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigurationError(
-                f"{path} is damaged ({type(error).__name__}: {error}); restore it, or give another folder"
-            ) from None
+    def _reserve(self, behind: int) -> None:
+        """Reserve the producer ids before ``behind``, and a block more."""
+        self._write_state(self._state._replace(next_producer_id=behind + PRODUCER_IDS))
 
-    def _write_state(self) -> None:
-        state = {
-            "version": _VERSION,
-            "next_producer_id": self._next_producer_id,
-            "leader_epoch": self._leader_epoch,
-            "topics": {
-                topic.stored.name: {
-                    "id": str(topic.stored.topic_id),
-                    "partitions": len(topic.partitions),
-                    "configs": topic.stored.configs,
-                }
-                for topic in self._topics.values()
-            },
-        }
-        path = self.path / STATE
-        checkpoints.replace(path, json.dumps(state, indent=1).encode())
-        if self._sync:
-            self._chore(lambda: checkpoints.sync(path))
+    def _write_state(self, state: State) -> None:
+        self._state_file.write(state)
+        self._state = state
 
     def _read_recovery_points(self) -> dict[tuple[str, int], int]:
-        return checkpoints.read_offsets(self.path / RECOVERY_POINTS)
+        return checkpoints.read_offsets(self._disk, self.path / RECOVERY_POINTS)
 
     def _write_recovery_points(self) -> None:
         points = {
@@ -388,7 +393,7 @@ class DataFolder:
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
         }
-        checkpoints.write_offsets(self.path / RECOVERY_POINTS, points)
+        checkpoints.write_offsets(self._disk, self.path / RECOVERY_POINTS, points, sync=self._sync)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

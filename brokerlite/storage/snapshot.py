@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from ottla.brokerlite.machines.producers import BatchMetadata, Producer, Producers
+from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.snapshots import ProducerEntry, build_snapshot, parse_snapshot
 from ottla.errors import DecodeError
 
@@ -22,15 +23,21 @@ def snapshot_path(folder: Path, offset: int) -> Path:
     return folder / f"{offset:020}{SUFFIX}"
 
 
-def write_snapshot(folder: Path, offset: int, producers: Producers) -> None:
+def snapshot_offsets(disk: Disk, folder: Path) -> list[int]:
+    """The offsets of all snapshots in a folder, in order."""
+    names = (Path(name) for name in disk.names(folder))
+    return sorted(int(name.stem) for name in names if name.suffix == SUFFIX and name.stem.isdigit())
+
+
+def write_snapshot(disk: Disk, folder: Path, offset: int, producers: Producers) -> None:
     """Keep ``producers``, which know every batch before ``offset``; of older snapshots keep one."""
     entries = [
         _entry(producer_id, producer, producers.ongoing.get(producer_id, -1))
         for producer_id, producer in producers.entries.items()
     ]
-    snapshot_path(folder, offset).write_bytes(build_snapshot(entries))
-    for old in sorted(folder.glob(f"*{SUFFIX}"))[:-2]:
-        old.unlink()
+    disk.write_file(snapshot_path(folder, offset), build_snapshot(entries))
+    for old in snapshot_offsets(disk, folder)[:-2]:
+        disk.unlink(snapshot_path(folder, old))
 
 
 def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerEntry:
@@ -47,10 +54,10 @@ def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerE
     )
 
 
-def read_snapshot(path: Path) -> Producers | None:
+def read_snapshot(disk: Disk, path: Path) -> Producers | None:
     """The producers in the file; ``None`` if it is damaged."""
     try:
-        entries = parse_snapshot(path.read_bytes())
+        entries = parse_snapshot(disk.read_file(path))
     except DecodeError as error:
         log.warning("producer snapshot is damaged: %s", error, extra={"file": str(path)})
         return None

@@ -14,10 +14,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.codec import frames
+from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
 from ottla.errors import OttlaError, RemoteProtocolError
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.inbox import LARGE
 from ottla.sdk.connection.peer import Traffic
 from ottla.sdk.connection.versions import FITTED
 from ottla.sdk.events import Key, Send

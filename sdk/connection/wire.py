@@ -10,8 +10,8 @@ Source: SslTransportLayer.java, PlaintextTransportLayer.java.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.codec.inbox import LARGE, Inbox
 from ottla.codec.wire import Buffer
-from ottla.sdk.connection.inbox import LARGE, Inbox
 
 if TYPE_CHECKING:
     from ottla.tls import TlsConnection  # a machine is given it: by itself it knows of no OpenSSL

@@ -169,9 +169,9 @@ def _first(error: BaseException) -> BaseException:
 @pytest.fixture
 def ottla_broker(tmp_path: Path) -> Iterator[Broker]:
     """A fresh broker: `.bootstrap`, `.create_topic(name, partitions=3)`, `.restart()`, `.kill()`, `.data`."""
-    from ottla.brokerlite.config import BrokerConfig
+    from ottla.brokerlite.config import BrokerConfig, Sync
 
-    config = BrokerConfig(port=0, data=tmp_path / "ottla-broker", sync=False, group_initial_rebalance_delay=0)
+    config = BrokerConfig(port=0, data=tmp_path / "ottla-broker", sync=Sync.NEVER, group_initial_rebalance_delay=0)
     broker = Broker(config)
     try:
         yield broker

@@ -42,7 +42,7 @@ def test_the_tree_keeps_its_contracts(tree: Path) -> None:
         ("proxy/__init__.py", "import ottla.brokerlite", "proxy imports sdk, codec and serve"),
         ("brokerlite/__init__.py", "import ottla.sdk.core", "brokerlite imports codec and serve"),
         ("spark/__init__.py", "import ottla.proxy", "spark imports sdk and codec"),
-        ("src/ottla/serve.py", "import ottla.brokerlite", "serve imports codec"),
+        ("src/ottla/serve/listener.py", "import ottla.brokerlite", "serve imports codec"),
         ("src/ottla/testing.py", "import ottla.cli", "nothing imports the command line"),
         ("sdk/produce/__init__.py", "def f() -> None:\n    import time", "machines import no trio, clock"),
         ("brokerlite/machines/__init__.py", "import random", "machines import no trio, clock"),

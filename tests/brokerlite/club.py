@@ -7,7 +7,8 @@ from typing import Any
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.group import Group, Joined, Protocol, State, Synced
 from ottla.brokerlite.machines.groups import Groups, GroupSettings, Joining, Leaver, Syncing
-from ottla.brokerlite.machines.offsets import Committed, Committer, Offsets
+from ottla.brokerlite.machines.offset_group import Committer
+from ottla.brokerlite.machines.offsets import Committed, Offsets
 from ottla.brokerlite.machines.timers import Timers
 from ottla.codec.consumer_protocol import ConsumerProtocolSubscription, build_subscription
 from ottla.errors import BrokerError

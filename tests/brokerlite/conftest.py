@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokerlite.machine import Machine
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ from typing import Any
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Settings
 from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import RequestHeader
 from ottla.codec.records import BatchBuilder, Record, read_batches
-from ottla.codec.wire import api
+from ottla.codec.wire import Buffer, api
+from ottla.session import Session
 
 TODAY = 1_700_000_000_000
 """Milliseconds since 1970."""
@@ -34,11 +36,11 @@ def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: in
     return a_batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def values_of(records: bytes | None) -> list[bytes | None]:
+def values_of(records: Buffer | None) -> list[bytes | None]:
     return [record.value for record in records_of(records)]
 
 
-def records_of(records: bytes | None) -> list[Record]:
+def records_of(records: Buffer | None) -> list[Record]:
     return [record for batch in read_batches(records or b"") for record in batch.records()]
 
 
@@ -85,6 +87,10 @@ def fetching(
     )
 
 
+def a_session() -> Session:
+    return Session(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
+
+
 class Machine:
     """A `BrokerCore` on a folder.
 
@@ -98,10 +104,12 @@ class Machine:
         *,
         defaults: dict[str, str] | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        disk: Disk | None = None,
         **settings: Any,
     ) -> None:
         self.now = 100.0
-        self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore())
+        self.disk = disk
+        self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore(), disk=disk)
         self.folder.open(1, None)
         known: dict[str, Any] = {"node_id": 1, "cluster_id": "c", "host": "broker", "port": 9092} | settings
         self.core = BrokerCore(
@@ -125,7 +133,7 @@ class Machine:
             correlation_id=self._tickets,
             client_id=None,
         )
-        self.core.handle(self._tickets, Call(connection, "here", header, message, self.now, TODAY))
+        self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, TODAY))
         return self._tickets
 
     def poll(self) -> list[Action]:
@@ -150,4 +158,4 @@ class Machine:
     def restart(self, *, clean: bool = True) -> "Machine":
         """Another machine on the same folder, after this one has ended."""
         (self.folder.close if clean else self.folder.abandon)()
-        return Machine(self.folder.path)
+        return Machine(self.folder.path, disk=self.disk)

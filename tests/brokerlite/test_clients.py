@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import (
@@ -69,7 +69,7 @@ def test_each_compression_of_each_client_is_stored_and_read_back(
 def relayed(data: Path) -> Iterator[tuple[Broker, Relay]]:
     """A broker to which clients come through a relay only."""
     with Relay(("127.0.0.1", 0)) as relay:
-        broker = Broker(BrokerConfig(port=0, data=data, advertise=relay.address, sync=False))
+        broker = Broker(BrokerConfig(port=0, data=data, advertise=relay.address, sync=Sync.NEVER))
         relay.upstream = (broker.host, broker.port)
         try:
             yield broker, relay
@@ -147,7 +147,9 @@ def test_everything_is_there_after_a_restart_and_the_offsets_go_on(ottla_broker:
 
 
 def test_a_record_that_is_too_large_an_unknown_topic_and_an_unknown_partition(tmp_path: Path) -> None:
-    broker = Broker(BrokerConfig(port=0, data=tmp_path / "data", auto_create=False, max_message_bytes=1000, sync=False))
+    broker = Broker(
+        BrokerConfig(port=0, data=tmp_path / "data", auto_create=False, max_message_bytes=1000, sync=Sync.NEVER)
+    )
     broker.create_topic("t")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "topic.metadata.propagation.max.ms": 500})
     assert errors_of(producer, "t", bytes(5000)) == ["MSG_SIZE_TOO_LARGE"]

@@ -8,7 +8,7 @@ from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.frames import RequestHeader
 from ottla.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
-from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
+from tests.brokerlite.machine import Machine, a_batch, a_session, fetching, producing, values_of
 
 
 def test_a_fetch_with_something_to_read_is_answered_at_once(machine: Machine) -> None:
@@ -153,11 +153,11 @@ def test_acks_0_gets_no_answer_and_a_closed_connection_if_it_failed(machine: Mac
     assert isinstance(action, Close)
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (24, 0), (22, 6), (18, 5)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (1, 3), (29, 2), (22, 6), (18, 5)])
 def test_what_is_not_served_closes_the_connection(machine: Machine, key: int, version: int) -> None:
     header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
     with pytest.raises(RemoteProtocolError):
-        machine.core.handle(1, Call(1, "", header, ApiVersionsRequest(), 0, 0))
+        machine.core.handle(1, Call(1, a_session(), header, ApiVersionsRequest(), 0, 0))
 
 
 def test_producer_ids_are_never_given_twice_not_even_after_a_kill(machine: Machine) -> None:
@@ -167,3 +167,12 @@ def test_producer_ids_are_never_given_twice_not_even_after_a_kill(machine: Machi
     seen += [again.ask(request).producer_id for _ in range(3)]
     assert len(set(seen)) == len(seen) == 1004
     again.folder.abandon()
+
+
+def test_the_session_learns_the_clients_software_from_api_versions(machine: Machine) -> None:
+    session = a_session()
+    for name, version in (("ottla", 3), ("a b", 3), ("old", 2)):
+        header = RequestHeader(api_key=18, api_version=version, correlation_id=1, client_id=None)
+        hello = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+        machine.core.handle(1, Call(1, session, header, hello, 0, 0))
+        assert (session.client_software_name, session.client_software_version) == ("ottla", "1.0"), name

@@ -12,7 +12,7 @@ from ottla.codec.records import read_batches
 from ottla.errors import CorruptMessage, DecodeError
 from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, values_of
 from tests.brokerlite.test_group_log import commit, offsets
-from tests.brokerlite.test_storage import Disk
+from tests.brokerlite.test_storage import OnePartition
 
 COUNT, PER_BATCH = 40, 3
 SIZE = len(idempotent(100, PER_BATCH))
@@ -43,25 +43,25 @@ def damage(path: Path, batch: int, what: str) -> bytes:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def one(tmp_path: Path) -> Iterator[OnePartition]:
     """A partition of one segment, its batches of the same size."""
-    disk = Disk(tmp_path / "t-0", interval=5 * SIZE)
-    disk.log.settings = disk.settings = type(disk.settings)()
-    disk.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(COUNT)))
-    yield disk
-    disk.segments.abandon()
+    one = OnePartition(tmp_path / "t-0", interval=5 * SIZE)
+    one.log.settings = one.settings = type(one.settings)()
+    one.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(COUNT)))
+    yield one
+    one.disk.close()
 
 
-def log_path(disk: Disk) -> Path:
-    return disk.folder / f"{0:020}.log"
+def log_path(one: OnePartition) -> Path:
+    return one.folder / f"{0:020}.log"
 
 
-def readable(disk: Disk) -> set[int]:
+def readable(one: OnePartition) -> set[int]:
     """The offsets that a reader gets who asks for each of them."""
     found = set()
-    for offset in range(disk.log.end_offset):
+    for offset in range(one.log.end_offset):
         try:
-            records = disk.log.read(offset, SIZE, at_least_one=True)
+            records = one.log.read(offset, SIZE, at_least_one=True)
             batch = next(read_batches(records))
             assert batch.base_offset <= offset <= batch.last_offset
             found.add(offset)
@@ -81,42 +81,43 @@ def all_but(*batches: int) -> set[int]:
 @pytest.mark.parametrize("batch", [0, 7, 20, LAST - 1, LAST])
 @pytest.mark.parametrize("what", DAMAGES)
 def test_nothing_is_cut_and_what_is_whole_is_served(
-    disk: Disk, what: str, batch: int, indexes: bool, caplog: pytest.LogCaptureFixture
+    one: OnePartition, what: str, batch: int, indexes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk.close()
-    data = damage(log_path(disk), batch, what)
+    one.close()
+    data = damage(log_path(one), batch, what)
     if not indexes:
-        for path in (*disk.folder.glob("*.index"), *disk.folder.glob("*.timeindex")):
+        for path in (*one.folder.glob("*.index"), *one.folder.glob("*.timeindex")):
             path.unlink()
     end = COUNT * PER_BATCH
     for _ in range(2):
-        disk.reopen(clean=True, recovery_point=end)
-        assert disk.log.end_offset == end
-        assert readable(disk) == all_but(batch)
-        assert log_path(disk).read_bytes() == data and disk.segments.truncated == 0
-        disk.close()
+        one.reopen(clean=True, recovery_point=end)
+        assert one.log.end_offset == end
+        assert readable(one) == all_but(batch)
+        assert log_path(one).read_bytes() == data and one.segments.truncated == 0
+        one.close()
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert readable(disk) == all_but(batch)
-    assert any(f"t-0 is damaged: offset {batch * PER_BATCH} cannot be read" in each for each in told)
-    disk.reopen(clean=True, recovery_point=end)
-    disk.append(a_batch(b"next"))
-    assert disk.log.end_offset == end + 1, "no offset is given twice"
-    disk.reopen(clean=False, recovery_point=end)
-    assert disk.log.end_offset == end + 1 and readable(disk) == all_but(batch) | {end}, "nor after a crash"
+    assert readable(one) == all_but(batch)
+    if what != "value" or batch == LAST or not indexes:  # else nothing compared its CRC yet: readers do
+        assert any(f"t-0 is damaged: offset {batch * PER_BATCH} cannot be read" in each for each in told)
+    one.reopen(clean=True, recovery_point=end)
+    one.append(a_batch(b"next"))
+    assert one.log.end_offset == end + 1, "no offset is given twice"
+    one.reopen(clean=False, recovery_point=end)
+    assert one.log.end_offset == end + 1 and readable(one) == all_but(batch) | {end}, "nor after a crash"
 
 
 def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_given_again(
-    disk: Disk, caplog: pytest.LogCaptureFixture
+    one: OnePartition, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk.close()
-    log_path(disk).write_bytes(log_path(disk).read_bytes()[: 30 * SIZE])
-    disk.reopen(clean=True, recovery_point=COUNT * PER_BATCH)
+    one.close()
+    log_path(one).write_bytes(log_path(one).read_bytes()[: 30 * SIZE])
+    one.reopen(clean=True, recovery_point=COUNT * PER_BATCH)
     assert "t-0 ends at offset 90, and the disk had held it up to 120" in caplog.text
-    disk.append(a_batch(b"next"))
-    assert disk.log.end_offset == COUNT * PER_BATCH + 1
-    assert readable(disk) == all_but(*range(30, COUNT)) | {COUNT * PER_BATCH}
+    one.append(a_batch(b"next"))
+    assert one.log.end_offset == COUNT * PER_BATCH + 1
+    assert readable(one) == all_but(*range(30, COUNT)) | {COUNT * PER_BATCH}
     with pytest.raises(CorruptMessage, match=r"t-0 has at offset 91 is damaged"):
-        disk.log.read(91, 100)
+        one.log.read(91, 100)
 
 
 def test_a_broker_finds_its_end_behind_damage_by_itself(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
@@ -167,66 +168,60 @@ def test_a_damaged_batch_is_left_out_when_a_time_is_looked_for(machine: Machine)
 # -- after a crash
 
 
-def test_what_recovery_cuts_off_is_kept_and_told(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
-    disk.segments.abandon()
+def test_what_recovery_cuts_off_is_kept_and_told(one: OnePartition, caplog: pytest.LogCaptureFixture) -> None:
     for number in ("", ".1"):
-        data = damage(log_path(disk), 30, "length too large")
-        disk.reopen()
-        kept = disk.folder / f"{90:020}{number}.damaged"
+        data = damage(log_path(one), 30, "length too large")
+        one.reopen()
+        kept = one.folder / f"{90:020}{number}.damaged"
         (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert line.levelno == logging.ERROR
         assert line.getMessage().startswith(
             f"t-0 is damaged: from offset 90 on, {10 * SIZE} bytes are cut off, and kept in {kept} "
         )
-        assert kept.read_bytes() == data[30 * SIZE :] and log_path(disk).read_bytes() == data[: 30 * SIZE]
-        assert readable(disk) == all_but(*range(30, COUNT))
+        assert kept.read_bytes() == data[30 * SIZE :] and log_path(one).read_bytes() == data[: 30 * SIZE]
+        assert readable(one) == all_but(*range(30, COUNT))
         caplog.clear()
-        disk.append(*(a_batch(b"0", b"1", b"2") for _ in range(9)), a_batch(bytes(SIZE - 68)))
-        disk.segments.abandon()
-        log_path(disk).write_bytes(log_path(disk).read_bytes()[: 30 * SIZE] + data[30 * SIZE :])
+        one.append(*(a_batch(b"0", b"1", b"2") for _ in range(9)), a_batch(bytes(SIZE - 68)))
+        log_path(one).write_bytes(log_path(one).read_bytes()[: 30 * SIZE] + data[30 * SIZE :])
 
 
 def test_the_segments_behind_damage_are_kept_too(tmp_path: Path) -> None:
-    disk = Disk(tmp_path / "t-0")
-    disk.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(100)))
-    logs = disk.files(".log")
+    one = OnePartition(tmp_path / "t-0")
+    one.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(100)))
+    logs = one.files(".log")
     assert len(logs) > 2
-    disk.segments.abandon()
-    damage(log_path(disk), 7, "magic")
-    disk.reopen()
-    assert disk.log.end_offset == 21 and list(disk.files(".log")) == [log_path(disk).name]
+    damage(log_path(one), 7, "magic")
+    one.reopen()
+    assert one.log.end_offset == 21 and list(one.files(".log")) == [log_path(one).name]
     behind = {name.replace(".log", ".damaged"): data for name, data in list(logs.items())[1:]}
-    assert {name: len(data) for name, data in disk.files(".damaged").items()} == {
-        f"{21:020}.damaged": len(logs[log_path(disk).name]) - 7 * SIZE
+    assert {name: len(data) for name, data in one.files(".damaged").items()} == {
+        f"{21:020}.damaged": len(logs[log_path(one).name]) - 7 * SIZE
     } | {name: len(data) for name, data in behind.items()}
-    disk.append(a_batch(b"next"))
-    disk.reopen()
-    assert disk.log.end_offset == 22 and disk.segments.truncated == 0, "what is kept is not read"
-    disk.segments.abandon()
+    one.append(a_batch(b"next"))
+    one.reopen()
+    assert one.log.end_offset == 22 and one.segments.truncated == 0, "what is kept is not read"
 
 
 @pytest.mark.parametrize(
     "tail", [idempotent(100, PER_BATCH)[:50], idempotent(100, PER_BATCH)[:-1], bytes(3), bytes(9999)]
 )
 def test_a_batch_that_was_not_written_to_its_end_is_a_warning_and_not_kept(
-    disk: Disk, tail: bytes, caplog: pytest.LogCaptureFixture
+    one: OnePartition, tail: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk.segments.abandon()
-    with log_path(disk).open("ab") as file:
+    with log_path(one).open("ab") as file:
         file.write(tail)
-    disk.reopen()
+    one.reopen()
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.levelno == logging.WARNING
     assert line.getMessage().endswith(f"from offset {COUNT * PER_BATCH} on, {len(tail)} bytes are cut off")
-    assert not disk.files(".damaged") and disk.log.end_offset == COUNT * PER_BATCH
+    assert not one.files(".damaged") and one.log.end_offset == COUNT * PER_BATCH
 
 
-def test_damage_before_the_recovery_point_is_not_the_crashs_and_stays(disk: Disk) -> None:
-    disk.segments.abandon()
-    data = damage(log_path(disk), 7, "magic")
-    disk.reopen(recovery_point=60)
-    assert disk.log.end_offset == COUNT * PER_BATCH and readable(disk) == all_but(7)
-    assert log_path(disk).read_bytes() == data
+def test_damage_before_the_recovery_point_is_not_the_crashs_and_stays(one: OnePartition) -> None:
+    data = damage(log_path(one), 7, "magic")
+    one.reopen(recovery_point=60)
+    assert one.log.end_offset == COUNT * PER_BATCH and readable(one) == all_but(7)
+    assert log_path(one).read_bytes() == data
 
 
 @pytest.mark.parametrize("how", ["a power cut", "another topic of the name"])
@@ -253,18 +248,18 @@ def test_what_a_recovery_point_says_of_records_that_are_gone_is_not_said_of_late
 
 
 def test_a_value_that_looks_like_a_batch_is_none(tmp_path: Path) -> None:
-    disk = Disk(tmp_path / "t-0")
+    one = OnePartition(tmp_path / "t-0")
     inner = a_batch(b"not a record of this log", base_offset=1)
-    disk.append(a_batch(inner), a_batch(b"b"))
-    disk.close()
-    data = bytearray(log_path(disk).read_bytes())
+    one.append(a_batch(inner), a_batch(b"b"))
+    one.close()
+    data = bytearray(log_path(one).read_bytes())
     data[40] ^= 1  # within what the CRC covers
-    log_path(disk).write_bytes(data)
-    for path in disk.folder.glob("*index"):
+    log_path(one).write_bytes(data)
+    for path in one.folder.glob("*index"):
         path.unlink()
-    disk.reopen(clean=True, recovery_point=2)
-    assert [batch.base_offset for batch in disk.log.batches()] == [1]
-    assert values_of(disk.log.read(1, 2**20)) == [b"b"]
+    one.reopen(clean=True, recovery_point=2)
+    assert [batch.base_offset for batch in one.log.batches()] == [1]
+    assert values_of(one.log.read(1, 2**20)) == [b"b"]
 
 
 # -- committed offsets

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import ottla
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.codec.apis.fetch import FetchPartition, PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -185,7 +185,7 @@ def test_a_reader_from_an_epoch_that_never_was_is_out_of_range(truncated: Machin
 
 
 def a_broker(path: Path) -> Broker:
-    return Broker(BrokerConfig(port=0, data=path / "data", sync=False))
+    return Broker(BrokerConfig(port=0, data=path / "data", sync=Sync.NEVER))
 
 
 async def produced(bootstrap: str, count: int, value: bytes) -> None:

@@ -338,7 +338,7 @@ def test_describe_groups(machine: Machine, version: int) -> None:
     g, none = asked(machine, request, version).groups
     assert (g.error_code, g.group_state, g.protocol_type, g.protocol_data) == (0, "Stable", "consumer", "range")
     (each,) = g.members
-    assert (each.member_id, each.client_id, each.client_host) == (member, "", "/")
+    assert (each.member_id, each.client_id, each.client_host) == (member, "", "/127.0.0.1")
     assert (each.member_metadata, each.member_assignment) == (subscription(), b"all")
     assert each.group_instance_id == ("i" if version >= 4 else None)
     assert g.authorized_operations == (3400 if version >= 3 else NOT_ASKED)

@@ -12,7 +12,7 @@ from ottla.brokerlite.machines.core import Answer, Call
 from ottla.codec.apis import APIS
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.codec.frames import build_response, parse_request, parse_response
-from tests.brokerlite.machine import TODAY, Machine
+from tests.brokerlite.machine import TODAY, Machine, a_session
 from tests.brokerlite.test_recorded import exchanges
 
 JOIN, SYNC, COMMIT = 11, 14, 8
@@ -48,7 +48,7 @@ def _wants_id(exchange: dict[str, Any]) -> bool:
 def answer(machine: Machine, frame: bytes) -> bytes:
     """The frame that a request is answered with, at once."""
     request = parse_request(frame)
-    machine.core.handle(1, Call(1, "here", request.header, request.message, machine.now, TODAY, "127.0.0.1"))
+    machine.core.handle(1, Call(1, a_session(), request.header, request.message, machine.now, TODAY))
     (action,) = machine.poll()
     assert isinstance(action, Answer)
     return build_response(action.message, action.version, request.header.correlation_id)[4:]

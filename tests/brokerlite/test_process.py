@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.testing import Broker
 from tests.brokerlite.machine import TODAY, fetching, idempotent, producing, values_of
@@ -104,7 +104,7 @@ def dumped_by_kafka(files: str, *options: str) -> str:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_kafkas_own_tool_finds_nothing_wrong_with_the_folders(tmp_path: Path, end: str) -> None:
-    broker = Broker(BrokerConfig(port=0, data=tmp_path / "data", segment_bytes=200_000, sync=False))
+    broker = Broker(BrokerConfig(port=0, data=tmp_path / "data", segment_bytes=200_000, sync=Sync.NEVER))
     for topic, compression, stamps in (("plain", "none", "CreateTime"), ("packed", "zstd", "LogAppendTime")):
         broker.create_topic(topic, configs={"message.timestamp.type": stamps})
         producer = Producer(
@@ -157,4 +157,3 @@ def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka:
         seen += values_of(segments.read(len(seen), 2**20, True))
     assert seen == values
     assert len(list((tmp_path / "theirs-0").glob("*.log"))) > 1
-    segments.abandon()

@@ -14,12 +14,13 @@ import pytest
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Answer, Call
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.storage.disk import FileSystem
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.snapshot import read_snapshot, write_snapshot
 from ottla.codec.apis import APIS
 from ottla.codec.frames import build_response, parse_request, parse_response
 from ottla.errors import RemoteProtocolError
-from tests.brokerlite.machine import TODAY, Machine, records_of
+from tests.brokerlite.machine import TODAY, Machine, a_session, records_of
 
 WIRE = Path(__file__).parents[1] / "wire"
 SEGMENTS = sorted((WIRE / "segments").iterdir())
@@ -43,19 +44,18 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
     records = records_of(segments.read(segments.start_offset, 2**30, True))
     assert records[-1].offset == segments.end_offset - 1
     (snapshot,) = recorded.glob("*.snapshot")
-    for producer_id, known in (read_snapshot(snapshot) or Producers()).entries.items():
+    for producer_id, known in (read_snapshot(FileSystem(), snapshot) or Producers()).entries.items():
         found = producers.entries[producer_id]
         assert (found.epoch, found.last_timestamp) == (known.epoch, known.last_timestamp)
         assert [batch[:3] for batch in list(found.batches)[-1:]] == [batch[:3] for batch in known.batches]
-    segments.abandon()
 
 
 @pytest.mark.parametrize("recorded", SEGMENTS, ids=lambda path: path.name)
 def test_a_producer_snapshot_of_apache_kafka_is_written_back_to_the_same_bytes(tmp_path: Path, recorded: Path) -> None:
     (snapshot,) = recorded.glob("*.snapshot")
-    known = read_snapshot(snapshot)
+    known = read_snapshot(FileSystem(), snapshot)
     assert known is not None
-    write_snapshot(tmp_path, int(snapshot.stem), known)
+    write_snapshot(FileSystem(), tmp_path, int(snapshot.stem), known)
     assert (tmp_path / snapshot.name).read_bytes() == snapshot.read_bytes()
 
 
@@ -75,7 +75,7 @@ def answered(machine: Machine, frame: bytes) -> str:
     """What becomes of a request; every answer must fit its version."""
     try:
         request = parse_request(frame)
-        machine.core.handle(1, Call(1, "here", request.header, request.message, machine.now, TODAY))
+        machine.core.handle(1, Call(1, a_session(), request.header, request.message, machine.now, TODAY))
     except RemoteProtocolError:
         return "refused"
     machine.now += 120

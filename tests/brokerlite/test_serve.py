@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, split_address
+from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.serve import Running, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -28,13 +28,13 @@ HELLO = ApiVersionsRequest(client_software_name="test", client_software_version=
 @asynccontextmanager
 async def a_broker(**config: Any) -> AsyncIterator[Running]:
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(run_broker, BrokerConfig(port=0, sync=False, **config))
+        yield await nursery.start(run_broker, BrokerConfig(port=0, sync=Sync.NEVER, **config))
         nursery.cancel_scope.cancel()
 
 
 @contextmanager
 def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
-    broker = Broker(BrokerConfig(port=0, data=path / "data", sync=False, **config))
+    broker = Broker(BrokerConfig(port=0, data=path / "data", sync=Sync.NEVER, **config))
     try:
         yield broker
     finally:
@@ -52,7 +52,7 @@ def broker_with(path: Path, **config: Any) -> Iterator[Broker]:
         ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH client"),
         ("garbage", b"\xff" * 100, "not Kafka's protocol"),
         ("an unknown API", framed(b"\x27\x0f\0\0\0\0\0\1\xff\xff"), "API key 9999 version 0 is not served"),
-        ("an API that is not served", framed(b"\0\x18\0\0\0\0\0\1\xff\xff"), "API key 24 version 0"),
+        ("an API that is not served", framed(b"\0\x1d\0\1\0\0\0\1\xff\xff"), "API key 29 version 1"),
         ("a version that is not served", framed(b"\0\0\0\2\0\0\0\1\xff\xff" + b"\0\1\0\0\0\5\0\0\0\0"), "version 2"),
         ("a version that is not known", framed(b"\0\3\0\x63\0\0\0\1\xff\xff"), "version 99"),
         ("a truncated body", framed(b"\0\3\0\1\0\0\0\1\xff\xff\0\0\0\2\0"), "MetadataRequest"),
@@ -382,7 +382,7 @@ def test_a_fresh_broker_takes_under_50_milliseconds_of_cpu(tmp_path: Path) -> No
     times = []
     for i in range(5):
         began = time.process_time()
-        broker = Broker(BrokerConfig(port=0, data=tmp_path / str(i), sync=False))
+        broker = Broker(BrokerConfig(port=0, data=tmp_path / str(i), sync=Sync.NEVER))
         broker.create_topic("t")
         times.append(time.process_time() - began)
         broker.stop()

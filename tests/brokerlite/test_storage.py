@@ -1,8 +1,9 @@
 """The data folder: recovery from whatever a kill may leave, and folders that are not ours."""
 
-import errno
+import json
 import os
 import struct
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,28 +11,35 @@ import pytest
 
 from ottla.brokerlite.machines.log import LogSettings, PartitionLog
 from ottla.brokerlite.storage import checkpoints
+from ottla.brokerlite.storage.disk import Disk, FileSystem
+from ottla.brokerlite.storage.find_topics import deleted_name
 from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
-from ottla.brokerlite.storage.partition import Chore, PartitionSegments
+from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest
-from ottla.codec.stored.checkpoints import parse_properties, parse_short_id
+from ottla.brokerlite.storage.state import PRODUCER_IDS
+from ottla.brokerlite.storage.unsynced import Work
+from ottla.codec.stored.checkpoints import build_partition_metadata, parse_properties, parse_short_id
 from ottla.codec.wire import NO_UUID
 from ottla.errors import ConfigurationError, KafkaStorageError, OutOfOrderSequenceNumber
 from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, producing, values_of
+from tests.brokerlite.model_disk import ModelDisk
 
 NEWEST = 13
 SMALL = LogSettings(segment_bytes=4096)
 
 
-def do_both(settle: Chore, then: Chore) -> None:
+def do_both(settle: Work, then: Work) -> None:
     settle()
     then()
 
 
-class Disk:
+class OnePartition:
     """One partition's folder, opened again and again."""
 
-    def __init__(self, folder: Path, interval: int = 100, settings: LogSettings = SMALL) -> None:
+    def __init__(
+        self, folder: Path, interval: int = 100, settings: LogSettings = SMALL, disk: Disk | None = None
+    ) -> None:
+        self.disk = disk or FileSystem()
         self.folder = folder
         self.settings = settings
         self.interval = interval
@@ -41,14 +49,14 @@ class Disk:
         self.segments = segments
 
     def _segments(self) -> PartitionSegments:
-        return PartitionSegments(self.folder, self.interval, do_both)
+        return PartitionSegments(self.folder, self.interval, do_both, self.disk)
 
     def append(self, *batches: bytes) -> None:
         for batch in batches:
             self.log.append(batch, version=NEWEST, timestamp=TODAY)
 
     def reopen(self, *, clean: bool = False, recovery_point: int = 0) -> None:
-        self.segments.abandon()
+        self.disk.close()
         self.segments = self._segments()
         producers = self.segments.open(clean=clean, recovery_point=recovery_point)
         self.log = PartitionLog("t-0", self.segments, producers, self.settings)
@@ -63,96 +71,92 @@ class Disk:
         return values
 
     def files(self, suffix: str) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted(self.folder.glob(f"*{suffix}"))}
+        names = sorted(name for name in self.disk.names(self.folder) if name.endswith(suffix))
+        return {name: self.disk.read_file(self.folder / name) for name in names}
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    disk = Disk(tmp_path / "t-0")
-    yield disk
-    disk.segments.abandon()
+def one(tmp_path: Path) -> Iterator[OnePartition]:
+    one = OnePartition(tmp_path / "t-0")
+    yield one
+    one.disk.close()
 
 
 # -- one partition
 
 
-def test_the_log_is_cut_at_the_first_batch_that_is_not_whole_wherever_it_was_torn(disk: Disk) -> None:
+def test_the_log_is_cut_at_the_first_batch_that_is_not_whole_wherever_it_was_torn(one: OnePartition) -> None:
     batches = [idempotent(0, 2), idempotent(2, 3), idempotent(5)]
-    disk.append(*batches)
-    disk.segments.abandon()
-    path = disk.folder / f"{0:020}.log"
+    one.append(*batches)
+    path = one.folder / f"{0:020}.log"
     whole = path.read_bytes()
     ends = [len(batches[0]), len(batches[0]) + len(batches[1]), len(whole)]
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
-        disk.reopen()
+        one.reopen()
         left = sum(end <= cut for end in ends)
-        assert disk.log.end_offset == [0, 2, 5, 6][left]
-        assert disk.segments.truncated == cut - [0, *ends][left]
+        assert one.log.end_offset == [0, 2, 5, 6][left]
+        assert one.segments.truncated == cut - [0, *ends][left]
         assert path.stat().st_size == [0, *ends][left]
-        assert disk.values() == [b"%d" % i for i in range(disk.log.end_offset)]
-        sequence = disk.log.end_offset
-        disk.append(idempotent(sequence, 2))
-        assert disk.log.end_offset == sequence + 2, "the next batch follows the last whole one"
+        assert one.values() == [b"%d" % i for i in range(one.log.end_offset)]
+        sequence = one.log.end_offset
+        one.append(idempotent(sequence, 2))
+        assert one.log.end_offset == sequence + 2, "the next batch follows the last whole one"
 
 
-def test_a_batch_with_garbage_behind_it_is_the_last(disk: Disk) -> None:
-    disk.append(a_batch(b"a"))
-    disk.segments.abandon()
-    path = disk.folder / f"{0:020}.log"
+def test_a_batch_with_garbage_behind_it_is_the_last(one: OnePartition) -> None:
+    one.append(a_batch(b"a"))
+    path = one.folder / f"{0:020}.log"
     whole = path.read_bytes()
     for garbage in (b"\0" * 5000, b"\xff" * 100, whole, os.urandom(3000), struct.pack(">qi", 1, 2**30) + bytes(80)):
         path.write_bytes(whole + garbage)
-        disk.reopen()
-        assert disk.values() == [b"a"] and path.stat().st_size == len(whole)
+        one.reopen()
+        assert one.values() == [b"a"] and path.stat().st_size == len(whole)
 
 
-def test_a_flipped_bit_cuts_the_log_there_even_in_an_older_segment(disk: Disk) -> None:
-    disk.append(*(idempotent(i) for i in range(100)))
-    assert len(disk.files(".log")) > 1
-    disk.segments.abandon()
-    path = disk.folder / f"{0:020}.log"
+def test_a_flipped_bit_cuts_the_log_there_even_in_an_older_segment(one: OnePartition) -> None:
+    one.append(*(idempotent(i) for i in range(100)))
+    assert len(one.files(".log")) > 1
+    path = one.folder / f"{0:020}.log"
     data = bytearray(path.read_bytes())
     data[len(idempotent(0)) * 3 + 65] ^= 1
     path.write_bytes(data)
-    disk.reopen()
-    assert disk.values() == [b"0", b"1", b"2"]
-    assert list(disk.files(".log")) == [path.name], "what lay behind it is gone"
-    assert not [name for name in disk.files(".snapshot") if int(name[:20]) > 3]
-    disk.append(idempotent(3))
+    one.reopen()
+    assert one.values() == [b"0", b"1", b"2"]
+    assert list(one.files(".log")) == [path.name], "what lay behind it is gone"
+    assert not [name for name in one.files(".snapshot") if int(name[:20]) > 3]
+    one.append(idempotent(3))
 
 
-def test_damage_to_a_base_offset_is_seen_though_no_crc_covers_it(disk: Disk) -> None:
-    disk.append(*(idempotent(i) for i in range(5)))
-    disk.segments.abandon()
-    path = disk.folder / f"{0:020}.log"
+def test_damage_to_a_base_offset_is_seen_though_no_crc_covers_it(one: OnePartition) -> None:
+    one.append(*(idempotent(i) for i in range(5)))
+    path = one.folder / f"{0:020}.log"
     whole = path.read_bytes()
     for position in range(8):
         data = bytearray(whole)
         data[3 * len(idempotent(0)) + position] ^= 1
         path.write_bytes(data)
-        disk.reopen()
-        assert disk.log.end_offset == 3
+        one.reopen()
+        assert one.log.end_offset == 3
 
 
-def test_indexes_made_anew_are_those_that_were_written_on_the_way(disk: Disk) -> None:
-    disk.append(*(a_batch(bytes(i * 7 % 300), timestamp=TODAY + i * 7919 % 1000) for i in range(200)))
-    disk.close()
-    written = disk.files(".index"), disk.files(".timeindex")
+def test_indexes_made_anew_are_those_that_were_written_on_the_way(one: OnePartition) -> None:
+    one.append(*(a_batch(bytes(i * 7 % 300), timestamp=TODAY + i * 7919 % 1000) for i in range(200)))
+    one.close()
+    written = one.files(".index"), one.files(".timeindex")
     assert len(written[0]) > 5 and sum(map(len, written[0].values())) > 500
-    disk.reopen()
-    disk.segments.abandon()
-    assert (disk.files(".index"), disk.files(".timeindex")) == written
+    one.reopen()
+    assert (one.files(".index"), one.files(".timeindex")) == written
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["gone", "odd", "empty", "beyond"])
-def test_damaged_indexes_are_made_anew_after_a_clean_shutdown_too(disk: Disk, suffix: str, damage: str) -> None:
-    disk.append(*(a_batch(b"%d" % i) for i in range(200)))
-    values = disk.values()
-    disk.close()
-    written = disk.files(suffix)
-    for path in disk.folder.glob(f"*{suffix}"):
+def test_damaged_indexes_are_made_anew_after_a_clean_shutdown_too(one: OnePartition, suffix: str, damage: str) -> None:
+    one.append(*(a_batch(b"%d" % i) for i in range(200)))
+    values = one.values()
+    one.close()
+    written = one.files(suffix)
+    for path in one.folder.glob(f"*{suffix}"):
         if damage == "gone":
             path.unlink()
         elif damage == "odd":
@@ -161,17 +165,16 @@ def test_damaged_indexes_are_made_anew_after_a_clean_shutdown_too(disk: Disk, su
             path.write_bytes(b"")
         elif suffix == ".index":
             path.write_bytes(path.read_bytes() + struct.pack(">ii", 2**30, 2**30))
-    disk.reopen(clean=True)
-    assert disk.values() == values
-    assert [disk.log.first_at(TODAY)] == [disk.log.first_at(0)]
+    one.reopen(clean=True)
+    assert one.values() == values
+    assert [one.log.first_at(TODAY)] == [one.log.first_at(0)]
     if damage != "beyond" or suffix == ".index":
-        disk.segments.abandon()
-        assert disk.files(suffix) == written
+        assert one.files(suffix) == written
 
 
-def test_a_clean_start_reads_the_end_of_the_log_only(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk.append(*(idempotent(i) for i in range(300)))
-    disk.close()
+def test_a_clean_start_reads_the_end_of_the_log_only(one: OnePartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    one.append(*(idempotent(i) for i in range(300)))
+    one.close()
     read = 0
     pread = os.pread
 
@@ -181,159 +184,161 @@ def test_a_clean_start_reads_the_end_of_the_log_only(disk: Disk, monkeypatch: py
         read += len(data)
         return data
 
-    monkeypatch.setattr("ottla.brokerlite.storage.partition.TAIL_BYTES", 200)
+    monkeypatch.setattr("ottla.brokerlite.storage.recovery.TAIL_BYTES", 200)
     monkeypatch.setattr(os, "pread", counting)
-    disk.reopen(clean=True)
-    size = sum(len(data) for data in disk.files(".log").values())
+    one.reopen(clean=True)
+    size = sum(len(data) for data in one.files(".log").values())
     assert size > 20_000 > 4 * read
-    assert disk.log.end_offset == 300
+    assert one.log.end_offset == 300
 
 
-def test_segments_before_the_recovery_point_are_not_read_again(disk: Disk) -> None:
-    disk.append(*(idempotent(i) for i in range(100)))
-    disk.segments.abandon()
-    first = disk.folder / f"{0:020}.log"
+def test_segments_before_the_recovery_point_are_not_read_again(one: OnePartition) -> None:
+    one.append(*(idempotent(i) for i in range(100)))
+    first = one.folder / f"{0:020}.log"
     data = bytearray(first.read_bytes())
     data[-1] ^= 1
     first.write_bytes(data)
-    disk.reopen(recovery_point=disk.log.end_offset - 1)
-    assert disk.log.end_offset == 100
-    disk.reopen(recovery_point=0)
-    assert 0 < disk.log.end_offset < 100
+    one.reopen(recovery_point=one.log.end_offset - 1)
+    assert one.log.end_offset == 100
+    one.reopen(recovery_point=0)
+    assert 0 < one.log.end_offset < 100
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("count", [1, 5, 7, 60, 300])
-def test_the_window_of_five_is_the_same_after_a_restart(disk: Disk, clean: bool, count: int) -> None:
-    disk.append(*(idempotent(2 * i, 2) for i in range(count)))
+def test_the_window_of_five_is_the_same_after_a_restart(one: OnePartition, clean: bool, count: int) -> None:
+    one.append(*(idempotent(2 * i, 2) for i in range(count)))
     if clean:
-        disk.close()
-    disk.reopen(clean=clean)
+        one.close()
+    one.reopen(clean=clean)
     for i in range(max(0, count - 5), count):
-        again = disk.log.append(idempotent(2 * i, 2), version=NEWEST, timestamp=TODAY)
+        again = one.log.append(idempotent(2 * i, 2), version=NEWEST, timestamp=TODAY)
         assert (again.base_offset, again.size) == (2 * i, 0)
     if count > 5:
         with pytest.raises(OutOfOrderSequenceNumber):
-            disk.append(idempotent(2 * (count - 6), 2))
-    disk.append(idempotent(2 * count, 2))
-    assert disk.log.end_offset == 2 * count + 2
+            one.append(idempotent(2 * (count - 6), 2))
+    one.append(idempotent(2 * count, 2))
+    assert one.log.end_offset == 2 * count + 2
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_producer_that_wrote_long_ago_is_known_from_the_snapshot(
-    disk: Disk, clean: bool, monkeypatch: pytest.MonkeyPatch
+    one: OnePartition, clean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.brokerlite.storage.partition.TAIL_BYTES", 100)
-    disk.append(idempotent(0, 3, producer_id=1, epoch=2))
-    disk.append(*(a_batch(bytes(500)) for _ in range(30)))
+    monkeypatch.setattr("ottla.brokerlite.storage.recovery.TAIL_BYTES", 100)
+    one.append(idempotent(0, 3, producer_id=1, epoch=2))
+    one.append(*(a_batch(bytes(500)) for _ in range(30)))
     if clean:
-        disk.close()
-    disk.reopen(clean=clean)
-    assert disk.log.append(idempotent(0, 3, producer_id=1, epoch=2), version=NEWEST, timestamp=TODAY).base_offset == 0
+        one.close()
+    one.reopen(clean=clean)
+    assert one.log.append(idempotent(0, 3, producer_id=1, epoch=2), version=NEWEST, timestamp=TODAY).base_offset == 0
     with pytest.raises(OutOfOrderSequenceNumber):
-        disk.append(idempotent(4, producer_id=1, epoch=2))
-    disk.append(idempotent(3, producer_id=1, epoch=2))
+        one.append(idempotent(4, producer_id=1, epoch=2))
+    one.append(idempotent(3, producer_id=1, epoch=2))
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("before", range(1, 10))
 def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean: bool, before: int) -> None:
     """Segments of ``before`` batches: the roll lies anywhere in the window, or several times."""
-    disk = Disk(tmp_path / "t-0", settings=LogSettings(segment_bytes=before * len(idempotent(10)) + 1))
-    disk.append(*(idempotent(10 + i) for i in range(10)))
-    assert len(disk.files(".log")) == -(-10 // before)
+    one = OnePartition(tmp_path / "t-0", settings=LogSettings(segment_bytes=before * len(idempotent(10)) + 1))
+    one.append(*(idempotent(10 + i) for i in range(10)))
+    assert len(one.files(".log")) == -(-10 // before)
     if clean:
-        disk.close()
-    disk.reopen(clean=clean)
+        one.close()
+    one.reopen(clean=clean)
     for i in range(5, 10):
-        again = disk.log.append(idempotent(10 + i), version=NEWEST, timestamp=TODAY)
+        again = one.log.append(idempotent(10 + i), version=NEWEST, timestamp=TODAY)
         assert (again.base_offset, again.size) == (i, 0)
     with pytest.raises(OutOfOrderSequenceNumber):
-        disk.append(idempotent(14))
-    disk.append(idempotent(20))
-    disk.segments.abandon()
+        one.append(idempotent(14))
+    one.append(idempotent(20))
 
 
 def test_a_marker_after_the_snapshot_leaves_what_the_snapshot_knows(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
+    one: OnePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.brokerlite.storage.partition.TAIL_BYTES", 100)
-    disk.append(idempotent(0, 3), *(a_batch(bytes(500)) for _ in range(30)))
+    monkeypatch.setattr("ottla.brokerlite.storage.recovery.TAIL_BYTES", 100)
+    one.append(idempotent(0, 3), *(a_batch(bytes(500)) for _ in range(30)))
     marker = a_batch(producer_id=7, producer_epoch=0, base_offset=33, control=True, transactional=True)
-    disk.segments.append(marker, 33, TODAY)
-    disk.reopen()
-    assert disk.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).size == 0
-    disk.append(idempotent(3))
+    one.segments.append(marker, 33, TODAY)
+    one.reopen()
+    assert one.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).size == 0
+    one.append(idempotent(3))
 
 
-def test_a_damaged_snapshot_is_as_good_as_none(disk: Disk) -> None:
-    disk.append(idempotent(0, 3), *(a_batch(bytes(500)) for _ in range(30)))
-    disk.close()
-    for i, path in enumerate(sorted(disk.folder.glob("*.snapshot"))):
+def test_a_damaged_snapshot_is_as_good_as_none(one: OnePartition) -> None:
+    one.append(idempotent(0, 3), *(a_batch(bytes(500)) for _ in range(30)))
+    one.close()
+    for i, path in enumerate(sorted(one.folder.glob("*.snapshot"))):
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data if i else data[:7])
-    disk.reopen(clean=True)
-    assert disk.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).base_offset == 0
-    assert not disk.files(".snapshot")
+    one.reopen(clean=True)
+    assert one.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).base_offset == 0
+    assert not one.files(".snapshot")
 
 
-def test_a_snapshot_of_a_later_end_is_dropped(disk: Disk) -> None:
-    disk.append(idempotent(0))
-    disk.segments.abandon()
-    snapshot_path(disk.folder, 99).write_bytes(b"anything")
-    disk.reopen()
-    disk.append(idempotent(1))
-    assert not snapshot_path(disk.folder, 99).exists()
+def test_a_snapshot_of_a_later_end_is_dropped(one: OnePartition) -> None:
+    one.append(idempotent(0))
+    snapshot_path(one.folder, 99).write_bytes(b"anything")
+    one.reopen()
+    one.append(idempotent(1))
+    assert not snapshot_path(one.folder, 99).exists()
 
 
-def test_a_full_disk_stores_nothing_and_says_so(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk.append(*(idempotent(i) for i in range(4)))
+def test_a_full_disk_stores_nothing_and_says_so() -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk)
+    one.append(*(idempotent(i) for i in range(4)))
+    before = one.files("")
     size = len(idempotent(4))
-    before = disk.files("")
-    pwrite = os.pwrite
-    room = 70
-
-    def full(descriptor: int, data: bytes, position: int) -> int:
-        nonlocal room
-        if room <= 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = pwrite(descriptor, data[:room], position)
-        room -= written
-        return written
-
-    monkeypatch.setattr(os, "pwrite", full)
-    for room in (0, 1, size - 1, size, size + 5):  # noqa: B007 # read by `full`; the batch, then its index entry
+    for room in (0, 1, size - 1, size, size + 5):  # for the batch, and then its index entry
+        disk.room = room
         with pytest.raises(KafkaStorageError, match="No space left"):
-            disk.append(idempotent(4))
-        assert disk.files("") == before and disk.log.end_offset == 4
-    monkeypatch.undo()
-    disk.append(idempotent(4))
-    disk.reopen()
-    assert disk.log.end_offset == 5
+            one.append(idempotent(4))
+        assert one.files("") == before and one.log.end_offset == 4 and disk.room == room
+    disk.room = None
+    one.append(idempotent(4))
+    one.reopen()
+    assert one.log.end_offset == 5
 
 
-def test_a_segment_that_the_disk_has_no_room_for_leaves_no_trace(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    while disk.segments.active_size < 3800:
-        disk.append(a_batch())
-    end = disk.log.end_offset
-    touch = Path.touch
+def test_what_a_failed_write_left_is_removed_before_the_next_one_though_the_disk_refused_that_too() -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk)
+    one.append(*(idempotent(i) for i in range(4)))
+    disk.room = len(idempotent(4)) + 5
+    disk.fails = lambda operation, path: operation == "truncate"
+    with pytest.raises(KafkaStorageError):
+        one.append(idempotent(4))
+    disk.room = None
+    with pytest.raises(KafkaStorageError):
+        one.append(a_batch())
+    disk.fails = lambda operation, path: False
+    one.append(idempotent(4))
+    one.close()
+    one.reopen(clean=True)
+    assert one.log.end_offset == 5 and one.segments.truncated == 0
+    assert one.values() == [b"%d" % i for i in range(5)]
 
-    def full(path: Path) -> None:
-        if path.suffix == ".timeindex":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        touch(path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", full)
-        with pytest.raises(KafkaStorageError, match="begin a segment"):
-            disk.append(a_batch(bytes(400)))
-        disk.append(a_batch())  # this one still fits
-    assert list(disk.files(".log")) == [f"{0:020}.log"]
-    disk.append(a_batch(bytes(400)))
-    assert len(disk.files(".log")) == 2
-    disk.reopen()
-    assert disk.log.end_offset == end + 2 and disk.segments.truncated == 0
+def test_a_segment_that_the_disk_has_no_room_for_leaves_no_trace() -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk)
+    while one.segments.active_size < 3800:
+        one.append(a_batch())
+    end = one.log.end_offset
+    disk.fails = lambda operation, path: operation == "create" and path.suffix == ".log"
+    with pytest.raises(KafkaStorageError, match="begin a segment"):
+        one.append(a_batch(bytes(400)))
+    one.append(a_batch())  # this one still fits
+    assert list(one.files(".log")) == [f"{0:020}.log"]
+    disk.fails = lambda operation, path: False
+    one.append(a_batch(bytes(400)))
+    assert len(one.files(".log")) == 2
+    one.reopen()
+    assert one.log.end_offset == end + 2 and one.segments.truncated == 0
 
 
 # -- the folder
@@ -386,13 +391,27 @@ def test_a_kill_while_a_topic_is_made_leaves_it_whole_and_empty(machine: Machine
     again.folder.abandon()
 
 
-def test_a_kill_while_a_topic_is_deleted_leaves_nothing_of_it(machine: Machine) -> None:
-    machine.produce(a_batch(b"a"))
+@pytest.mark.parametrize("renamed", [(0,), (0, 1), (0, 1, 2)])
+def test_a_kill_while_a_topic_is_deleted_leaves_nothing_of_it(machine: Machine, renamed: tuple[int, ...]) -> None:
+    for partition in range(3):
+        machine.produce(a_batch(b"a"), partition=partition)
+    machine.core.create_topic("other", 1, {})
+    data, topic_id = machine.folder.path, machine.core.topics.by_name["t"].topic_id
+    machine.folder.abandon()
+    for partition in renamed:
+        (data / f"t-{partition}").rename(data / deleted_name("t", partition, topic_id))
+    again = Machine(data)
+    assert list(again.core.topics.by_name) == ["other"]
+    assert [path.name for path in data.iterdir() if path.is_dir()] == ["other-0"]
+    again.folder.abandon()
+
+
+def test_a_folder_with_records_of_no_topic_is_set_aside_and_others_are_left_alone(machine: Machine) -> None:
     data = machine.folder.path
     machine.folder.abandon()
-    (data / "t-0").rename(data / "gone-0.0123-delete")
     (data / "stranger-0").mkdir()
     (data / "stranger-0" / "partition.metadata").write_text("version: 0\n")
+    (data / "stranger-0" / f"{0:020}.log").write_bytes(a_batch())
     (data / "not-kafka's").mkdir()
     again = Machine(data)
     assert list(again.core.topics.by_name) == ["t"]
@@ -402,40 +421,108 @@ def test_a_kill_while_a_topic_is_deleted_leaves_nothing_of_it(machine: Machine) 
     again.folder.abandon()
 
 
-def test_a_topic_that_the_disk_has_no_room_for_is_not_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, *args: object, **others: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", full)
-        with pytest.raises(KafkaStorageError, match="No space left"):
-            machine.core.create_topic("new", 2, {})
-    assert "new" not in machine.core.topics.by_name
-    again = machine.restart()
-    assert list(again.core.topics.by_name) == ["t"]
-    assert not (again.folder.path / "new-0").exists()
+def test_a_partition_of_another_topic_of_the_name_is_not_taken_for_the_topics(machine: Machine) -> None:
+    machine.produce(a_batch(b"a"), partition=1)
+    data = machine.folder.path
+    machine.folder.abandon()
+    (data / "t-1" / "partition.metadata").write_bytes(build_partition_metadata(uuid.uuid4()))
+    again = Machine(data)
+    assert again.log("t", 1).end_offset == 0
+    assert [path.name[-6:] for path in data.iterdir() if path.name.startswith("t-1.")] == ["-stray"]
     again.folder.abandon()
 
 
-def test_a_producer_id_that_cannot_be_kept_is_not_given(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, *args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_topic_that_has_lost_its_file_keeps_its_id_and_its_records(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.core.create_topic("kept", 2, {"retention.ms": "5"})
+    machine.produce(a_batch(b"a"), topic="kept", partition=1)
+    topic_id = machine.core.topics.by_name["kept"].topic_id
+    machine.folder.abandon()
+    (machine.folder.path / "kept-0" / "topic-0.json").write_bytes(b"")
+    for _ in range(2):
+        machine = machine.restart()
+        kept = machine.core.topics.by_name["kept"]
+        assert (kept.topic_id, kept.configs, len(kept.partitions)) == (topic_id, {}, 2)
+        assert values_of(machine.log("kept", 1).read(0, 1000)) == [b"a"]
+    assert caplog.text.count("topic kept has lost its file") == 1
+    machine.folder.abandon()
 
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
-        assert machine.ask(request).error_code == KafkaStorageError.code
-    assert machine.ask(request).producer_id == 0
+
+def test_a_damaged_change_to_a_topic_leaves_what_it_was_before(machine: Machine) -> None:
+    machine.core.create_topic("kept", 2, {"retention.ms": "5"})
+    file = machine.folder.path / "kept-0" / "topic-1.json"
+    machine.folder.abandon()
+    file.write_bytes(b'{"version": 1, "id": "')
+    machine = machine.restart()
+    kept = machine.core.topics.by_name["kept"]
+    assert (kept.configs, len(kept.partitions)) == ({"retention.ms": "5"}, 2)
+    machine.folder.abandon()
 
 
-def test_a_refusing_disk_is_a_storage_error_to_the_client(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object) -> int:
-        raise OSError(errno.EIO, "Input/output error")
+def test_a_folder_that_lists_its_topics_in_one_file_still_opens(tmp_path: Path) -> None:
+    """As version 1 of `broker.json` did."""
+    ids = {name: uuid.uuid4() for name in ("made", "unmade")}
+    state = {
+        "version": 1,
+        "next_producer_id": 3000,
+        "leader_epoch": 4,
+        "topics": {
+            name: {"id": str(topic_id), "partitions": 2, "configs": {"retention.ms": "5"}}
+            for name, topic_id in ids.items()
+        },
+    }
+    (tmp_path / "broker.json").write_text(json.dumps(state))
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=theirs\nnode.id=1\ndirectory.id=x\n")
+    for partition in range(2):
+        folder = tmp_path / f"made-{partition}"
+        folder.mkdir()
+        (folder / "partition.metadata").write_bytes(build_partition_metadata(ids["made"]))
+        (folder / f"{0:020}.log").write_bytes(a_batch(b"a"))
+    for clean in (True, False, True):
+        machine = Machine(tmp_path)
+        assert machine.folder.cluster_id == "theirs"
+        assert {topic.name: topic.topic_id for topic in machine.core.topics.by_name.values()} == ids
+        assert {len(topic.partitions) for topic in machine.core.topics.by_name.values()} == {2}
+        assert machine.core.topics.by_name["unmade"].configs == {"retention.ms": "5"}
+        assert values_of(machine.log("made", 1).read(0, 1000)) == [b"a"]
+        assert machine.folder.reserve_producer_ids(1) >= 3000
+        assert machine.log("made").epochs.current >= 4
+        (machine.folder.close if clean else machine.folder.abandon)()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", broken)
-        answer = machine.ask(producing(a_batch()))
+
+def test_a_topic_that_the_disk_has_no_room_for_is_not_there() -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk)
+    machine.core.create_topic("t", 1, {})
+    disk.fails = lambda operation, path: operation == "create" and "new-1" in str(path)
+    with pytest.raises(KafkaStorageError, match="Input/output error"):
+        machine.core.create_topic("new", 2, {})
+    disk.fails = lambda operation, path: False
+    assert list(machine.core.topics.by_name) == ["t"]
+    again = machine.restart()
+    assert list(again.core.topics.by_name) == ["t"]
+    assert not [name for name in disk.names(Path("/data")) if name.startswith("new")]
+
+
+def test_a_producer_id_that_cannot_be_kept_is_not_given() -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk)
+    disk.room = 0
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        machine.folder.reserve_producer_ids(PRODUCER_IDS + 1)
+    disk.room = None
+    assert machine.folder.reserve_producer_ids(PRODUCER_IDS + 1) == 0
+
+
+def test_a_refusing_disk_is_a_storage_error_to_the_client() -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk)
+    machine.core.create_topic("t", 1, {})
+    disk.fails = lambda operation, path: operation == "write"
+    answer = machine.ask(producing(a_batch()))
     assert answer.responses[0].partition_responses[0].error_code == KafkaStorageError.code
+    disk.fails = lambda operation, path: False
     machine.produce(a_batch())
 
 
@@ -478,14 +565,42 @@ def test_a_folder_of_another_node_or_cluster_is_refused(tmp_path: Path) -> None:
     folder.abandon()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "topics": {}, "next_producer_id": 0}']
-)
-def test_a_damaged_or_newer_list_of_topics_is_refused_rather_than_forgotten(tmp_path: Path, text: str) -> None:
-    opened(tmp_path / "data").close()
-    (tmp_path / "data" / "broker.json").write_text(text)
-    with pytest.raises(ConfigurationError, match=r"broker\.json"):
-        opened(tmp_path / "data")
+DAMAGED = ["", "{", "[]", '{"version": 1}', '{"version": 2, "next_producer_id": 0}', "\0" * 200]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+@pytest.mark.parametrize("which", ["broker.json", "meta.properties", "both", "all three"])
+def test_an_empty_or_damaged_state_file_keeps_nobody_from_starting(
+    tmp_path: Path, which: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 2, {"retention.ms": "5"})
+    topic_id, cluster_id = machine.core.topics.by_name["t"].topic_id, machine.folder.cluster_id
+    machine.produce(idempotent(0, producer_id=7_000_000))
+    given = {machine.folder.reserve_producer_ids(1000) for _ in range(3)}
+    machine.folder.abandon()
+    for name in ("broker.json", "meta.properties", "broker.json.old"):
+        if which in (name, "all three") or (which == "both" and name != "broker.json.old"):
+            (tmp_path / "data" / name).write_text(text)
+    machine = machine.restart(clean=False)
+    topic = machine.core.topics.by_name["t"]
+    assert (topic.topic_id, topic.configs, len(topic.partitions)) == (topic_id, {"retention.ms": "5"}, 2)
+    assert machine.log().end_offset == 1 and machine.log().epochs.current > 0
+    assert machine.folder.cluster_id == cluster_id or which == "all three"
+    next_id = machine.folder.reserve_producer_ids(1)
+    assert next_id not in given and next_id >= PRODUCER_IDS
+    assert which != "all three" or next_id > 7_000_000
+    damaged = {"broker.json", "meta.properties"} if which in ("both", "all three") else {which}
+    assert all(any(f"{name} is damaged" in record.getMessage() for record in caplog.records) for name in damaged)
+    machine.restart().folder.abandon()
+
+
+@pytest.mark.parametrize("name", ["broker.json", "t-0/topic-0.json"])
+def test_a_file_of_a_later_program_is_refused_rather_than_forgotten(machine: Machine, name: str) -> None:
+    machine.folder.abandon()
+    (machine.folder.path / name).write_text('{"version": 3}')
+    with pytest.raises(ConfigurationError, match=r"has version 3; this program knows"):
+        Machine(machine.folder.path)
 
 
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
@@ -513,8 +628,8 @@ def test_a_synced_folder_notes_how_far_the_disk_has_it(tmp_path: Path) -> None:
     log = PartitionLog("t-0", stored.partitions[0].segments, stored.partitions[0].producers, SMALL)
     for i in range(100):
         log.append(idempotent(i), version=NEWEST, timestamp=TODAY)
-    points = checkpoints.read_offsets(tmp_path / "data" / RECOVERY_POINTS)
+    points = checkpoints.read_offsets(FileSystem(), tmp_path / "data" / RECOVERY_POINTS)
     assert 0 < points["t", 0] < 100, "up to the last full segment"
     folder.close()
-    points = checkpoints.read_offsets(tmp_path / "data" / RECOVERY_POINTS)
+    points = checkpoints.read_offsets(FileSystem(), tmp_path / "data" / RECOVERY_POINTS)
     assert points["t", 0] == 100

@@ -90,3 +90,13 @@ def test_any_sequence_does_what_a_plain_dictionary_would(seed: int) -> None:
                 assert sorted(called) == sorted(due)
                 assert [plain[name] for name in called] == [plain[name] for name in due]
                 plain = {name: deadline for name, deadline in plain.items() if name not in due}
+
+
+def test_cancelled_timers_do_not_stay_until_their_time() -> None:
+    timers = Timers()
+    for i in range(10_000):
+        timers.set(i, 1e9 + i, lambda now: None)
+        if i % 10:
+            timers.cancel(i)
+    assert len(timers._heap) <= 2 * 1000 + 101
+    assert timers.deadline == 1e9

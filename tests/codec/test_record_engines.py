@@ -185,6 +185,34 @@ def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:
     same(partial(parsed, body=body, count=count))
 
 
+@given(damaged_bodies() | st.tuples(st.binary(max_size=20), st.integers(-1, 9)))
+@settings(max_examples=500)
+@example((record_bytes() * 3, 2))
+@example((b"\xfe\xff\xff\xff\x0f" + bytes(9), 1))
+@example((b"\x80\x80\x80\x80\x80\x00", 1))
+@example((b"\x80\x80\x80\x80\x10", 1))
+@example((b"\x80\x80\x80\x80", 1))
+@example((b"\x80\x00" * 3, 3))
+@example((b"\x01", 1))
+def test_records_end_alike_by_their_lengths(damaged: tuple[bytes, int]) -> None:
+    body, count = damaged
+    end = same(lambda module: module.records_end(body, count))
+    try:
+        C.parse_records(body, count, 0, 0)
+    except (DamagedRecord, OverflowError):
+        return
+    assert end == len(body)
+
+
+@pytest.mark.parametrize("engine", LOOPS)
+def test_records_end_where_the_last_one_does(engine: str) -> None:
+    body = record_bytes() * 20_000
+    assert LOOPS[engine].records_end(body, 20_000) == len(body)
+    assert LOOPS[engine].records_end(body, 19_999) == len(body) - len(record_bytes())
+    assert LOOPS[engine].records_end(body[:-1], 20_000) == -1
+    assert LOOPS[engine].records_end(memoryview(body), 0) == 0
+
+
 @pytest.mark.parametrize("field", ["length", "timestamp_delta", "offset_delta", "key", "value", "headers"])
 @pytest.mark.parametrize(
     "number", [-(2**31), -2, -1, 0, 1, 2, 63, 64, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**64], ids=str

@@ -260,7 +260,7 @@ def test_no_bytes_of_clients_or_of_upstream_are_a_bug(
     def damaging(event: Any, now: float) -> None:
         if isinstance(event, damages) and rng.random() < 0.2:
             if isinstance(event, Requested):
-                event = dataclasses.replace(event, frame=damaged(event.frame, rng))
+                event = dataclasses.replace(event, frame=damaged(bytes(event.frame), rng))
             else:
                 event = dataclasses.replace(event, data=framed(damaged(event.data[4:], rng)))
         handle(event, now)

@@ -206,9 +206,9 @@ async def test_a_record_larger_than_the_broker_takes_fails_alone(loop: Loop, ott
 async def test_an_unknown_topic_is_an_error_where_none_is_created(
     loop: Loop, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from ottla.brokerlite.config import BrokerConfig
+    from ottla.brokerlite.config import BrokerConfig, Sync
 
-    broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("strict"), auto_create=False, sync=False))
+    broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("strict"), auto_create=False, sync=Sync.NEVER))
     try:
         async with loop.connect(broker.bootstrap, api_timeout=1.0) as client, client.producer() as producer:
             with pytest.raises(UnknownTopicOrPartition, match="topic 'nope'"):

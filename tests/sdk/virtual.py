@@ -35,7 +35,7 @@ from ottla.sdk.events import Connect, Connected, Key, Received, RunInThread, Wri
 from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
-from tests.brokerlite.machine import Machine
+from tests.brokerlite.machine import Machine, a_session
 from tests.sim.clock import Clock
 
 T = TypeVar("T")
@@ -348,9 +348,8 @@ class Virtual:
         place: list[Any] = []
         link.places.append(place)
         now = self.loop.now
-        call = Call(
-            link.number, "broker", request.header, request.message, now, self._today + round(now * 1000), "here"
-        )
+        timestamp = self._today + round(now * 1000)
+        call = Call(link.number, a_session(), request.header, request.message, now, timestamp)
         self.machine.core.handle((link, place, request.header.correlation_id), call)
         self._answers()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from ottla.brokerlite.config import Sync
 from ottla.cli import command_config, exits
 from ottla.cli.logs import LogFormat, LogLevel, configure
 from ottla.cli.options import Format, Level
@@ -78,6 +79,13 @@ def broker(
     group_delay: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long the first member of an empty group waits for others.")
     ] = 0.5,
+    sync: Annotated[
+        Sync,
+        typer.Option(
+            help="When the disk is made to hold what is stored: before it is acknowledged (always), when a segment is "
+            "full and at the end (segment), or never."
+        ),
+    ] = Sync.SEGMENT,
     health: Health = None,
     announce: Announce = False,
     name: Name = None,
@@ -101,6 +109,7 @@ def broker(
             default_partitions=partitions,
             auto_create=auto_create,
             group_initial_rebalance_delay=group_delay,
+            sync=sync,
             health=health,
         )
 

@@ -1,7 +1,7 @@
 """What a connection receives is cut into the same frames in whatever pieces it comes, and wherever it is put."""
 
-import gc
-import weakref
+import sys
+import tracemalloc
 from collections import deque
 
 import pytest
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.codec.frames import framed
+from ottla.codec.inbox import FIRST, LARGE, Blocks, Inbox
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError
-from ottla.sdk.connection.inbox import LARGE, Inbox
 
 SIZES = st.sampled_from([0, 1, 100, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE])
 
@@ -62,11 +62,12 @@ def test_nothing_is_allocated_for_what_cannot_be_a_length(start: bytes) -> None:
 def frame_of(inbox: Inbox, size: int, fill: int) -> Buffer:
     """A frame of so many bytes of this value, read into its place."""
     assert list(inbox.feed(framed(bytes([fill]) * size)[:100])) == []
-    room = inbox.room
-    assert room is not None
-    room[:] = bytes([fill]) * len(room)
-    [whole] = inbox.filled(len(room))
-    return whole
+    whole: list[Buffer] = []
+    while (room := inbox.room) is not None:
+        room[:] = bytes([fill]) * len(room)
+        whole += inbox.filled(len(room))
+        del room
+    return whole.pop()
 
 
 def home(frame: Buffer) -> object:
@@ -87,31 +88,75 @@ def test_the_memory_of_a_frame_is_used_again_once_nobody_looks_at_it() -> None:
 
 
 @pytest.mark.parametrize("behind", [1, 3])
-def test_who_looks_at_answers_while_the_next_one_comes_uses_the_same_blocks_over_and_over(behind: int) -> None:
-    inbox, homes = Inbox(), set[int]()
+def test_reading_behind_what_comes_uses_the_same_blocks_over_and_over(behind: int) -> None:
+    blocks = Blocks()
+    inbox, homes = Inbox(blocks=blocks), set[int]()
     looked_at = deque[Buffer](maxlen=behind)
     for number in range(20):
         looked_at.append(frame_of(inbox, 4 * LARGE, number))
         homes.add(id(home(looked_at[-1])))
-    assert homes == {id(each) for each in inbox._kept} and len(homes) == behind + 1
+    assert homes == {id(each) for each in blocks} and len(homes) == behind + 1
 
 
-def test_memory_is_given_back_when_there_is_no_hurry_or_it_is_too_much() -> None:
+def test_a_clients_memory_is_given_back_when_there_is_no_hurry() -> None:
     inbox = Inbox()
     kept = home(frame_of(inbox, LARGE, 1))
     assert home(frame_of(inbox, LARGE, 2)) is kept
-    assert list(inbox.feed(framed(b"nothing new"))) == [b"nothing new"] and inbox._kept == []
-    frame_of(inbox, 16 * 2**20, 3)
-    assert inbox._kept == [], "too large to be kept"
+    held = sys.getrefcount(kept)
+    assert list(inbox.feed(framed(b"nothing new"))) == [b"nothing new"] and sys.getrefcount(kept) == held - 1
+
+
+def test_connections_share_blocks_and_a_frame_under_way_has_one_to_itself() -> None:
+    blocks = Blocks()
+    first, second = Inbox(blocks=blocks), Inbox(blocks=blocks)
+    kept = home(frame_of(first, LARGE, 1))
+    assert list(second.feed(framed(bytes([2]) * LARGE)[:100])) == []
+    room = second.room
+    assert room is not None and room.obj is kept
+    del room
+    assert home(frame_of(first, LARGE, 3)) is not kept
+    [whole] = second.feed(bytes([2]) * (LARGE - 96))
+    assert whole == bytes([2]) * LARGE and home(whole) is kept
 
 
 def test_no_more_than_16_mib_are_kept_however_many_answers_are_looked_at() -> None:
-    inbox = Inbox()
+    blocks = Blocks()
+    inbox = Inbox(blocks=blocks)
     frames = [frame_of(inbox, 6 * 2**20, number) for number in range(5)]
-    died = [weakref.ref(each) for each in frames[2:]]
-    assert [home(each) for each in frames[:2]] == inbox._kept
+    assert [id(home(each)) for each in frames[:2]] == [id(each) for each in blocks]
     del frames
-    gc.collect()
-    assert [each() for each in died] == [None] * 3
-    larger = frame_of(inbox, 8 * 2**20, 6)
-    assert [id(each) for each in inbox._kept] == [id(home(larger))], "what is free and too small goes"
+    larger = frame_of(inbox, 15 * 2**20, 6)
+    assert [id(each) for each in blocks] == [id(home(larger))], "what is free and too small goes"
+    frame_of(inbox, 16 * 2**20, 7)
+    assert [id(each) for each in blocks] == [id(home(larger))], "too large to be kept"
+
+
+def test_an_announced_length_allocates_only_as_its_bytes_come() -> None:
+    inbox, size = Inbox(), 100 * 2**20
+    assert list(inbox.feed(size.to_bytes(4, "big") + b"0123456789")) == []
+    tracemalloc.start()
+    try:
+        came, got = 10, list[Buffer]()
+        while not got:
+            room = inbox.room
+            assert room is not None and len(room) > 0
+            assert tracemalloc.get_traced_memory()[0] < max(FIRST, 2 * came) + 2**20
+            room[:1] = room[-1:] = b"x"
+            came += len(room)
+            got = list(inbox.filled(len(room)))
+            del room
+    finally:
+        tracemalloc.stop()
+    assert came == len(got[0]) == size and bytes(memoryview(got[0])[:10]) == b"0123456789"
+
+
+def test_a_frame_grows_also_while_somebody_looks_at_what_its_room_was() -> None:
+    inbox = Inbox()
+    assert list(inbox.feed((3 * FIRST).to_bytes(4, "big") + b"abc")) == []
+    rooms: list[memoryview] = []
+    while (room := inbox.room) is not None:
+        room[:] = bytes([len(rooms) + 1]) * len(room)
+        rooms.append(room)
+        whole = list(inbox.filled(len(room)))
+    got = bytes(whole[0])
+    assert len(rooms) > 1 and len(got) == 3 * FIRST and got[:3] == b"abc" and got[3] == 1 and got[-1] == len(rooms)

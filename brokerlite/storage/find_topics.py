@@ -1,0 +1,120 @@
+"""Which topics a data folder holds, by what is in it.
+
+Rules:
+- A topic is what its file in the folder of partition 0 says (`topic_files.py`). If that is damaged, or was lost, the
+  folders say what they can: the topic's id, and how many there are. The configurations are then the defaults.
+- What was being made or deleted when the broker was killed is removed: a topic whose partition 0 has no topic file,
+  if there are no records in it, and one of which a folder has been renamed to be deleted.
+- Folders with records that belong to no topic are set aside as Kafka does, with the suffix ``-stray``.
+
+Source: LogManager.java (stray folders).
+"""
+
+import logging
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ottla.brokerlite.storage.disk import Disk
+from ottla.brokerlite.storage.segment import LOG
+from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, has_topic_file, read_topic, read_topic_id
+
+log = logging.getLogger("ottla.brokerlite")
+
+DELETED = "-delete"
+STRAY = "-stray"
+_LONGEST_NAME = 200
+"""Of the topic in the name of a folder that is renamed: with the rest it must stay below 255."""
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
+
+Ids = dict[int, uuid.UUID | None]
+"""Partition -> the topic's id in its folder."""
+
+
+def deleted_name(topic: str, partition: int, topic_id: uuid.UUID) -> str:
+    """The name of a folder that is to be removed."""
+    return f"{topic[:_LONGEST_NAME]}-{partition}.{topic_id.hex}{DELETED}"
+
+
+def set_aside(disk: Disk, folder: Path) -> None:
+    """Give a folder that is in the way a name that nothing reads."""
+    stray = folder.with_name(f"{folder.name[:_LONGEST_NAME]}.{uuid.uuid4().hex}{STRAY}")
+    disk.rename(folder, stray)
+    log.warning("a folder of no known topic is set aside", extra={"folder": str(stray)})
+
+
+def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None) -> dict[str, TopicFile]:
+    """The topics by their names; what is of none is set aside, and what was being made or deleted removed.
+
+    Args:
+        listed: the topics as a `broker.json` of version 1 has them; then there are no others.
+    """
+    names = disk.names(data)
+    _finish_deleting(disk, data, names)
+    found = dict(listed or {})
+    for name, ids in _partitions(disk, data).items():
+        topic = read_topic(disk, data / f"{name}-0") if 0 in ids else None
+        if topic is None:
+            topic = found.get(name) or (_rebuilt(disk, data, name, ids) if listed is None else None)
+        for partition, topic_id in ids.items():
+            if topic is None or topic_id not in (None, topic.topic_id):
+                _put_away(disk, data / f"{name}-{partition}")
+            elif topic_id is not None:
+                topic = topic._replace(partitions=max(topic.partitions, partition + 1))
+        if topic is not None:
+            found[name] = topic
+    return found
+
+
+def _finish_deleting(disk: Disk, data: Path, names: Iterable[str]) -> None:
+    deleted = {name.removesuffix(DELETED).rpartition(".")[2] for name in names if name.endswith(DELETED)}
+    if not deleted:
+        return
+    for name, ids in _partitions(disk, data).items():
+        for partition, topic_id in ids.items():
+            if topic_id is not None and topic_id.hex in deleted:
+                disk.rename(data / f"{name}-{partition}", data / deleted_name(name, partition, topic_id))
+    disk.sync_folder(data)  # or one of them could come back as a topic of its own
+    for name in disk.names(data):
+        if name.endswith(DELETED):
+            disk.remove_tree(data / name)
+
+
+def _partitions(disk: Disk, data: Path) -> dict[str, Ids]:
+    """The folders of partitions: topic -> partition -> id."""
+    found: dict[str, Ids] = {}
+    for name in disk.names(data):
+        topic, _, partition = name.rpartition("-")
+        folder = data / name
+        if not topic or not _NUMBER.fullmatch(partition) or not disk.is_folder(folder):
+            continue
+        inside = disk.names(folder)
+        if not inside:
+            disk.remove_tree(folder)
+        elif METADATA in inside or any(each.endswith(LOG) for each in inside):
+            found.setdefault(topic, {})[int(partition)] = read_topic_id(disk, folder)
+    return found
+
+
+def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids) -> TopicFile | None:
+    """What the folders say of a topic without a file that is whole; ``None`` if there is nothing to keep."""
+    for partition, topic_id in sorted(ids.items()):
+        folder = data / f"{name}-{partition}"
+        begun = 0 in ids and not _has_records(disk, folder) and not has_topic_file(disk, folder)
+        if topic_id is not None and not begun:
+            said = "topic %s has lost its file: it has the partitions that were found, and no configurations of its own"
+            log.warning(said, name, extra={"folder": str(folder)})
+            return TopicFile(-1, topic_id, 1 + max(each for each in ids if ids[each] == topic_id), {})
+    return None
+
+
+def _put_away(disk: Disk, folder: Path) -> None:
+    if _has_records(disk, folder):
+        set_aside(disk, folder)
+    else:
+        disk.remove_tree(folder)
+
+
+def _has_records(disk: Disk, folder: Path) -> bool:
+    return any(name.endswith(LOG) and disk.size(folder / name) for name in disk.names(folder))

@@ -1,0 +1,104 @@
+"""Whose a data folder is: `.lock` while a broker runs, and `meta.properties`.
+
+Source: MetaPropertiesEnsemble.java.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.brokerlite.storage import checkpoints
+from ottla.brokerlite.storage.checkpoints import TEMPORARY
+from ottla.brokerlite.storage.disk import Disk, Locked
+from ottla.brokerlite.storage.state import OLD_STATE, STATE, Found
+from ottla.codec.stored.checkpoints import Properties, build_properties, parse_properties, short_id
+from ottla.errors import ConfigurationError, DecodeError
+
+log = logging.getLogger("ottla.brokerlite")
+
+LOCK = ".lock"
+META = "meta.properties"
+_OURS = frozenset((LOCK, META + TEMPORARY, STATE + TEMPORARY))
+"""What a start that was cut off may leave before there is a `broker.json`."""
+
+
+class Identity(NamedTuple):
+    """What `meta.properties` says."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: str
+
+
+def take_lock(disk: Disk, data: Path) -> Callable[[], None]:
+    """Have the folder for this process alone; the result gives it back.
+
+    Raises:
+        ConfigurationError: it holds something else, or another broker has it.
+    """
+    disk.make_folder(data)
+    names = set(disk.names(data))
+    if not names & {STATE, OLD_STATE}:
+        if META in names:
+            raise ConfigurationError(
+                f"the data folder {data} was written by Apache Kafka, not by brokerlite; give another one"
+            )
+        if others := sorted(names - _OURS):
+            raise ConfigurationError(
+                f"the data folder {data} holds something else ({others[0]}); give an empty or a new one"
+            )
+    try:
+        return disk.lock(data / LOCK, f"{os.getpid()}\n")
+    except Locked as locked:
+        raise ConfigurationError(
+            f"the data folder {data} is in use by another broker (process {locked.holder or 'unknown'}); "
+            "stop it, or give another folder"
+        ) from None
+
+
+def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found: Found) -> Identity:
+    """Whose folder it is: as its files say, or else as the caller does.
+
+    Raises:
+        ConfigurationError: it belongs to another node or cluster.
+    """
+    known = _read(disk, data / META)
+    known_node = known.get("node.id") or (None if found.node_id is None else str(found.node_id))
+    known_cluster = known.get("cluster.id") or found.cluster_id
+    if known_node not in (None, str(node_id)):
+        raise ConfigurationError(
+            f"the data folder {data} belongs to node {known_node}, and this is node {node_id}; "
+            "give the node's own id or another folder"
+        )
+    if known_cluster is not None and cluster_id not in (None, known_cluster):
+        raise ConfigurationError(f"the data folder {data} belongs to cluster {known_cluster}, not {cluster_id}")
+    directory = known.get("directory.id") or short_id(uuid.uuid4())
+    return Identity(node_id, known_cluster or cluster_id or short_id(uuid.uuid4()), directory)
+
+
+def write_identity(disk: Disk, data: Path, identity: Identity, *, sync: bool) -> None:
+    """Have `meta.properties` say so, unless it does."""
+    properties = {
+        "version": "1",
+        "cluster.id": identity.cluster_id,
+        "node.id": str(identity.node_id),
+        "directory.id": identity.directory_id,
+    }
+    if _read(disk, data / META) != properties:
+        checkpoints.replace(disk, data / META, build_properties(Properties(properties)), sync=sync)
+
+
+def _read(disk: Disk, path: Path) -> dict[str, str]:
+    try:
+        entries = dict(parse_properties(disk.read_file(path)).entries)
+    except FileNotFoundError:
+        return {}
+    except DecodeError as error:
+        log.warning("%s is damaged, and made anew: %s", path.name, error, extra={"file": str(path)})
+        return {}
+    if "cluster.id" not in entries:
+        log.warning("%s is damaged, and made anew", path.name, extra={"file": str(path)})
+    return entries

@@ -1,0 +1,162 @@
+"""The two indexes of a segment: from offsets to positions in the log file, and from timestamps to offsets.
+
+Rules:
+- Indexes have no checksum: what does not fit is made anew from the log file.
+- What they hold is read when it is first looked up, but for the last entries: a start costs two reads for a segment.
+
+Source: OffsetIndex.java, TimeIndex.java.
+"""
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.records import NO_TIMESTAMP
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class Counts(NamedTuple):
+    """How many entries there are."""
+
+    offsets: int
+    times: int
+
+
+class Indexes:
+    """The indexes of one segment.
+
+    Attributes:
+        paths: of the two files.
+        last_time: the largest timestamp that has an entry, and the offset beside it; -1 for none.
+    """
+
+    def __init__(self, disk: Disk, stem: Path, base_offset: int) -> None:
+        self.paths = stem.with_suffix(".index"), stem.with_suffix(".timeindex")
+        self.last_time = NO_TIMESTAMP, -1
+        self._disk = disk
+        self._base = base_offset
+        self._counts = Counts(0, 0)
+        self._offsets: array[int] | None = array("i")
+        """Relative to the base, with their positions; ``None``: not read yet."""
+        self._positions = array("i")
+        self._times: array[int] | None = array("q")
+        self._time_offsets = array("i")
+
+    @property
+    def counts(self) -> Counts:
+        return self._counts
+
+    # -- life
+
+    def clear(self) -> None:
+        """Have no entries."""
+        for path in self.paths:
+            if self._disk.exists(path):
+                self._disk.truncate(path, 0)
+        self.last_time, self._counts = (NO_TIMESTAMP, -1), Counts(0, 0)
+        self._offsets, self._positions = array("i"), array("i")
+        self._times, self._time_offsets = array("q"), array("i")
+
+    def load(self) -> tuple[int, int | None]:
+        """Take the files as they are: position and last offset of the batch that the last entry is about.
+
+        Without entries that is 0 and ``None``.
+
+        Raises:
+            ValueError: they cannot be whole.
+            OSError: one is missing.
+        """
+        sizes = [self._disk.size(path) if self._disk.exists(path) else 0 for path in self.paths]
+        if sizes[0] % _OFFSET_ENTRY.size or sizes[1] % _TIME_ENTRY.size:
+            raise ValueError
+        self._counts = Counts(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
+        self._offsets = None if self._counts.offsets else array("i")
+        self._times = None if self._counts.times else array("q")
+        if self._counts.times:
+            last = self._disk.read(self.paths[1], _TIME_ENTRY.size, sizes[1] - _TIME_ENTRY.size)
+            timestamp, offset = _TIME_ENTRY.unpack(last)
+            self.last_time = timestamp, self._base + offset
+        if not self._counts.offsets:
+            return 0, None
+        last = self._disk.read(self.paths[0], _OFFSET_ENTRY.size, sizes[0] - _OFFSET_ENTRY.size)
+        offset, position = _OFFSET_ENTRY.unpack(last)
+        return position, self._base + offset
+
+    # -- writing
+
+    def add(self, last_offset: int, position: int) -> None:
+        """The batch at ``position`` has ``last_offset``."""
+        offsets, entry = self._by_offset(), (last_offset - self._base, position)
+        self._disk.write(self.paths[0], _OFFSET_ENTRY.pack(*entry), len(offsets) * _OFFSET_ENTRY.size)
+        offsets.append(entry[0])
+        self._positions.append(position)
+        self._counts = self._counts._replace(offsets=len(offsets))
+
+    def add_time(self, timestamp: int, offset: int) -> None:
+        """Up to ``offset`` no record has a larger timestamp; left out if that is known."""
+        if timestamp <= self.last_time[0]:
+            return
+        times, relative = self._by_time(), offset - self._base
+        self._disk.write(self.paths[1], _TIME_ENTRY.pack(timestamp, relative), len(times) * _TIME_ENTRY.size)
+        times.append(timestamp)
+        self._time_offsets.append(relative)
+        self.last_time = timestamp, offset
+        self._counts = self._counts._replace(times=len(times))
+
+    def cut(self, counts: Counts) -> None:
+        """Have no more entries than these, also where the disk has got a part of the next."""
+        offsets, times = self._by_offset(), self._by_time()
+        del offsets[counts.offsets :], self._positions[counts.offsets :]
+        del times[counts.times :], self._time_offsets[counts.times :]
+        self.last_time = (times[-1], self._base + self._time_offsets[-1]) if times else (NO_TIMESTAMP, -1)
+        self._counts = counts
+        for path, size in zip(
+            self.paths, (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True
+        ):
+            if self._disk.exists(path):
+                self._disk.truncate(path, size)
+
+    # -- looking up
+
+    def before(self, offset: int) -> tuple[int, int | None]:
+        """The position of a batch that is not behind the one with ``offset``, and its last offset, if it has an entry;
+        otherwise 0 and ``None``."""
+        offsets = self._by_offset()
+        return self._entry(bisect_right(offsets, offset - self._base) - 1)
+
+    def before_position(self, position: int) -> tuple[int, int | None]:
+        """As `before`, of a batch at ``position`` or before it."""
+        self._by_offset()
+        return self._entry(bisect_right(self._positions, position) - 1)
+
+    def before_time(self, timestamp: int) -> int:
+        """A position: batches before it have no record with ``timestamp`` or a later one."""
+        times = self._by_time()
+        entry = bisect_right(times, timestamp) - 1
+        return self.before(self._base + self._time_offsets[entry])[0] if entry >= 0 else 0
+
+    def _entry(self, index: int) -> tuple[int, int | None]:
+        return (self._positions[index], self._base + self._by_offset()[index]) if index >= 0 else (0, None)
+
+    def _by_offset(self) -> "array[int]":
+        if self._offsets is None:
+            entries = array("i")
+            entries.frombytes(self._disk.read(self.paths[0], self._counts.offsets * _OFFSET_ENTRY.size, 0))
+            if sys.byteorder == "little":
+                entries.byteswap()
+            self._offsets, self._positions = entries[::2], entries[1::2]
+        return self._offsets
+
+    def _by_time(self) -> "array[int]":
+        if self._times is None:
+            data = self._disk.read(self.paths[1], self._counts.times * _TIME_ENTRY.size, 0)
+            entries = list(_TIME_ENTRY.iter_unpack(data))
+            self._times = array("q", (timestamp for timestamp, _ in entries))
+            self._time_offsets = array("i", (offset for _, offset in entries))
+        return self._times

@@ -1,0 +1,257 @@
+"""A log file: the batches in it, and what is none.
+
+Rules:
+- Batches follow each other without a gap between their bytes; between their offsets there may be gaps, which
+  compaction leaves. Offsets never go back.
+- What is damaged is told by magic, length and CRC. The CRC does not cover the base offset: one that is too small goes
+  back; one that is too large makes the next batch seem to go back, so the two behind it say which of them is wrong. A
+  base offset that is too large and has nothing behind it is taken for a gap, unless something tells where the file
+  ends.
+- What is no whole batch is `Damage`. It ends where a batch is whole again: its CRC matches, and its offset may follow.
+
+Source: FileRecords.java, LogSegment.java (recover).
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.records import HEADER_SIZE, LENGTH_END, MAGIC, RecordBatch, parse_batch
+
+_CHUNK = 2**20
+_HEAD = struct.Struct(">qi4xb6xi")
+"""Base offset, length, magic and last offset delta at the start of a batch."""
+_MAGIC_AT = 16
+_LEAST_LENGTH = HEADER_SIZE - LENGTH_END
+_MOST_OFFSETS = 2**31
+"""Of one file: indexes hold them in 32 bits."""
+
+
+class Damage(NamedTuple):
+    """Bytes that are no whole batch."""
+
+    position: int
+    size: int
+    offset: int
+    """The first that is lost, as far as the whole batches before tell."""
+    next_offset: int | None
+    """Of the whole batch behind it, if there is one."""
+    torn: bool
+    """It is merely the end of a batch that is missing, or room that was never written to; nothing lies behind it."""
+
+
+class Damaged(Exception):
+    """No batch stands where one should.
+
+    Attributes:
+        position: where in the log file.
+    """
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+class Head(NamedTuple):
+    """What the first bytes of a batch say; nothing of it is checked against the CRC."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+    @property
+    def end(self) -> int:
+        """The position behind the batch."""
+        return self.position + self.size
+
+
+class LogFile:
+    """The log file of one segment.
+
+    Attributes:
+        base_offset: the smallest that may be in it.
+        limit: an offset that none in it reaches.
+        gap_limit: an offset that no gap reaches, if it is known; records without a gap before them do.
+        size: in bytes; what lies behind is not looked at.
+    """
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.limit = base_offset + _MOST_OFFSETS
+        self.gap_limit: int | None = None
+        self.size = 0
+        self._disk = disk
+        self._found: dict[int, tuple[int, Damage]] = {}
+        """Position -> the size at that time, and the damage there: looking for its end may take long."""
+
+    # -- by their heads alone
+
+    def heads(self, position: int, last: int | None = None) -> Iterator[Head]:
+        """The batches from ``position`` on, read no further than one looks.
+
+        Args:
+            last: the last offset of the first of them, if it is known.
+
+        Raises:
+            Damaged: (while iterating) what stands there is no batch, or goes back.
+        """
+        least = self.base_offset
+        while position < self.size:
+            head = self.head(position)
+            if head is None or head.base_offset < least or last not in (None, head.last_offset):
+                raise Damaged(position)
+            yield head
+            position, least, last = head.end, head.last_offset + 1, None
+
+    def head(self, position: int) -> Head | None:
+        """What stands at ``position``, if it may be the head of a batch of this file."""
+        data = self._disk.read(self.path, _HEAD.size, position)
+        if len(data) < _HEAD.size:
+            return None
+        base_offset, length, magic, last_offset_delta = _HEAD.unpack(data)
+        last_offset = base_offset + last_offset_delta
+        if (
+            magic != MAGIC
+            or not _LEAST_LENGTH <= length <= self.size - position - LENGTH_END
+            or not self.base_offset <= base_offset <= last_offset < self.limit
+        ):
+            return None
+        return Head(position, LENGTH_END + length, base_offset, last_offset)
+
+    # -- whole
+
+    def around(self, start: int = 0, last: int | None = None) -> Iterator[tuple[int, RecordBatch | Damage]]:
+        """(position, whole batch) from ``start`` on, and (position, damage) where they do not follow each other.
+
+        Args:
+            start: 0, or the position of an index entry.
+            last: the last offset in that entry.
+        """
+        position, least = start, self._least(start, last)
+        while position < self.size:
+            held: tuple[int, int, RecordBatch] | None = None  # until its follower says that it is not too far
+            for at, batch in self.batches(position, least, last):
+                if held is not None:
+                    yield held[0], held[2]
+                held = at, least, batch
+                position, least, last = at + len(batch.data), batch.next_offset, None
+            if held is not None and (behind := self._too_far(held[2], position, held[1])) is not None:
+                yield held[0], Damage(held[0], len(held[2].data), held[1], behind, False)
+                least = behind
+                continue
+            if held is not None:
+                yield held[0], held[2]
+            if position < self.size:
+                damage = self._damage(position, least)
+                yield position, damage
+                position, least, last = position + damage.size, damage.next_offset or least, None
+
+    def batches(self, start: int, least: int, last: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
+        """(position, batch) from ``start`` on, up to the first that is not whole.
+
+        Args:
+            least: no offset is smaller.
+            last: the last offset of the first batch, if it is known.
+        """
+        position, need = start, HEADER_SIZE
+        while position + need <= self.size:
+            data = memoryview(self._disk.read(self.path, min(max(_CHUNK, need), self.size - position), position))
+            if len(data) < need:
+                return
+            at, need = 0, HEADER_SIZE
+            while at + need <= len(data):
+                length = int.from_bytes(data[at + 8 : at + LENGTH_END], "big", signed=True)
+                if data[at + _MAGIC_AT] != MAGIC or length < _LEAST_LENGTH:
+                    return
+                need = LENGTH_END + length
+                if at + need > len(data):
+                    break
+                batch = parse_batch(data, at)
+                if last not in (None, batch.last_offset) or not self._may_follow(batch, least):
+                    return
+                yield position + at, batch
+                least, last = batch.next_offset, None
+                at, need = at + need, HEADER_SIZE
+            position += at
+
+    def _may_follow(self, batch: RecordBatch, least: int) -> bool:
+        if self.gap_limit is not None and least != batch.base_offset and batch.last_offset >= self.gap_limit:
+            return False
+        return least <= batch.base_offset <= batch.last_offset < self.limit and batch.crc_matches
+
+    def _least(self, start: int, last: int | None) -> int:
+        """The smallest offset that the batch at ``start`` may have."""
+        if last is None:
+            return self.base_offset
+        data = self._disk.read(self.path, _HEAD.size, start)
+        last_offset_delta = _HEAD.unpack(data)[3] if len(data) == _HEAD.size else 0
+        return max(self.base_offset, min(last, last - last_offset_delta))
+
+    def _too_far(self, batch: RecordBatch, end: int, least: int) -> int | None:
+        """Where the log goes on behind ``batch``, if its base offset is damaged: it claims to be farther.
+
+        Args:
+            end: where the batch ends.
+            least: the smallest offset that it might have.
+        """
+        follower = next(self.batches(end, least), None)
+        if follower is None or follower[1].base_offset >= batch.next_offset:
+            return None
+        at, second = follower
+        if second.base_offset == least + batch.last_offset_delta + 1:
+            return second.base_offset  # there would be no gap at all
+        third = next(self.batches(at + len(second.data), least), None)
+        goes_on = third is not None and second.next_offset <= third[1].base_offset < batch.next_offset
+        return second.base_offset if goes_on else None
+
+    # -- damage
+
+    def _damage(self, position: int, offset: int) -> Damage:
+        """What is wrong at ``position``, where a batch with ``offset`` or a later one should stand."""
+        if (known := self._found.get(position)) is not None and known[0] == self.size:
+            return known[1]
+        head = self._disk.read(self.path, min(HEADER_SIZE, self.size - position), position)
+        length = int.from_bytes(head[8:LENGTH_END], "big", signed=True)
+        framed = len(head) == HEADER_SIZE and head[_MAGIC_AT] == MAGIC and length >= _LEAST_LENGTH
+        behind = position + LENGTH_END + length
+        if framed and behind < self.size and (next_offset := self._whole_at(behind, offset)) is not None:
+            end = behind  # only what is in the batch is damaged; what looks like a batch there is a value
+        else:
+            end, next_offset = self._look_behind(position, offset)
+        cut_short = len(head) < HEADER_SIZE or (framed and behind > self.size)
+        torn = next_offset is None and (cut_short or self._is_blank(position))
+        damage = Damage(position, end - position, offset, next_offset, torn)
+        self._found[position] = self.size, damage
+        return damage
+
+    def _look_behind(self, position: int, offset: int) -> tuple[int, int | None]:
+        """Where a whole batch begins behind ``position``, and its offset; the end of the file if there is none."""
+        at = position + 1
+        while at + HEADER_SIZE <= self.size:
+            data = self._disk.read(self.path, min(_CHUNK, self.size - at), at)
+            magic = data.find(MAGIC, _MAGIC_AT)
+            while magic >= 0:
+                start = magic - _MAGIC_AT
+                claimed = int.from_bytes(data[start : start + 8], "big", signed=True)
+                if offset <= claimed < self.limit and self._whole_at(at + start, offset) is not None:
+                    return at + start, claimed
+                magic = data.find(MAGIC, magic + 1)
+            at += max(1, len(data) - _MAGIC_AT)
+        return self.size, None
+
+    def _whole_at(self, position: int, least: int) -> int | None:
+        """The offset of the batch at ``position``, if it is whole and its offset not before ``least``."""
+        _, batch = next(self.batches(position, least), (0, None))
+        return batch.base_offset if batch else None
+
+    def _is_blank(self, position: int) -> bool:
+        while position < self.size:
+            data = self._disk.read(self.path, min(_CHUNK, self.size - position), position)
+            if data.strip(b"\0"):
+                return False
+            position += len(data)
+        return True

@@ -1,0 +1,231 @@
+"""How a partition is found again after a start.
+
+Rules:
+- After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise every
+  segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
+  valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing reads, unless
+  it is merely a batch that was not written to its end.
+- Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
+  what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
+  empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
+- The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
+  producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
+  client may send again was in flight, so it is there.
+
+Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ottla.brokerlite.machines.epochs import LeaderEpochs
+from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.storage.disk import Disk
+from ottla.brokerlite.storage.log_file import Damage
+from ottla.brokerlite.storage.segment import LOG, Segment
+from ottla.brokerlite.storage.snapshot import read_snapshot, snapshot_offsets, snapshot_path
+from ottla.codec.records import RecordBatch
+from ottla.codec.stored.checkpoints import parse_leader_epochs
+from ottla.codec.stored.indexes import AbortedTxn
+from ottla.errors import DecodeError
+
+log = logging.getLogger("ottla.brokerlite")
+
+TAIL_BYTES = 8 * 2**20
+"""Of the log, read at every start for the producers' windows."""
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+DAMAGED, LOST = ".damaged", ".lost"
+_PIECE = 2**20
+
+
+class Recovery:
+    """One partition while it is opened.
+
+    Attributes:
+        segments: in order; the last is the active one.
+        epochs: as `LEADER_EPOCHS` has them, or the log.
+        recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        truncated: bytes that were cut off.
+        changed: something is not as the last broker left it.
+        lost: offsets from which on records are missing, up to where the next segment begins.
+
+    Args:
+        make: a segment that begins at an offset.
+        tell: is called with a segment, the position of damage in it, and the first offset that is lost.
+    """
+
+    def __init__(
+        self, disk: Disk, folder: Path, make: Callable[[int], Segment], tell: Callable[[Segment, int, int], None]
+    ) -> None:
+        self.segments: list[Segment] = []
+        self.epochs = LeaderEpochs()
+        self.recovery_point = 0
+        self.truncated = 0
+        self.changed = False
+        self.lost: set[int] = set()
+        self.aborted: list[AbortedTxn] = []
+        self._disk = disk
+        self._folder = folder
+        self._make = make
+        self._tell = tell
+
+    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int) -> Producers:
+        """Find everything; the arguments are those of `PartitionSegments.open`."""
+        self.recovery_point = recovery_point
+        self.epochs = self._read_epochs()
+        bases = self._offsets_of(LOG)
+        self.segments = [self._make(base) for base in bases or [0]]
+        self.lost = set(self._offsets_of(LOST))
+        for segment, follower in itertools.pairwise(self.segments):
+            segment.ends_before(follower.base_offset)
+        if clean and recovery_point > self._active.base_offset:  # which is then where it ends
+            self._active.has_no_gap_behind(recovery_point)
+        for segment, following in itertools.zip_longest(self.segments[: len(bases)], self.segments[1:]):
+            on_disk = clean or (following is not None and following.base_offset <= recovery_point)
+            if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
+                break
+            segment.synced = segment.size if on_disk else -1
+        self._check_end(clean)
+        for segment in self.segments[:-1]:
+            segment.seal()
+        if not self.epochs.entries:
+            for segment in self.segments:
+                for batch in segment.whole():
+                    self._find_epoch(batch, leader_epoch)
+        return self._find_producers()
+
+    def _check_end(self, clean: bool) -> None:
+        """See to it that no offset is given twice that the disk had held."""
+        active, point = self._active, self.recovery_point
+        missing = active.end_offset < point
+        if missing and not active.ends_damaged:
+            said = "%s ends at offset %d, and the disk had held it up to %d: what lay between is lost"
+            log.error(said, self._folder.name, active.end_offset, point)
+        if active.ends_damaged or (clean and missing):
+            if not active.ends_damaged:
+                self.lost.add(active.end_offset)
+                self._disk.write_file(self._folder / f"{active.end_offset:020}{LOST}", b"")
+            self.segments.append(self._begin_at(max(active.end_offset + 1, point)))
+            active.ends_before(self._active.base_offset)
+            point = self._active.end_offset
+            self.changed = True
+        self.recovery_point = min(point, self._active.end_offset)
+
+    @property
+    def _active(self) -> Segment:
+        return self.segments[-1]
+
+    def _offsets_of(self, suffix: str) -> list[int]:
+        """What the files of a kind are named after, in order."""
+        names = (Path(name) for name in self._disk.names(self._folder))
+        return sorted(int(name.stem) for name in names if name.suffix == suffix and name.stem.isdigit())
+
+    def _begin_at(self, offset: int) -> Segment:
+        segment = self._make(offset)
+        segment.create()
+        return segment
+
+    # -- damage
+
+    def _recover(self, segment: Segment, clean: bool, leader_epoch: int) -> bool:
+        """Check a segment; whether the log was cut in it."""
+        self.changed = True
+        cut = False
+        for found in segment.recover():
+            if isinstance(found, RecordBatch):
+                self._find_epoch(found, leader_epoch)
+            elif clean or found.offset < self.recovery_point:
+                self._tell(segment, found.position, found.offset)
+            else:
+                self._cut(segment, found)
+                cut = True
+        return cut
+
+    def _cut(self, segment: Segment, damage: Damage) -> None:
+        """Have the log end before ``damage``, and tell so."""
+        at = self.segments.index(segment)
+        dropped = self.segments[at + 1 :]
+        lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in dropped)
+        what = (self._folder.name, damage.offset, lost)
+        if damage.torn and not dropped:
+            log.warning("%s ends in a batch that was not written: from offset %d on, %d bytes are cut off", *what)
+        else:
+            aside = self._aside(damage.offset)
+            self._keep(segment, damage.position, aside)
+            for each in dropped:
+                self._disk.rename(each.log_path, self._aside(each.base_offset))
+                for path in each.files:
+                    self._disk.unlink(path)
+            said = "%s is damaged: from offset %d on, %d bytes are cut off, and kept in %s and the likes behind it"
+            log.error(said, *what, aside)
+        segment.cut(damage.position)
+        del self.segments[at + 1 :]
+        self.truncated += lost
+
+    def _keep(self, segment: Segment, position: int, aside: Path) -> None:
+        """Copy what is to be cut off, and have the disk hold it."""
+        for at in range(position, segment.size, _PIECE):
+            piece = self._disk.read(segment.log_path, min(_PIECE, segment.size - at), at)
+            self._disk.write(aside, piece, at - position)
+        self._disk.sync(aside)
+        self._disk.sync_folder(self._folder)
+
+    def _aside(self, offset: int) -> Path:
+        """A new file for what was cut off from ``offset`` on."""
+        names = (f"{offset:020}{f'.{n}' if n else ''}{DAMAGED}" for n in itertools.count())
+        return next(path for name in names if not self._disk.exists(path := self._folder / name))
+
+    # -- leader epochs
+
+    def _read_epochs(self) -> LeaderEpochs:
+        path = self._folder / LEADER_EPOCHS
+        try:
+            return LeaderEpochs(parse_leader_epochs(self._disk.read_file(path)))
+        except FileNotFoundError:
+            return LeaderEpochs()
+        except DecodeError as error:
+            log.warning("the leader epochs are damaged and taken from the log: %s", error, extra={"file": str(path)})
+            return LeaderEpochs()
+
+    def _find_epoch(self, batch: RecordBatch, newest: int) -> None:
+        """Take an epoch that the log knows and the file does not; what is beyond ``newest`` was never given out."""
+        if self.epochs.current < batch.partition_leader_epoch <= newest:
+            self.epochs.begin(batch.partition_leader_epoch, batch.base_offset)
+
+    # -- producers
+
+    def _find_producers(self) -> Producers:
+        producers = Producers()
+        start = self.segments[0].base_offset
+        for offset in reversed(snapshot_offsets(self._disk, self._folder)):
+            path = snapshot_path(self._folder, offset)
+            snapshot = read_snapshot(self._disk, path) if offset <= self._active.end_offset else None
+            if snapshot is None:
+                self._disk.unlink(path)
+            else:
+                producers, start = snapshot, offset
+                break
+        for each in producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start):
+            if each.aborted:
+                self.aborted.append(
+                    AbortedTxn(
+                        producer_id=each.producer_id,
+                        first_offset=each.first_offset,
+                        last_offset=each.last_offset,
+                        last_stable_offset=each.last_offset + 1,
+                    )
+                )
+        return producers
+
+    def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
+        """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""
+        places: list[tuple[Segment, int]] = []
+        for segment in reversed(self.segments):
+            if segment.end_offset <= offset and size <= 0:
+                break
+            places.append((segment, segment.tail(offset, size)))
+            size -= segment.size
+        for segment, position in reversed(places):
+            yield from segment.whole(position)

@@ -1,0 +1,326 @@
+"""One accepted connection: frames to the service, its answers back, in order and within bounds."""
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+import trio
+
+from ottla.codec.inbox import Inbox
+from ottla.codec.wire import Buffer
+from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
+from ottla.serve.incoming import Incoming
+from ottla.serve.outbox import Outbox, write_on
+from ottla.serve.shared import Shared
+from ottla.session import Session
+from ottla.tls import TlsConnection
+
+log = logging.getLogger("ottla.serve")
+
+_TURN = 2**20
+"""Bytes that are read before others have their turn."""
+
+
+class Service(Protocol):
+    """What stands behind a listener. No method may block."""
+
+    def connected(self, connection: "Connection") -> None: ...
+
+    def request(self, connection: "Connection", frame: Buffer, answer: "Answer") -> None:
+        """Handle a frame (without its length); fill ``answer`` now or later.
+
+        The memory of a frame is used again once there is no view of it any more.
+
+        Raises:
+            RemoteProtocolError: the frame breaks the protocol; the connection is closed.
+        """
+
+    def disconnected(self, connection: "Connection") -> None: ...
+
+
+class Answer:
+    """A place in a connection's order of answers; filled once."""
+
+    __slots__ = ("_connection", "parts")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.parts: tuple[Buffer, ...] | None = None
+
+    def send(self, *parts: Buffer) -> None:
+        """Answer with the bytes of a whole frame (its length included), in as many parts as is convenient.
+
+        None is copied: a part must not change until it is released, which it is as soon as it is written.
+        """
+        self._connection.answered(self, parts)
+
+    def nothing(self) -> None:
+        """The request has no answer (Produce with ``acks=0``)."""
+        self.send()
+
+
+class Connection:
+    """One accepted connection.
+
+    Attributes:
+        id: counts up over the life of the listener.
+        session: who is at the other end.
+        peer: ``host:port``, for logs.
+        unsent: bytes of answers that the peer has not taken yet.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        sock: socket.socket,
+        session: Session,
+        service: Service,
+        shared: Shared,
+        tls: TlsConnection | None = None,
+    ) -> None:
+        self.id = number
+        self.session, self.peer = session, session.peer
+        self.unsent = 0
+        self._socket, self._service, self._shared, self._limits = sock, service, shared, shared.limits
+        self._tls = tls
+        self._outbox = Outbox(tls)
+        self._incoming = Incoming(Inbox(shared.limits.max_frame, shared.blocks), shared.chunk, self._outbox, tls)
+        self._answers: deque[Answer] = deque()
+        self._waiting = trio.lowlevel.ParkingLot()
+        """Tasks that look again whenever an answer was filled or sent, or the reader was told to hold or go on."""
+        self._full = trio.Event()
+        """The socket takes no more for now."""
+        self._corked = False
+        """Answers wait for those of the other requests that came with theirs."""
+        self._reserved = 0
+        """Bytes of `Shared.frames` for the large frame under way."""
+        self._agreed = tls is None
+        """The other side is known as well as it will be."""
+        self._agree_by = trio.current_time() + self._limits.handshake
+        self._turn = 0
+        """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
+        self._draining = False
+        self._held = False
+        self._over = False
+        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._why = "closed by the peer"
+
+    def hold(self, held: bool) -> None:
+        """Take no more requests from the peer until told otherwise: there is no room for what it sends."""
+        self._held = held
+        self._waiting.unpark_all()
+
+    async def room(self, limit: int) -> None:
+        """Wait until at most ``limit`` bytes of answers are unsent, or the connection is over."""
+        while self.unsent > limit and not self._over:
+            await self._waiting.park()
+
+    def close(self, why: str) -> None:
+        """Close without another answer; ``why`` goes into the log."""
+        self._why = why
+        self._scope.cancel()
+
+    def drain(self) -> None:
+        """Read no more, answer what was asked, then close."""
+        self._draining = True
+        self._reading.cancel()
+        self._flush()
+
+    def answered(self, answer: Answer, parts: tuple[Buffer, ...]) -> None:
+        """Fill a place in the order."""
+        size = sum(map(len, parts))
+        if self._over:
+            return
+        answer.parts = parts
+        self.unsent += size
+        self._shared.unsent += size
+        if not self._corked:
+            self._flush()
+
+    async def run(self) -> None:
+        log.debug("connected", extra={"peer": self.peer})
+        try:
+            with self._contained():
+                self._service.connected(self)
+                try:
+                    with self._scope:
+                        async with trio.open_nursery() as nursery:
+                            nursery.start_soon(self._half, self._read)
+                            nursery.start_soon(self._half, self._write)
+                finally:
+                    self._service.disconnected(self)
+        finally:
+            self._end()
+
+    async def _half(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Read or write until the connection ends; nothing that is raised there gets beyond it."""
+        with self._contained():
+            await work()
+        self._scope.cancel()
+
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # a bug of the service must not take the other connections with it
+            text = f"a bug, please report it: {error!r:.200} closes its connection"
+            if self._shared.complaints.is_new(trio.current_time(), self.session.peer_host, text):
+                log.exception("%s", text, extra={"peer": self.peer})
+            self.close("internal error")
+
+    def _end(self) -> None:
+        self._over = True
+        self._shared.unsent -= self.unsent
+        self._release()
+        for answer in self._answers:
+            answer.parts = ()
+        self._answers.clear()
+        self._waiting.unpark_all()
+        log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
+        self._say_good_bye()
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+    def _say_good_bye(self) -> None:
+        """Tell a peer that speaks TLS that this is the end, or why it is refused, if it listens."""
+        if self._tls is not None and not self._outbox.full:
+            self._outbox.append_sealed(self._tls.finish())
+            with suppress(OSError):
+                self._outbox.write(self._socket)
+
+    # -- requests
+
+    async def _read(self) -> None:
+        with self._reading:
+            try:
+                while (frames := await self._receive()) is not None:
+                    if self._tls is not None and not self._agreed and self._tls.agreed:
+                        self._agreed, self.session.certificate_subject = True, self._tls.subject
+                    await self._hand_out(frames)
+                    if (size := self._incoming.under_way) and not self._reserved:
+                        await self._shared.frames.take(size)
+                        self._reserved = size
+                return
+            except (RemoteProtocolError, AuthenticationFailed) as error:
+                self._shared.complain(f"connection refused: {error}", self.session)
+                self.close(str(error))
+            except ConnectionLost as error:  # it ended within TLS
+                self.close(str(error))
+        await trio.sleep_forever()  # it drains: the writer ends it
+
+    async def _hand_out(self, frames: Iterator[Buffer]) -> None:
+        for frame in frames:
+            if self._must_wait:
+                self._uncork()
+            while self._must_wait:
+                await self._waiting.park()
+            self._release()
+            self._corked = True
+            answer = Answer(self)
+            self._answers.append(answer)
+            self._service.request(self, frame, answer)
+            del frame, answer  # what waits for the next frame is not to keep the memory of this one
+        self._uncork()
+
+    def _release(self) -> None:
+        """The large request that memory was reserved for is the service's now."""
+        self._shared.frames.give(self._reserved)
+        self._reserved = 0
+
+    @property
+    def _must_wait(self) -> bool:
+        """No more requests are handed to the service for now."""
+        return (
+            self._held
+            or len(self._answers) >= self._limits.pipeline
+            or self.unsent > self._limits.unsent
+            or self._shared.is_greedy(self.unsent)
+        )
+
+    async def _receive(self) -> Iterator[Buffer] | None:
+        """The frames that are whole now; ``None`` where the peer, or our patience, came to an end."""
+        while self._turn > 0 or await self._readable():
+            try:
+                frames = self._incoming.read(self._socket)
+            except BlockingIOError:
+                self._turn = 0
+                continue
+            except OSError:  # the system's word for a peer that is gone
+                return None
+            self._turn = self._turn - self._incoming.count if self._incoming.more else 0
+            return frames
+        return None
+
+    async def _readable(self) -> bool:
+        """Wait until there is more to read; false where the peer has sent nothing for too long.
+
+        Raises:
+            RemoteProtocolError: it was to agree on TLS by now.
+        """
+        since = trio.current_time()
+        while True:
+            if self._agreed:
+                until = trio.current_time() + (self._limits.write if self._reserved else self._limits.idle)
+            else:
+                until = self._agree_by
+            with trio.move_on_at(until):
+                await trio.lowlevel.wait_readable(self._socket)
+                self._turn = _TURN
+                return True
+            if not self._agreed:
+                raise RemoteProtocolError(f"no agreement on TLS within {self._limits.handshake:g} s")
+            idle = trio.current_time() - since
+            if self._reserved and self._shared.frames.is_wanted:
+                self._why = f"sent nothing of a request for {idle:.0f} s, while others wait for its memory"
+                return False
+            if idle >= self._limits.idle and not (self._answers or self.unsent):  # else it waits for us, or reads
+                self._why = f"idle for {idle:.0f} s"
+                return False
+
+    # -- answers
+
+    def _uncork(self) -> None:
+        self._corked = False
+        self._flush()
+
+    def _flush(self) -> None:
+        """Give the socket the answers that are ready, as much as it takes now."""
+        if self._scope.cancel_called or self._over:
+            return
+        with self._contained():
+            while self._answers and (parts := self._answers[0].parts) is not None:
+                self._answers.popleft().parts = ()
+                self._outbox.append(*parts)
+            if self._outbox.full:
+                self._waiting.unpark_all()
+            else:
+                self._give()
+
+    def _give(self) -> None:
+        try:
+            done = self._outbox.write(self._socket)
+        except OSError:
+            self._scope.cancel()
+            return
+        self.unsent -= done
+        self._shared.unsent -= done
+        self._waiting.unpark_all()
+        if self._outbox.full:
+            self._full.set()
+        elif self._draining and not self._answers:
+            self.close("the listener closes")
+
+    async def _write(self) -> None:
+        """Go on with what the socket did not take at once."""
+        while True:
+            await self._full.wait()
+            self._full = trio.Event()
+            try:
+                await write_on(self._outbox, self._socket, self._limits.write, self._give)
+            except trio.TooSlowError:
+                self.close(f"the peer took no answer for {self._limits.write:g} s")
+                return

@@ -1,0 +1,206 @@
+"""Listening sockets, who is accepted through them, and how all of it ends."""
+
+import errno
+import itertools
+import logging
+import socket
+from dataclasses import dataclass
+
+import trio
+
+from ottla.complaints import INTERVAL
+from ottla.errors import ConfigurationError
+from ottla.serve.connection import Connection, Service
+from ottla.serve.outbox import bare
+from ottla.serve.shared import Limits, Shared
+from ottla.session import Session
+from ottla.tls import ServerTLS, TlsConnection
+
+log = logging.getLogger("ottla.serve")
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE = 0.1
+"""Seconds before another attempt to accept, where the system has nothing left to accept with."""
+
+
+@dataclass
+class _Port:
+    """An address that is listened on."""
+
+    socket: trio.socket.SocketType
+    service: Service
+    tls: ServerTLS | None
+
+
+class Listener:
+    """Listening sockets and the connections that came in through them.
+
+    listener = Listener(Limits())
+    port = await listener.open("127.0.0.1", 9092, service)
+    await listener.run()        # until cancelled, or until `drain` was called and is done
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._shared = Shared(self._limits)
+        self._connections = self._shared.connections
+        self._numbers = itertools.count(1)
+        self._ports: list[_Port] = []
+        self._departures = trio.lowlevel.ParkingLot()
+        """Tasks that wait for connections to end."""
+        self._nursery: trio.Nursery | None = None
+        self._draining = trio.Event()
+
+    async def open(self, host: str, port: int, service: Service, tls: ServerTLS | None = None) -> int:
+        """Listen on one more address (port 0: any free one), in the clear or within TLS; return the port.
+
+        Raises:
+            ConfigurationError: the address is in use, not ours, or not allowed.
+        """
+        listeners = await listen(host, port)
+        bound: int = listeners[0].socket.getsockname()[1]
+        for each in listeners:
+            if self._draining.is_set():
+                each.socket.close()
+                continue
+            self._ports.append(opened := _Port(each.socket, service, tls))
+            if self._nursery is not None:
+                self._nursery.start_soon(self._accept, self._nursery, opened)
+        return bound
+
+    async def run(self) -> None:
+        """Accept and serve until cancelled or drained."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                for port in self._ports:
+                    self._nursery.start_soon(self._accept, self._nursery, port)
+                async with trio.open_nursery() as telling:
+                    telling.start_soon(self._tell)
+                    await self._draining.wait()
+                    telling.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+            self._close_sockets()
+            self._log_counted(0.0)
+
+    async def drain(self) -> None:
+        """Accept nobody any more, answer what was asked, close; bounded by `Limits.drain`."""
+        self._draining.set()
+        self._close_sockets()
+        for connection in self._connections:
+            connection.drain()
+        with trio.move_on_after(self._limits.drain):
+            while self._connections:
+                await self._departures.park()
+        for connection in self._connections:
+            connection.close("the listener closes")
+
+    def _close_sockets(self) -> None:
+        for port in self._ports:
+            port.socket.close()
+
+    async def _accept(self, nursery: trio.Nursery, port: "_Port") -> None:
+        while True:
+            try:
+                accepted, _ = await port.socket.accept()
+            except trio.ClosedResourceError:
+                return  # by `drain`
+            except OSError as error:
+                if port.socket.fileno() < 0:
+                    return
+                await self._refused(error)
+                continue
+            sock = bare(accepted)
+            if connection := self._admitted(sock, port):
+                nursery.start_soon(self._serve, connection)
+            else:
+                sock.close()
+
+    async def _refused(self, error: OSError) -> None:
+        """The system gave an error instead of a connection: its own trouble, or that of a peer that is gone."""
+        if error.errno == errno.ECONNABORTED:
+            return
+        if self._shared.complaints.is_new(trio.current_time(), "", text := f"cannot accept: {error}"):
+            log.error("%s", text)
+        await trio.sleep(_PAUSE)
+
+    def _admitted(self, sock: socket.socket, port: "_Port") -> Connection | None:
+        """The connection, known from now on to `drain`; ``None`` where the peer is gone or there are too many."""
+        try:
+            session = _session(sock, "PLAINTEXT" if port.tls is None else "SSL")
+        except OSError:  # gone before we looked
+            return None
+        if len(self._connections) >= self._limits.max_connections:
+            self._shared.complain(f"connection refused: {len(self._connections)} are open", session)
+            return None
+        tls = None if port.tls is None else self._secured(port.tls)
+        connection = Connection(next(self._numbers), sock, session, port.service, self._shared, tls)
+        self._connections.add(connection)
+        return connection
+
+    def _secured(self, tls: ServerTLS) -> TlsConnection:
+        connection = tls.connection()
+        if tls.stale and self._shared.complaints.is_new(trio.current_time(), "", tls.stale):
+            log.error("renewed certificates cannot be used, and those before them are: %s", tls.stale)
+        return connection
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            if not self._connections:
+                self._shared.blocks.clear()
+            self._departures.unpark_all()
+
+    async def _tell(self) -> None:
+        """Say how many complaints were counted."""
+        while True:
+            await trio.sleep(INTERVAL)
+            self._log_counted(INTERVAL)
+
+    def _log_counted(self, after: float) -> None:
+        for line in self._shared.complaints.counted(trio.current_time(), after):
+            log.warning("%s", line)
+
+
+def _session(sock: socket.socket, listener: str) -> Session:
+    peer, local = sock.getpeername(), sock.getsockname()
+    return Session(
+        local_host=local[0].removeprefix("::ffff:"),
+        local_port=local[1],
+        peer_host=peer[0].removeprefix("::ffff:"),
+        peer_port=peer[1],
+        listener=listener,
+    )
+
+
+async def listen(host: str, port: int, purpose: str = "") -> list[trio.SocketListener]:
+    """Listeners on all addresses of ``host`` with one port; with port 0 on the first address only, on any free port.
+
+    Raises:
+        ConfigurationError: the address is in use, not ours, not allowed, or none at all.
+    """
+    if not 0 <= port <= 65535:  # the resolver would take it modulo 65536
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: ports are 0 to 65535")
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: {_advice(error)}") from error
+    except UnicodeError:
+        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: that is no host name") from None
+    if port == 0:
+        while len(listeners) > 1:  # each has another port
+            listeners.pop().socket.close()
+    return listeners
+
+
+def _advice(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "the port is in use; stop who holds it, or choose another (0 takes any free one)"
+        case errno.EADDRNOTAVAIL:
+            return "the address is not one of this machine"
+        case errno.EACCES:
+            return "not allowed; ports below 1024 need privileges"
+    return error.strerror or str(error)

@@ -1,0 +1,138 @@
+"""What a socket is still to be given: parts of frames, written without joining them, in the clear or within TLS.
+
+Rules:
+- Nothing waits here: `Outbox.write` gives the socket what it takes now, and lets go of it.
+- A peer is judged by what it takes, not by when it is done: `write_on` goes on for as long as it takes anything.
+"""
+
+import itertools
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from ottla.codec.wire import Buffer
+from ottla.tls import TlsConnection
+
+_PARTS = min(1024, os.sysconf("SC_IOV_MAX")) if hasattr(os, "sysconf") else 16
+"""Buffers that the system takes in one call."""
+_SEALED = 256 * 2**10
+"""Bytes that are encrypted ahead of what the socket has taken."""
+_TURN = 4 * 2**20
+"""Bytes that are written before others have their turn."""
+_LOOKS = 10
+"""How often it is looked, while a peer may take nothing, whether it has: the system wakes a writer for a third of its
+memory only, which a slow reader may not take in that time."""
+
+
+class Outbox:
+    """The parts that wait for one socket.
+
+    Attributes:
+        full: the socket takes no more for now, or has taken as much as one may have in a turn.
+        taken: bytes that it has taken so far.
+    """
+
+    def __init__(self, tls: TlsConnection | None = None) -> None:
+        self._tls = tls
+        self._parts: deque[Buffer] = deque()
+        self._sealed: deque[Buffer] = deque()
+        self._sealing = 0
+        """Bytes of parts that lie encrypted in `_sealed`."""
+        self.full = False
+        self.taken = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts or self._sealed)
+
+    def append(self, *parts: Buffer) -> None:
+        self._parts.extend(part for part in parts if len(part))
+
+    def append_sealed(self, data: bytes) -> None:
+        """Add what TLS itself has to say."""
+        if data:
+            self._sealed.append(data)
+
+    def write(self, sock: socket.socket) -> int:
+        """Give a non-blocking socket what it takes now; how many bytes of the parts that were.
+
+        Raises:
+            OSError: the connection has ended.
+        """
+        self.full, done = False, 0
+        begun = self.taken
+        while self and not self.full:
+            if self.taken - begun >= _TURN:
+                self.full = True  # others have their turn, however fast this one is
+                break
+            if self._tls is None:
+                done += self._give(sock, self._parts)
+                continue
+            if not self._sealed:
+                self._seal(self._tls)
+            self._give(sock, self._sealed)
+            if not self._sealed:
+                done, self._sealing = done + self._sealing, 0
+        return done
+
+    def _give(self, sock: socket.socket, parts: deque[Buffer]) -> int:
+        try:
+            count = left = sock.sendmsg(itertools.islice(parts, _PARTS))
+        except BlockingIOError:
+            self.full = True
+            return 0
+        while parts and left >= len(parts[0]):
+            left -= len(parts.popleft())
+        if left:
+            parts[0] = memoryview(parts[0])[left:]
+        self.taken += count
+        return count
+
+    def _seal(self, tls: TlsConnection) -> None:
+        """Encrypt the next parts, small ones together: each time costs some bytes and a good deal of time."""
+        batch: list[Buffer] = []
+        while self._parts and self._sealing < _SEALED:
+            part = self._parts.popleft()
+            if len(part) > (room := _SEALED - self._sealing):
+                self._parts.appendleft(memoryview(part)[room:])
+                part = memoryview(part)[:room]
+            batch.append(part)
+            self._sealing += len(part)
+        self._sealed.extend(tls.seal((batch[0] if len(batch) == 1 else b"".join(batch),)))
+
+
+async def write_on(outbox: Outbox, sock: socket.socket, seconds: float, write: Callable[[], object]) -> None:
+    """``write`` until the socket has taken everything.
+
+    Raises:
+        TooSlowError: the peer has taken nothing for so many seconds.
+        OSError: the connection has ended.
+    """
+    last = trio.current_time()
+    while outbox.full:
+        with trio.move_on_after(seconds / _LOOKS):
+            await trio.lowlevel.wait_writable(sock)
+        before = outbox.taken
+        write()
+        if outbox.taken > before:
+            last = trio.current_time()
+        elif trio.current_time() - last >= seconds:
+            raise trio.TooSlowError
+
+
+def bare(its: trio.socket.SocketType) -> socket.socket:
+    """The system's socket, non-blocking, that sends at once what it is given, and takes as much as it sees fit.
+
+    trio's streams have the system take no more than 16 KB ahead of the network (`TCP_NOTSENT_LOWAT`), for programs that
+    decide late what to send. A writer of megabytes would be woken for each of them.
+    """
+    sock = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
+    sock.setblocking(False)
+    with suppress(OSError):  # it has ended already, as the reader will find
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
+    return sock

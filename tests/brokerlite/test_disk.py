@@ -1,0 +1,244 @@
+"""The disk under storage: files by their paths, within a bound of descriptors, for many threads at once."""
+
+import os
+import random
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.brokerlite.storage.buffers import Buffers
+from ottla.brokerlite.storage.disk import Disk, FileSystem, Locked
+from tests.brokerlite.machine import Machine, a_batch, producing
+from tests.brokerlite.model_disk import Killed, ModelDisk
+
+
+def open_descriptors(below: Path) -> int:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue
+    return sum(link.startswith(str(below)) for link in links)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="asks Linux which files are open")
+
+
+# -- descriptors
+
+
+@needs_proc
+def test_no_more_files_are_kept_open_than_the_bound(tmp_path: Path) -> None:
+    disk = FileSystem(5)
+    paths = [tmp_path / str(i) for i in range(20)]
+    for path in paths:
+        disk.write(path, path.name.encode(), 0)
+        assert open_descriptors(tmp_path) <= 5
+    assert [disk.read(path, 10, 0) for path in paths] == [path.name.encode() for path in paths]
+    assert open_descriptors(tmp_path) == 5
+    disk.close()
+    assert open_descriptors(tmp_path) == 0
+
+
+@needs_proc
+def test_removed_and_renamed_files_hold_no_descriptor(tmp_path: Path) -> None:
+    disk = FileSystem(100)
+    folder = tmp_path / "t-0"
+    disk.make_folder(folder)
+    for name in "abc":
+        disk.write(folder / name, b"old", 0)
+    disk.unlink(folder / "a")
+    assert open_descriptors(tmp_path) == 2
+    disk.write(folder / "new", b"new", 0)
+    disk.rename(folder / "new", folder / "b")
+    assert disk.read(folder / "b", 9, 0) == b"new"
+    disk.rename(folder, tmp_path / "gone")
+    assert open_descriptors(tmp_path) == 0
+    assert disk.read(tmp_path / "gone" / "c", 9, 0) == b"old"
+    disk.remove_tree(tmp_path / "gone")
+    assert open_descriptors(tmp_path) == 0
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd")) + 8
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    yield used
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@needs_proc
+def test_half_of_the_descriptors_that_the_process_may_have_are_for_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    disk = FileSystem()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for name in range(100):
+        disk.write(tmp_path / str(name), b"x", 0)
+    assert open_descriptors(tmp_path) == 32
+    disk.close()
+
+
+@needs_proc
+def test_more_partitions_than_descriptors_are_served(tmp_path: Path, few_descriptors: int) -> None:
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 60, {})
+    for partition in range(60):
+        for _ in range(2):
+            answer = machine.ask(producing(a_batch(bytes(3000)), partition=partition))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+    machine.folder.abandon()
+
+
+@needs_proc
+def test_files_make_room_when_connections_have_taken_all_descriptors(tmp_path: Path, few_descriptors: int) -> None:
+    disk = FileSystem(1000)
+    paths = [tmp_path / str(name) for name in range(3 * few_descriptors)]
+    for path in paths:
+        disk.write(path, path.name.encode(), 0)
+    assert [disk.read(path, 9, 0) for path in paths] == [path.name.encode() for path in paths]
+
+
+def test_a_file_is_not_closed_under_a_thread_that_uses_it(tmp_path: Path) -> None:
+    disk = FileSystem(2)
+    paths = [tmp_path / str(i) for i in range(8)]
+    for path in paths:
+        disk.write(path, path.name.encode() * 5000, 0)
+    wrong: list[object] = []
+
+    def read(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            for _ in range(400):
+                path = rng.choice(paths)
+                if rng.random() < 0.1:
+                    disk.sync(path)
+                elif (data := disk.read(path, 5000, 0)) != path.name.encode() * 5000:
+                    wrong.append((path, data))
+        except OSError as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# -- the file system and its model
+
+
+@pytest.fixture(params=["files", "model"])
+def disk(request: pytest.FixtureRequest) -> Disk:
+    return FileSystem(3) if request.param == "files" else ModelDisk()
+
+
+def test_both_disks_do_the_same(disk: Disk, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    disk.make_folder(folder)
+    disk.make_folder(folder)
+    file = folder / "file"
+    for missing in (disk.read_file, disk.size):
+        with pytest.raises(FileNotFoundError):
+            missing(file)
+    with pytest.raises(FileNotFoundError):
+        disk.read(file, 1, 0)
+    disk.unlink(file)
+    disk.sync(file)
+    disk.sync_folder(folder / "gone")
+    disk.remove_tree(folder / "gone")
+    disk.write(file, memoryview(b"0123456789"), 2)
+    disk.truncate(file, 8)
+    disk.write_file(folder / "other", b"whole")
+    disk.write_file(folder / "other", b"new")
+    buffer = memoryview(bytearray(20))
+    assert disk.read_file(file) == b"\0\x00012345" and disk.size(file) == 8
+    assert disk.read(file, 3, 3) == b"123" and disk.read_into(file, buffer, 5) == 3 and bytes(buffer[:3]) == b"345"
+    assert disk.read(file, 3, 8) == b""
+    disk.sync(file)
+    disk.sync_folder(folder)
+    assert sorted(disk.names(folder)) == ["file", "other"]
+    disk.rename(folder / "other", file)
+    assert disk.names(folder) == ["file"] and disk.read_file(file) == b"new"
+    assert disk.exists(file) and not disk.is_folder(file) and disk.is_folder(folder)
+    disk.rename(folder, folder.with_name("c"))
+    assert not disk.exists(folder) and disk.read(folder.with_name("c") / "file", 9, 0) == b"new"
+    release = disk.lock(tmp_path / ".lock", "me\n")
+    with pytest.raises(Locked) as locked:
+        disk.lock(tmp_path / ".lock", "somebody\n")
+    assert locked.value.holder == "me"
+    release()
+    disk.lock(tmp_path / ".lock", "somebody\n")()
+    disk.remove_tree(folder.with_name("c"))
+    assert sorted(disk.names(tmp_path / "a")) == []
+    with pytest.raises(FileExistsError):
+        disk.make_folder(tmp_path / ".lock")
+    disk.close()
+
+
+def test_the_model_keeps_what_was_synced_and_any_mixture_of_the_rest() -> None:
+    found: set[tuple[bytes | None, bytes | None]] = set()
+    for seed in range(300):
+        disk = ModelDisk(random.Random(seed))
+        folder = Path("/data")
+        disk.make_folder(folder)
+        disk.sync_folder(Path("/"))
+        disk.write(folder / "a", b"old", 0)
+        disk.sync(folder / "a")
+        disk.sync_folder(folder)
+        disk.write(folder / "a", b"new", 0)
+        disk.write(folder / "b", b"b", 0)
+        disk.power_cut()
+        a, b = (disk.read_file(path) if disk.exists(path := folder / name) else None for name in "ab")
+        found.add((a, b))
+    assert found == {(a, b) for a in (b"old", b"new") for b in (None, b"", b"\0", b"b")}
+
+
+def test_a_crash_of_the_model_keeps_all_that_was_written_and_a_part_of_the_last() -> None:
+    found = set()
+    for seed in range(50):
+        disk = ModelDisk(random.Random(seed))
+        disk.write(Path("/a"), b"first", 0)
+        disk.kill_at = disk.operations + 1
+        with pytest.raises(Killed):
+            disk.write(Path("/a"), b"second", 5)
+        with pytest.raises(Killed):
+            disk.read_file(Path("/a"))
+        disk.crash()
+        found.add(disk.read_file(Path("/a")))
+    assert found == {b"first" + b"second"[:n] for n in range(7)}
+
+
+# -- memory
+
+
+def test_memory_is_used_again_only_when_nobody_holds_a_view_of_it() -> None:
+    buffers = Buffers()
+    first = buffers.take(2**20)
+    first[:5] = b"first"
+    part = first[:5]
+    del first
+    second = buffers.take(2**20)
+    second[:5] = b"other"
+    assert bytes(part) == b"first", "somebody holds a part of it"
+    kept = part.obj
+    del part
+    third = buffers.take(2**20 - 7)
+    assert third.obj is kept and len(third) == 2**20 - 7
+
+
+def test_no_more_memory_is_kept_than_was_said() -> None:
+    buffers = Buffers(kept_bytes=2**20)
+    first = buffers.take(2**20)
+    assert buffers.take(2**21).obj is not first.obj
+    again = buffers.take(2**20)
+    assert again.obj is not first.obj
+    kept = first.obj
+    del first, again
+    assert buffers.take(2**20).obj is kept

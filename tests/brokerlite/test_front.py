@@ -1,0 +1,129 @@
+"""What goes wrong with one client's answer reaches no other: the broker's service in front of a core that fails."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
+from ottla.brokerlite.serve import _Front
+from ottla.codec.apis.heartbeat import HeartbeatResponse
+from ottla.codec.frames import build_response
+from ottla.serve import Listener
+from tests.serving import LIMITS, LOCAL, closed, peer, received, until
+
+HEARTBEAT = b"\0\x0c\0\4\0\0\0"
+"""The beginning of a Heartbeat v4; then come the last byte of the correlation id, and the rest."""
+REST = b"\0\1x\0\2g\0\0\0\1\2m\0\0"
+FINE = HeartbeatResponse(error_code=0)
+
+
+def heartbeat(number: int) -> bytes:
+    frame = HEARTBEAT + bytes([number]) + REST
+    return len(frame).to_bytes(4, "big") + frame
+
+
+class Core:
+    """Stands for `BrokerCore`: it keeps the tickets, and does to each request what the test says."""
+
+    def __init__(self) -> None:
+        self.tickets: list[Any] = []
+        self.actions: list[Action] = []
+        self.on_request: Callable[[], None] = lambda: None
+        self.on_poll: Callable[[], None] = lambda: None
+        self.deadline: float | None = None
+        self.unsynced: int | None = None
+        self.polls = 0
+
+    def handle(self, ticket: Any, call: Call) -> None:
+        assert call.session.peer_host == LOCAL and call.session.principal == "User:ANONYMOUS"
+        self.tickets.append(ticket)
+        self.on_request()
+
+    def poll(self, now: float) -> list[Action]:
+        self.polls += 1
+        self.on_poll()
+        actions, self.actions = self.actions, []
+        return actions
+
+    def disconnected(self, connection: int) -> None: ...
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0.02)
+
+
+@asynccontextmanager
+async def a_front(core: Core) -> AsyncIterator[int]:
+    front = _Front()
+    front.core = cast(BrokerCore, core)
+    listener = Listener(LIMITS)
+    port = await listener.open(LOCAL, 0, front)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        nursery.start_soon(front.pump)
+        yield port
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("message", [HeartbeatResponse(error_code=10**6), object()], ids=["does not fit", "none"])
+async def test_an_answer_that_cannot_be_built_closes_the_connection_that_waits_for_it_alone(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, message: object
+) -> None:
+    core = Core()
+    async with a_front(core) as port, peer(port) as waiting, peer(port) as asking:
+        await waiting.send_all(heartbeat(1))
+        await until(lambda: core.tickets)
+
+        def answer_both() -> None:
+            core.actions += [Answer(core.tickets[0], message, 4), Answer(core.tickets[1], FINE, 4)]
+
+        core.on_request = answer_both
+        await asking.send_all(heartbeat(2))
+        expected = build_response(FINE, 4, 2)
+        assert await received(asking, len(expected)) == expected
+        await closed(waiting)
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+async def test_a_request_that_fails_half_way_keeps_no_answer_from_others(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = Core()
+    async with a_front(core) as port, peer(port) as waiting, peer(port) as asking:
+        await waiting.send_all(heartbeat(1))
+        await until(lambda: core.tickets)
+
+        def fail() -> None:
+            core.actions.append(Answer(core.tickets[0], FINE, 4))
+            raise ZeroDivisionError
+
+        core.on_request = fail
+        await asking.send_all(heartbeat(2))
+        await closed(asking)
+        expected = build_response(FINE, 4, 1)
+        assert await received(waiting, len(expected)) == expected
+
+
+async def test_a_core_that_fails_to_poll_ends_nothing_and_is_asked_again(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = Core()
+    async with a_front(core) as port, peer(port) as asking:
+
+        def fail() -> None:
+            if core.polls < 3:
+                core.deadline = trio.current_time()
+                raise ZeroDivisionError
+            core.deadline = None
+
+        core.on_poll = fail
+        core.on_request = lambda: core.actions.append(Answer(core.tickets[0], FINE, 4))
+        await asking.send_all(heartbeat(1))
+        expected = build_response(FINE, 4, 1)
+        assert await received(asking, len(expected)) == expected
+    assert core.polls == 3 and len(caplog.records) == 2

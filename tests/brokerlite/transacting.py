@@ -1,0 +1,539 @@
+"""Requests about transactions as JSON, performed on any broker; its answers as JSON, so that two brokers compare.
+
+A step is a list: the name of a function below, then its arguments. Producer ids are counted in the order in which a
+broker first answers with them, and `STRANGER` is one that nobody has. Topics, groups and transactional ids get a prefix
+of their own for each sequence of steps, so that one broker can take many.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ottla.brokerlite.machines.transaction import LAST_EPOCH
+from ottla.codec.apis import APIS
+from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.codec.apis.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
+from ottla.codec.apis.end_txn import EndTxnRequest
+from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.codec.apis.list_transactions import ListTransactionsRequest
+from ottla.codec.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.codec.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.codec.frames import build_response, parse_response
+from ottla.codec.records import read_batches
+from ottla.codec.wire import api
+from tests.brokerlite.machine import NEWEST, TODAY, Machine, a_batch
+from tests.brokerlite.peer import Peer
+
+Step = list[Any]
+STRANGER = 999
+"""Stands for a producer id that nobody has."""
+_STRANGERS = 10**12
+PARTITIONS = 2
+"""Of the topic."""
+OFFSETS = "__consumer_offsets"
+PATIENCE = 10.0
+"""Seconds that a broker may take for what it does by itself."""
+_TRANSIENT = {14, 15, 16}
+"""A coordinator is being loaded, or not known yet."""
+MEMBER = "member"
+"""Stands for the id of the group's member."""
+
+
+class Broker(Protocol):
+    """Takes requests."""
+
+    def ask(self, message: Any, version: int | None = None) -> Any: ...
+
+    def settle(self, transactional_ids: Iterable[str]) -> None:
+        """Return when no transaction is being ended."""
+
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        """Return when every open transaction has taken too long, and is ended."""
+
+    def use_up_epochs(self, transactional_id: str, left: int) -> None:
+        """Raise an id's epoch until ``left`` more are before the last that a client gets."""
+
+    @property
+    def timestamp(self) -> int: ...
+
+
+class InProcess:
+    """brokerlite's machine; its answers go through the bytes of their version."""
+
+    def __init__(self, data: Path) -> None:
+        self.machine = Machine(data)
+
+    def ask(self, message: Any, version: int | None = None) -> Any:
+        key = api(type(message)).key
+        version = NEWEST[key] if version is None else version
+        answer = build_response(self.machine.ask(message, version), version, 0)
+        return parse_response(APIS[key].response, version, answer[4:])[1]
+
+    def settle(self, transactional_ids: Iterable[str]) -> None:
+        pass
+
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        self.machine.now += timeout_ms / 1000
+        self.machine.poll()
+
+    def use_up_epochs(self, transactional_id: str, left: int) -> None:
+        known = self.machine.core.transactions.by_id
+        known[transactional_id] = replace(known[transactional_id], epoch=LAST_EPOCH - left)
+
+    @property
+    def timestamp(self) -> int:
+        return TODAY
+
+
+class Remote:
+    """A broker behind a socket, which ends transactions when it finds the time."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._peer = Peer(port, host, timeout=PATIENCE)
+
+    def ask(self, message: Any, version: int | None = None) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            answer = self._peer.ask(message, version)
+            codes = {int(code) for code in re.findall(r"error_code=(-?\d+)", repr(answer))}
+            if not codes & _TRANSIENT or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.02)
+
+    def settle(self, transactional_ids: Iterable[str]) -> None:
+        self._until(transactional_ids, "Prepare")
+
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        self._until(transactional_ids, "Prepare|Ongoing")
+
+    def use_up_epochs(self, transactional_id: str, left: int) -> None:
+        again = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        epoch = self.ask(again, 4).producer_epoch
+        while epoch < LAST_EPOCH - left:
+            ahead = min(500, LAST_EPOCH - left - epoch)
+            for _ in range(ahead):
+                self._peer.send(again, 4)
+            answers = [parse_response(InitProducerIdResponse, 4, self._peer.frame())[1] for _ in range(ahead)]
+            epoch = answers[-1].producer_epoch
+
+    def _until(self, transactional_ids: Iterable[str], unwanted: str) -> None:
+        request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
+        deadline = time.monotonic() + PATIENCE
+        while any(re.match(unwanted, each.transaction_state) for each in self.ask(request, 0).transaction_states):
+            assert time.monotonic() < deadline, f"a transaction stays {unwanted}"
+            time.sleep(0.002)
+
+    @property
+    def timestamp(self) -> int:
+        return int(time.time() * 1000)
+
+    def close(self) -> None:
+        self._peer.close()
+
+
+class Conversation:
+    """One sequence of steps with one broker."""
+
+    def __init__(self, broker: Broker, prefix: str | None = None) -> None:
+        self.broker = broker
+        self.prefix = f"{prefix or uuid.uuid4().hex[:12]}-"
+        self.topic = self.prefix + "t"
+        self._ids: list[int] = []
+        self._named: dict[str, None] = {}
+        """The transactional ids so far."""
+        self._members: dict[str, str] = {}
+        topic = CreatableTopic(
+            name=self.topic, num_partitions=PARTITIONS, replication_factor=1, assignments=(), configs=()
+        )
+        (created,) = broker.ask(CreateTopicsRequest(topics=(topic,)), 4).topics
+        assert created.error_code == 0, created
+        deadline = time.monotonic() + PATIENCE
+        while any(each[1] for each in self.ends(7, 0, -1)):
+            assert time.monotonic() < deadline, "the topic has no leader"
+            time.sleep(0.01)
+
+    def perform(self, step: Step) -> Any:
+        """The answer to a step, as JSON."""
+        name, *arguments = step
+        answer = STEPS[name](self, *arguments)
+        self.broker.settle(self._named)
+        return json.loads(json.dumps(answer))
+
+    # -- names
+
+    def seen(self, producer_id: int) -> int:
+        """A producer id that the broker has answered with, as it stands in an answer."""
+        if producer_id < 0:
+            return producer_id
+        if producer_id not in self._ids:
+            self._ids.append(producer_id)
+        return self._ids.index(producer_id)
+
+    def id(self, number: int) -> int:
+        """The producer id behind the one of a step."""
+        return self._ids[number] if 0 <= number < len(self._ids) else number if number < 0 else _STRANGERS + number
+
+    def name(self, transactional_id: str | None) -> str | None:
+        if not transactional_id:
+            return transactional_id
+        self._named[self.prefix + transactional_id] = None
+        return self.prefix + transactional_id
+
+    def bare(self, name: str) -> str:
+        return name.removeprefix(self.prefix)
+
+    # -- what producers ask
+
+    def init(self, version: int, name: str | None, timeout_ms: int, producer_id: int, epoch: int) -> Any:
+        answer = self.broker.ask(
+            InitProducerIdRequest(
+                transactional_id=self.name(name),
+                transaction_timeout_ms=timeout_ms,
+                producer_id=self.id(producer_id),
+                producer_epoch=epoch,
+            ),
+            version,
+        )
+        return [answer.error_code, self.seen(answer.producer_id), answer.producer_epoch]
+
+    def add(
+        self, version: int, name: str, producer_id: int, epoch: int, partitions: list[int], verify: bool = False
+    ) -> Any:
+        topics = (AddPartitionsToTxnTopic(name=self.topic, partitions=tuple(partitions)),)
+        if version >= 4:
+            each = AddPartitionsToTxnTransaction(
+                transactional_id=self.name(name) or "",
+                producer_id=self.id(producer_id),
+                producer_epoch=epoch,
+                verify_only=verify,
+                topics=topics,
+            )
+            answer = self.broker.ask(AddPartitionsToTxnRequest(transactions=(each,)), version)
+            results = answer.results_by_transaction[0].topic_results if answer.results_by_transaction else ()
+        else:
+            old = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.name(name) or "",
+                v3_and_below_producer_id=self.id(producer_id),
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=topics,
+            )
+            answer = self.broker.ask(old, version)
+            results = answer.results_by_topic_v3_and_below
+        codes = [
+            [each.partition_index, each.partition_error_code]
+            for topic in results
+            for each in topic.results_by_partition
+        ]
+        return [answer.error_code, sorted(codes)]
+
+    def offsets(self, version: int, name: str, producer_id: int, epoch: int, group: str) -> Any:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.name(name) or "",
+            producer_id=self.id(producer_id),
+            producer_epoch=epoch,
+            group_id=self.prefix + group,
+        )
+        return self.broker.ask(request, version).error_code
+
+    def commit(
+        self,
+        version: int,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        group: str,
+        member: list[Any],
+        offsets: list[list[int]],
+    ) -> Any:
+        member_id, generation, instance_id = member
+        partitions = tuple(
+            TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            for index, offset in offsets
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name(name) or "",
+            group_id=self.prefix + group,
+            producer_id=self.id(producer_id),
+            producer_epoch=epoch,
+            generation_id_or_member_epoch=generation,
+            member_id=self._members.get(group, member_id) if member_id == MEMBER else member_id,
+            group_instance_id=instance_id,
+            topics=(TxnOffsetCommitRequestTopic(name=self.topic, partitions=partitions),),
+        )
+        answer = self.broker.ask(request, version)
+        return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
+
+    def produce(self, version: int, name: str | None, producer_id: int, epoch: int, batches: list[list[int]]) -> Any:
+        """``batches``: partition, base sequence, count, whether it is transactional."""
+        data = tuple(
+            PartitionProduceData(
+                index=partition,
+                records=a_batch(
+                    *(b"%d" % i for i in range(count)),
+                    timestamp=self.broker.timestamp,
+                    producer_id=self.id(producer_id),
+                    producer_epoch=epoch,
+                    base_sequence=sequence,
+                    transactional=bool(transactional),
+                ),
+            )
+            for partition, sequence, count, transactional in batches
+        )
+        request = ProduceRequest(
+            transactional_id=self.name(name),
+            acks=-1,
+            timeout_ms=5000,
+            topic_data=(TopicProduceData(name=self.topic, partition_data=data),),
+        )
+        answer = self.broker.ask(request, version)
+        return sorted(
+            [each.index, each.error_code, each.base_offset]
+            for topic in answer.responses
+            for each in topic.partition_responses
+        )
+
+    def end(self, version: int, name: str, producer_id: int, epoch: int, commit: bool) -> Any:
+        request = EndTxnRequest(
+            transactional_id=self.name(name) or "",
+            producer_id=self.id(producer_id),
+            producer_epoch=epoch,
+            committed=commit,
+        )
+        answer = self.broker.ask(request, version)
+        return [answer.error_code, self.seen(answer.producer_id), answer.producer_epoch]
+
+    def marker(
+        self,
+        version: int,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        partitions: list[int],
+    ) -> Any:
+        marker = WritableTxnMarker(
+            producer_id=self.id(producer_id),
+            producer_epoch=epoch,
+            transaction_result=commit,
+            topics=(WritableTxnMarkerTopic(name=self.topic, partition_indexes=tuple(partitions)),),
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        answer = self.broker.ask(WriteTxnMarkersRequest(markers=(marker,)), version)
+        return sorted(
+            [each.partition_index, each.error_code]
+            for marked in answer.markers
+            for topic in marked.topics
+            for each in topic.partitions
+        )
+
+    def join(self, group: str) -> Any:
+        """A group gets its only member."""
+        request = JoinGroupRequest(
+            group_id=self.prefix + group,
+            session_timeout_ms=300_000,
+            rebalance_timeout_ms=300_000,
+            member_id=self._members.get(group, ""),
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+        )
+        joined = self.broker.ask(request, 2)
+        self._members[group] = joined.member_id
+        assignment = (SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b""),)
+        synced = self.broker.ask(
+            SyncGroupRequest(
+                group_id=self.prefix + group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=assignment,
+            ),
+            1,
+        )
+        return [joined.error_code, joined.generation_id, synced.error_code]
+
+    def time(self, timeout_ms: int) -> Any:
+        """Every open transaction takes too long."""
+        self.broker.pass_timeout(self._named, timeout_ms)
+
+    def exhaust(self, name: str, left: int) -> Any:
+        """An id's epochs are used up but for ``left``."""
+        self.broker.use_up_epochs(self.prefix + name, left)
+
+    # -- what there is
+
+    def describe(self, names: list[str]) -> Any:
+        request = DescribeTransactionsRequest(transactional_ids=tuple(self.prefix + name for name in names))
+        return [
+            [
+                self.bare(each.transactional_id),
+                each.error_code,
+                each.transaction_state,
+                each.transaction_timeout_ms,
+                each.transaction_start_time_ms > 0,
+                -1 if each.error_code else self.seen(each.producer_id),
+                each.producer_epoch,
+                sorted(
+                    [self.bare(topic.topic), index if topic.topic != OFFSETS else 0]
+                    for topic in each.topics
+                    for index in topic.partitions
+                ),
+            ]
+            for each in sorted(self.broker.ask(request, 0).transaction_states, key=lambda each: each.transactional_id)
+        ]
+
+    def transactions(self, states: list[str], producer_ids: list[int]) -> Any:
+        request = ListTransactionsRequest(
+            state_filters=tuple(states), producer_id_filters=tuple(self.id(each) for each in producer_ids)
+        )
+        answer = self.broker.ask(request, 0)
+        found = sorted(
+            (each for each in answer.transaction_states if each.transactional_id.startswith(self.prefix)),
+            key=lambda each: each.transactional_id,
+        )
+        return [
+            answer.error_code,
+            list(answer.unknown_state_filters),
+            [[self.bare(each.transactional_id), self.seen(each.producer_id), each.transaction_state] for each in found],
+        ]
+
+    def producers(self, partitions: list[int]) -> Any:
+        topic = TopicRequest(name=self.topic, partition_indexes=tuple(partitions))
+        (described,) = self.broker.ask(DescribeProducersRequest(topics=(topic,)), 0).topics
+        return [
+            [
+                each.partition_index,
+                each.error_code,
+                [
+                    [
+                        self.seen(one.producer_id) if one.producer_id < _STRANGERS else STRANGER,
+                        one.producer_epoch,
+                        one.last_sequence,
+                        one.coordinator_epoch,
+                        one.current_txn_start_offset,
+                    ]
+                    for one in sorted(each.active_producers, key=lambda one: one.producer_id)
+                ],
+            ]
+            for each in sorted(described.partitions, key=lambda each: each.partition_index)
+        ]
+
+    def ends(self, version: int, isolation: int, timestamp: int) -> Any:
+        partitions = tuple(ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in range(PARTITIONS))
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=(ListOffsetsTopic(name=self.topic, partitions=partitions),),
+        )
+        (topic,) = self.broker.ask(request, version).topics
+        return sorted(
+            [each.partition_index, each.error_code, each.offset, each.leader_epoch] for each in topic.partitions
+        )
+
+    def fetch(self, version: int, isolation: int, partition: int, offset: int) -> Any:
+        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2**20)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=2**20,
+            isolation_level=isolation,
+            topics=(FetchTopic(topic=self.topic, partitions=(asked,)),),
+        )
+        ((each,),) = [topic.partitions for topic in self.broker.ask(request, version).responses]
+        batches = list(read_batches(each.records or b""))
+        end = batches[-1].next_offset if batches else 0  # Kafka also names transactions that begin behind it
+        aborted = each.aborted_transactions
+        return [
+            each.error_code,
+            each.high_watermark,
+            each.last_stable_offset,
+            None
+            if aborted is None
+            else sorted([self.seen(one.producer_id), one.first_offset] for one in aborted if one.first_offset < end),
+            [
+                [
+                    batch.base_offset,
+                    batch.count,
+                    self.seen(batch.producer_id) if batch.producer_id < _STRANGERS else STRANGER,
+                    batch.producer_epoch,
+                    batch.base_sequence,
+                    batch.transactional,
+                    next(iter(batch.records())).key[3] if batch.control else -1,
+                ]
+                for batch in batches
+            ],
+        ]
+
+    def committed(self, version: int, group: str, stable: bool) -> Any:
+        indexes = tuple(range(PARTITIONS))
+        if version >= 8:
+            topics = (OffsetFetchRequestTopics(name=self.topic, partition_indexes=indexes),)
+            groups = (OffsetFetchRequestGroup(group_id=self.prefix + group, topics=topics),)
+            answer = self.broker.ask(OffsetFetchRequest(groups=groups, require_stable=stable), version)
+            (asked,) = answer.groups
+        else:
+            named = (OffsetFetchRequestTopic(name=self.topic, partition_indexes=indexes),)
+            request = OffsetFetchRequest(group_id=self.prefix + group, topics=named, require_stable=stable)
+            asked = self.broker.ask(request, version)
+        partitions = [each for topic in asked.topics for each in topic.partitions]
+        return [
+            asked.error_code,
+            sorted([each.partition_index, each.error_code, each.committed_offset] for each in partitions),
+        ]
+
+
+STEPS: dict[str, Callable[..., Any]] = {
+    each.__name__: each
+    for each in (
+        Conversation.init,
+        Conversation.add,
+        Conversation.offsets,
+        Conversation.commit,
+        Conversation.produce,
+        Conversation.end,
+        Conversation.marker,
+        Conversation.join,
+        Conversation.time,
+        Conversation.exhaust,
+        Conversation.describe,
+        Conversation.transactions,
+        Conversation.producers,
+        Conversation.ends,
+        Conversation.fetch,
+        Conversation.committed,
+    )
+}
+
+
+def find_coordinators(broker: Broker) -> None:
+    """Have the broker make its internal topics, and wait until its coordinators take requests."""
+    for key_type in (0, 1):
+        broker.ask(FindCoordinatorRequest(key="first", key_type=key_type), 3)

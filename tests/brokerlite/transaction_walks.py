@@ -1,0 +1,225 @@
+"""Sequences of steps about a few transactional ids, each with two producers, made of a seed and the answers so far.
+
+Most steps are what a client does; some are late, repeated, ahead of their time or somebody else's.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.brokerlite.transacting import MEMBER, PARTITIONS, STRANGER, Step
+
+SHORT_MS, LONG_MS = 1500, 60_000
+GROUP = "g"
+LAST_LOOK: list[Step] = [
+    ["transactions", [], []],
+    ["producers", list(range(PARTITIONS))],
+    ["ends", 7, 0, -1],
+    ["ends", 7, 1, -1],
+    *(["fetch", 12, isolation, partition, 0] for partition in range(PARTITIONS) for isolation in (0, 1)),
+    ["committed", 8, GROUP, True],
+    ["committed", 8, GROUP, False],
+]
+
+
+@dataclass
+class Instance:
+    """One of the producers with a transactional id."""
+
+    name: str
+    producer_id: int = -1
+    epoch: int = -1
+    sequences: dict[int, int] = field(default_factory=dict)
+    """Partition -> the next one."""
+
+    def adopt(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) != (self.producer_id, self.epoch):
+            self.sequences = {}
+        self.producer_id, self.epoch = producer_id, epoch
+
+
+class Walk:
+    """One sequence of steps.
+
+    Args:
+        versions: of transactions that the clients know: 1, 2, or 0 for both, mixed.
+    """
+
+    def __init__(self, seed: int, versions: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self._version = versions or self.rng.choice((1, 1, 2, 2, 0))
+        self._care = self.rng.choice((0.5, 0.85, 0.95))
+        """How often a step is as it should be."""
+        names = [f"x{i}" for i in range(self.rng.choice((1, 1, 2, 3)))]
+        self.instances = [Instance(name) for name in names for _ in range(2)]
+        self.names = names
+        self._timeout_ms = SHORT_MS if self.rng.random() < 0.08 else LONG_MS
+        self._steps_left = self.rng.randint(10, 28)
+        self._last: Step | None = None
+
+    def steps(self) -> Iterator[tuple[Step, Instance | None]]:
+        """Each step, and who asks; what it was answered with must be told by `learn`."""
+        for _ in range(self._steps_left):
+            yield self._next()
+        yield ["describe", self.names], None
+        for step in LAST_LOOK:
+            yield step, None
+
+    def _next(self) -> tuple[Step, Instance | None]:
+        rng = self.rng
+        one = rng.choice(self.instances) if rng.random() < 0.3 else self.instances[0]
+        if one.producer_id < 0 and rng.random() < 0.9:
+            return self._init(one), one
+        if self._last is not None and rng.random() < 0.08:
+            return self._last, one
+        kinds = ["init", "end", "end", "end", "produce", "produce", "produce", "look", "commit", "marker", "join"]
+        weights = [1.5, 2, 2, 2, 3, 3, 3, 3, 2, 0.4, 0.15]
+        if self._v1():
+            kinds += ["add", "offsets", "verify"]
+            weights += [6, 1.5, 0.7]
+        if self._timeout_ms == SHORT_MS:
+            kinds.append("time")
+            weights.append(2)
+        kind = rng.choices(kinds, weights)[0]
+        step: Step = getattr(self, f"_{kind}")(one)
+        if kind not in ("look", "time", "join"):
+            self._last = step
+        return step, one
+
+    def learn(self, step: Step, one: Instance | None, answer: Any) -> None:
+        """Take over what a producer learns from an answer."""
+        if one is None:
+            return
+        match step[0]:
+            case "init" if answer[0] == 0 and step[2] == one.name:
+                one.adopt(answer[1], answer[2])
+            case "end" if answer[0] == 0 and answer[1] >= 0 and step[2] == one.name:
+                one.adopt(answer[1], answer[2])
+        if step[0] == "produce" and (step[3], step[4]) == (one.producer_id, one.epoch):
+            for (partition, sequence, count, _), (_, error, _) in zip(sorted(step[5]), answer, strict=True):
+                if error == 0:
+                    one.sequences[partition] = max(one.sequences.get(partition, 0), sequence + count)
+
+    # -- how it should be, or not
+
+    def _v1(self) -> bool:
+        return self._version == 1 or (self._version == 0 and self.rng.random() < 0.5)
+
+    def _right(self) -> bool:
+        return self.rng.random() < self._care
+
+    def _who(self, one: Instance) -> list[Any]:
+        """The transactional id, producer id and epoch that a request names."""
+        if self._right():
+            return [one.name, one.producer_id, one.epoch]
+        rng = self.rng
+        other = rng.choice(self.instances)
+        return rng.choice(
+            (
+                [one.name, one.producer_id, max(0, one.epoch - 1)],
+                [one.name, one.producer_id, max(0, one.epoch - 1)],
+                [one.name, one.producer_id, one.epoch + 1],
+                [one.name, STRANGER, one.epoch],
+                [one.name, other.producer_id, other.epoch],
+                ["unknown", one.producer_id, one.epoch],
+                [one.name, one.producer_id, max(0, one.epoch)],
+            )
+        )
+
+    def _partitions(self) -> list[int]:
+        every = list(range(PARTITIONS))
+        if self.rng.random() < 0.04:
+            return [0, 9]
+        return self.rng.choice((every, [0], [0], [1]))
+
+    # -- steps
+
+    def _init(self, one: Instance) -> Step:
+        rng = self.rng
+        if rng.random() < 0.03:
+            return ["init", 4, one.name, rng.choice((0, -1, 900_001)), -1, -1]
+        if rng.random() < 0.02:
+            return ["init", rng.choice((1, 4)), rng.choice((None, "")), LONG_MS, -1, -1]
+        timeout_ms = self._timeout_ms
+        if one.producer_id >= 0 and rng.random() < 0.45:
+            _, producer_id, epoch = self._who(one)
+            return ["init", rng.choice((3, 4, 5)), one.name, timeout_ms, producer_id, epoch]
+        if rng.random() < 0.03:
+            return ["init", 4, one.name, timeout_ms, one.producer_id, -1]
+        return ["init", rng.choice((0, 1, 2, 3, 4, 5)), one.name, timeout_ms, -1, -1]
+
+    def _add(self, one: Instance) -> Step:
+        version = 4 if self.rng.random() < 0.06 else self.rng.randint(0, 3)
+        return ["add", version, *self._who(one), self._partitions()]
+
+    def _verify(self, one: Instance) -> Step:
+        return ["add", self.rng.choice((4, 5)), *self._who(one), self._partitions(), True]
+
+    def _offsets(self, one: Instance) -> Step:
+        return ["offsets", self.rng.randint(0, 4), *self._who(one), GROUP]
+
+    def _commit(self, one: Instance) -> Step:
+        rng = self.rng
+        version = rng.randint(0, 4) if self._v1() else 5
+        member: list[Any] = ["", -1, None]
+        if version >= 3 and rng.random() < 0.3:
+            member = rng.choice(([MEMBER, 1, None], [MEMBER, 2, None], ["stranger", 1, None], ["", 1, None]))
+        offsets = [[partition, rng.randrange(100)] for partition in self._partitions()]
+        return ["commit", version, *self._who(one), GROUP, member, offsets]
+
+    def _produce(self, one: Instance) -> Step:
+        rng = self.rng
+        name, producer_id, epoch = self._who(one)
+        version = rng.choice((3, 9, 10, 11)) if self._v1() else 12
+        batches = []
+        transactional = int(rng.random() < 0.93)
+        for partition in self._partitions():
+            sequence, count = one.sequences.get(partition, 0), rng.choice((1, 1, 2, 3))
+            if not self._right():
+                sequence = rng.choice((max(0, sequence - 1), max(0, sequence - count), sequence + 3, 0))
+            batches.append([partition, sequence, count, transactional])
+        if (not transactional and rng.random() < 0.7) or rng.random() < 0.01:
+            name = None
+        return ["produce", version, name, max(0, producer_id), max(0, epoch), batches]
+
+    def _end(self, one: Instance) -> Step:
+        version = self.rng.randint(0, 4) if self._v1() else 5
+        return ["end", version, *self._who(one), self.rng.random() < 0.6]
+
+    def _marker(self, one: Instance) -> Step:
+        """As an administrator's.
+
+        After a marker of a higher epoch, or of a newer coordinator, Kafka refuses the transaction's own, and the
+        transaction stays as it is for ever: there is nothing to compare.
+        """
+        rng = self.rng
+        _, producer_id, epoch = self._who(one)
+        producer_id, epoch, coordinator_epoch = max(0, producer_id), max(0, epoch), 0
+        if rng.random() < 0.3:
+            producer_id, epoch, coordinator_epoch = STRANGER, rng.randrange(3), rng.randrange(3)
+        elif self._version == 2:
+            epoch += rng.randrange(2)
+        version = rng.choice((1, 2))
+        transaction_version = rng.choice((0, 2)) if version == 2 else 0
+        commit = rng.random() < 0.5
+        return ["marker", version, producer_id, epoch, commit, coordinator_epoch, transaction_version, [0]]
+
+    def _join(self, one: Instance) -> Step:
+        return ["join", GROUP]
+
+    def _time(self, one: Instance) -> Step:
+        return ["time", self._timeout_ms]
+
+    def _look(self, one: Instance) -> Step:
+        rng = self.rng
+        looks: list[Step] = [
+            ["describe", [one.name]],
+            ["transactions", rng.choice(([], ["Ongoing"], ["CompleteCommit", "Empty"], ["Strange"])), []],
+            ["transactions", [], [max(0, one.producer_id)]],
+            ["producers", [0, 9]],
+            ["ends", rng.choice((2, 7)), rng.randrange(2), rng.choice((-1, -1, -1, -2))],
+            ["fetch", rng.choice((4, 11, 12)), rng.randrange(2), rng.randrange(PARTITIONS), rng.randrange(3)],
+            ["committed", rng.choice((7, 8, 9)), GROUP, rng.random() < 0.6],
+        ]
+        return rng.choice(looks)

@@ -1,0 +1,80 @@
+"""No step of a server's task may hold its loop: everything else that it serves waits for it.
+
+What is measured is the CPU time that the thread takes between two checkpoints of a task, because a busy machine makes
+any step long by the wall clock. Three things that need CPU time are no fault of the step in which they happen, and are
+left out: the collection of garbage, the first import of a module, and the first use of a message, whose program is
+made then.
+"""
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import ottla
+from ottla.codec import engine, machine, program
+
+LIMIT = 0.05
+"""Seconds."""
+_OURS = str(Path(ottla.__file__).parent)
+
+
+class Steps(trio.abc.Instrument):
+    """Remembers the steps of ottla's own tasks that took longer than `LIMIT`.
+
+    Attributes:
+        slow: what they were, and how long they took.
+    """
+
+    def __init__(self) -> None:
+        self.slow: list[str] = []
+        self._step = threading.local()
+        gc.callbacks.append(self._collected)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._step.made, self._step.since = _made(), time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        took = time.thread_time() - self._step.since
+        if took <= LIMIT:
+            return
+        code = getattr(task.coro, "cr_code", None)
+        if code and code.co_filename.startswith(_OURS) and self._step.made == _made():
+            self.slow.append(f"{task.name} held the loop for {took * 1000:.0f} ms")
+
+    def _collected(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._step.collecting = time.thread_time()
+        elif hasattr(self._step, "since"):
+            self._step.since += time.thread_time() - self._step.collecting
+
+
+def _made() -> tuple[int, int, int]:
+    """Changes whenever a module was imported, or a message was used for the first time."""
+    programs = program.program.cache_info().currsize
+    functions = machine.parser.cache_info().currsize + machine.builder.cache_info().currsize if engine != "c" else 0
+    return len(sys.modules), programs, functions
+
+
+STEPS = Steps()
+_run = trio.run
+
+
+def run(*args: Any, instruments: Any = (), **others: Any) -> Any:
+    """As `trio.run`, with `STEPS`."""
+    return _run(*args, instruments=[*instruments, STEPS], **others)
+
+
+@pytest.fixture(autouse=True)
+def no_step_holds_the_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test in which one did; for the modules, or the folders' `conftest`, that import it."""
+    monkeypatch.setattr(trio, "run", run)
+    STEPS.slow.clear()
+    yield
+    assert STEPS.slow == []
