@@ -47,7 +47,7 @@ class Storm:
         self._rng = random.Random(seed)
         bootstrap = self.broker.bootstrap
         for topic in (DEBITS, CREDITS, *(f"passed-{name}" for name in clients)):
-            create_topic(bootstrap, topic, PARTITIONS, segment_bytes="100000")
+            create_topic(bootstrap, topic, PARTITIONS)
         self._tellers = [Teller(TRANSACTORS[name], bootstrap, f"teller-{name}", self.ledger, seed) for name in clients]
         self._passers = [Passer(TRANSACTORS[name], bootstrap, f"passed-{name}", self.ledger) for name in clients]
 
