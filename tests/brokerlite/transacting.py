@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from ottla.brokerlite.machines.producers import end_marker
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -40,7 +41,7 @@ from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.codec.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from ottla.codec.records import read_batches
+from ottla.codec.records import RecordBatch, read_batches
 from tests.brokerlite.brokers import PATIENCE, Broker
 from tests.brokerlite.machine import a_batch
 
@@ -382,7 +383,7 @@ class Conversation:
                     batch.producer_epoch,
                     batch.base_sequence,
                     batch.transactional,
-                    next(iter(batch.records())).key[3] if batch.control else -1,
+                    _marker(batch),
                 ]
                 for batch in batches
             ],
@@ -404,6 +405,12 @@ class Conversation:
             asked.error_code,
             sorted([each.partition_index, each.error_code, each.committed_offset] for each in partitions),
         ]
+
+
+def _marker(batch: RecordBatch) -> int:
+    """1: commit, 0: abort, -1: no marker."""
+    marker = end_marker(batch) if batch.control else None
+    return -1 if marker is None else marker.type
 
 
 STEPS: dict[str, Callable[..., Any]] = {
