@@ -13,7 +13,8 @@ from typing import Any
 from tests import kafka
 from tests.brokerlite.brokers import Broker, Remote
 from tests.brokerlite.transacting import Conversation, Step
-from tests.brokerlite.transaction_walks import SCRIPTS, Walk
+from tests.brokerlite.transaction_scripts import SCRIPTS
+from tests.brokerlite.transaction_walks import Walk
 
 RECORDED = Path(__file__).parents[1] / "wire" / "transactions.jsonl.gz"
 WALKS = 220

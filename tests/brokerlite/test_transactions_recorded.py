@@ -14,6 +14,7 @@ import pytest
 from tests.brokerlite.brokers import InProcess, Remote
 from tests.brokerlite.record_transactions import RECORDED, WALKS
 from tests.brokerlite.transacting import Conversation
+from tests.brokerlite.transaction_scripts import SCRIPTS
 from tests.brokerlite.transaction_walks import Walk
 from tests.kafka import ApacheKafka
 
@@ -35,8 +36,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     broker.machine.folder.abandon()
 
 
-def test_as_many_walks_are_recorded_as_are_wanted() -> None:
-    assert sum(each["name"].startswith("walk") for each in recorded()) == WALKS
+def test_every_script_is_recorded_and_as_many_walks_as_are_wanted() -> None:
+    names = [each["name"] for each in recorded()]
+    assert names == [*SCRIPTS, *(f"walk {seed}" for seed in range(WALKS))]
+    for each in recorded()[: len(SCRIPTS)]:
+        assert [step for step, _ in each["exchanges"]] == SCRIPTS[each["name"]]
 
 
 @pytest.mark.parametrize("name", [each["name"] for each in recorded()])

@@ -299,9 +299,11 @@ class Conversation:
                 -1 if each.error_code else self.seen(each.producer_id),
                 each.producer_epoch,
                 sorted(
-                    [self.bare(topic.topic), index if topic.topic != OFFSETS else 0]
-                    for topic in each.topics
-                    for index in topic.partitions
+                    {
+                        (self.bare(topic.topic), index if topic.topic != OFFSETS else 0)
+                        for topic in each.topics
+                        for index in topic.partitions
+                    }
                 ),
             ]
             for each in sorted(self.broker.ask(request, 0).transaction_states, key=lambda each: each.transactional_id)

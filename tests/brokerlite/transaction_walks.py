@@ -24,81 +24,6 @@ LAST_LOOK: list[Step] = [
 ]
 
 
-LAST = 32766
-"""The last epoch that a client gets; then the producer id changes."""
-
-
-def _used_up(*steps: Step) -> list[Step]:
-    """Steps of a producer with the last epoch."""
-    return [["init", 4, "x0", LONG_MS, -1, -1], ["exhaust", "x0", 0], *steps, ["describe", ["x0"]], *LAST_LOOK]
-
-
-def _init(producer_id: int, epoch: int) -> Step:
-    return ["init", 4, "x0", LONG_MS, producer_id, epoch]
-
-
-def _produce(version: int, producer_id: int, epoch: int, sequence: int) -> Step:
-    return ["produce", version, "x0", producer_id, epoch, [[0, sequence, 1, 1]]]
-
-
-def _end(version: int, producer_id: int, epoch: int, commit: bool) -> Step:
-    return ["end", version, "x0", producer_id, epoch, commit]
-
-
-SCRIPTS: dict[str, list[Step]] = {
-    "epochs are used up by a commit of version 2": _used_up(
-        _produce(12, 0, LAST, 0),
-        _end(5, 0, LAST, True),
-        _end(5, 0, LAST, True),
-        _end(5, 0, LAST, False),
-        ["describe", ["x0"]],
-        _produce(12, 0, LAST, 1),
-        _produce(12, 1, 0, 0),
-        _end(5, 0, LAST, True),
-        _end(5, 1, 0, False),
-        _end(5, 0, LAST, True),
-    ),
-    "epochs are used up by an abort of nothing": _used_up(
-        _end(5, 0, LAST, False),
-        _end(5, 0, LAST, False),
-        _end(5, 0, LAST, True),
-        _init(0, LAST),
-        ["describe", ["x0"]],
-        ["add", 3, "x0", 1, 0, [0]],
-        _init(0, LAST),
-        _init(1, 0),
-        _init(1, 1),
-    ),
-    "epochs are used up by version 1, then by version 2": _used_up(
-        ["add", 1, "x0", 0, LAST, [0]],
-        _produce(9, 0, LAST, 0),
-        _end(1, 0, LAST, True),
-        _end(1, 0, LAST, True),
-        ["add", 1, "x0", 0, LAST, [0]],
-        _end(1, 0, LAST, False),
-        ["describe", ["x0"]],
-        _end(5, 0, LAST, False),
-        _end(5, 0, LAST, False),
-        _init(0, LAST),
-        _init(-1, -1),
-    ),
-    "epochs are used up by a new producer": _used_up(_init(-1, -1), _init(0, LAST)),
-    "epochs are used up by the same producer": _used_up(
-        _init(0, LAST), _init(0, LAST), ["describe", ["x0"]], _init(1, 0), _init(0, LAST)
-    ),
-    "epochs are used up when an open transaction is fenced": _used_up(
-        ["add", 1, "x0", 0, LAST, [0]],
-        _produce(9, 0, LAST, 0),
-        _init(-1, -1),
-        ["describe", ["x0"]],
-        _init(0, LAST),
-        _end(5, 0, LAST, False),
-        _end(2, 0, LAST, False),
-        _init(-1, -1),
-    ),
-}
-
-
 @dataclass
 class Instance:
     """One of the producers with a transactional id."""
@@ -122,7 +47,7 @@ class Walk:
     """One sequence of steps.
 
     Args:
-        versions: of transactions that the clients know: 1, 2, or 0 for both, mixed.
+        versions: of transactions, that the clients know; 0: as the seed has it, also both at once.
     """
 
     def __init__(self, seed: int, versions: int = 0) -> None:
