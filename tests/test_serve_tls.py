@@ -12,7 +12,7 @@ import trustme
 from trio.testing import MockClock
 
 import ottla
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.serve import run_broker
 from ottla.codec.frames import framed
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
@@ -216,7 +216,7 @@ async def test_a_handshake_that_breaks_off_harms_nobody(
 @asynccontextmanager
 async def a_broker(its: ServerTLS | None) -> AsyncIterator[str]:
     async with trio.open_nursery() as nursery:
-        config = BrokerConfig(port=0, sync=False, group_initial_rebalance_delay=0)
+        config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
 
         async def run(*, task_status: trio.TaskStatus[object]) -> None:
             await run_broker(config, tls=its, task_status=task_status)

@@ -12,6 +12,7 @@ Source: LogManager.java (lock, clean shutdown file).
 """
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -36,6 +37,8 @@ log = logging.getLogger("ottla.brokerlite")
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+"""Where the last round of compaction ended; -1 and no line: there was none."""
 _ANY_EPOCH = 2**31 - 1
 
 
@@ -97,6 +100,8 @@ class DataFolder:
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
+        self._guard = threading.Lock()
+        """Of the checkpoints, which threads write."""
 
     # -- life
 
@@ -107,7 +112,7 @@ class DataFolder:
             ConfigurationError: it cannot be used; the message says why and what would do.
         """
         try:
-            self._release = take_lock(self._disk, self.path)
+            self._release = take_lock(self._disk, self.path, sync=self._sync)
             self._open(node_id, cluster_id)
         except OSError as error:
             self.abandon()
@@ -250,6 +255,9 @@ class DataFolder:
 
         return flush
 
+    def note_cleaned(self) -> Work:
+        return self._write_cleaner_offsets
+
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders were made, of which the disk knows nothing yet."""
         self._names.folder(self.path)
@@ -277,6 +285,7 @@ class DataFolder:
         if self._sync:
             self._disk.sync_folder(self.path)
         self._write_recovery_points()  # another topic of the name must not go by those of this one
+        self._write_cleaner_offsets()
         for folder in reversed(folders):
             self._disk.remove_tree(folder)
 
@@ -284,12 +293,12 @@ class DataFolder:
 
     def _open(self, node_id: int, cluster_id: str | None) -> None:
         found = self._state_file.read()
-        new = found.next_producer_id is None and not self._disk.exists(self.path / RECOVERY_POINTS)
         identity = identify(self._disk, self.path, node_id, cluster_id, found)
         self.cluster_id = identity.cluster_id
         clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
         topics = find_topics(self._disk, self.path, found.topics)
-        points = self._read_recovery_points()
+        new = found.next_producer_id is None and not topics
+        points, cleaned = self._read_offsets(RECOVERY_POINTS), self._read_offsets(CLEANER_OFFSETS)
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
             if self._sync:
@@ -297,8 +306,11 @@ class DataFolder:
         whole = True
         for name, file in topics.items():
             whole &= self._open_topic(name, file, points, clean, found.leader_epoch)
+            for index, segments in enumerate(self._topics[name].partitions):
+                segments.cleaned_up_to = cleaned.get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+        if partitions:
+            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -322,8 +334,12 @@ class DataFolder:
                 self._names.folder(self.path)
                 whole = False
                 continue
-            point = points.get((name, index), 0)
-            producers = segments.open(clean=clean, recovery_point=point, leader_epoch=epoch)
+            producers = segments.open(
+                clean=clean,
+                recovery_point=points.get((name, index), 0),
+                leader_epoch=epoch,
+                contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
+            )
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) is None:
                 segments.identify(file.topic_id)
@@ -358,9 +374,7 @@ class DataFolder:
         """A topic that was not opened."""
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
-            PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note
-            )
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
@@ -384,16 +398,24 @@ class DataFolder:
         self._state_file.write(state)
         self._state = state
 
-    def _read_recovery_points(self) -> dict[tuple[str, int], int]:
-        return checkpoints.read_offsets(self._disk, self.path / RECOVERY_POINTS)
+    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
+        return checkpoints.read_offsets(self._disk, self.path / name)
 
     def _write_recovery_points(self) -> None:
-        points = {
-            (name, index): segments.recovery_point
+        self._write_offsets(RECOVERY_POINTS, lambda segments: segments.recovery_point)
+
+    def _write_cleaner_offsets(self) -> None:
+        self._write_offsets(CLEANER_OFFSETS, lambda segments: segments.cleaned_up_to)
+
+    def _write_offsets(self, file: str, of: Callable[[PartitionSegments], int]) -> None:
+        offsets = {
+            (name, index): offset
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
+            if (offset := of(segments)) >= 0
         }
-        checkpoints.write_offsets(self._disk, self.path / RECOVERY_POINTS, points, sync=self._sync)
+        with self._guard:
+            checkpoints.write_offsets(self._disk, self.path / file, offsets, sync=self._sync)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

@@ -15,13 +15,17 @@ Source: UnifiedLog.java, LocalLog.java.
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from ottla.brokerlite.machines.compaction import LastBatch, Round
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.buffers import Buffers
+from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
@@ -48,6 +52,7 @@ class PartitionSegments:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        cleaned_up_to: where the last round of compaction ended; -1: there was none.
         truncated: bytes that recovery cut off.
 
     Args:
@@ -67,7 +72,9 @@ class PartitionSegments:
         self.folder = folder
         self.epochs = LeaderEpochs()
         self.recovery_point = 0
+        self.cleaned_up_to = -1
         self.truncated = 0
+        self._start_offset = 0
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
         self._chore = chore
@@ -88,7 +95,7 @@ class PartitionSegments:
 
     @property
     def start_offset(self) -> int:
-        return self._segments[0].base_offset
+        return max(self._start_offset, self._segments[0].base_offset)
 
     @property
     def end_offset(self) -> int:
@@ -101,6 +108,18 @@ class PartitionSegments:
     @property
     def active_size(self) -> int:
         return self._active.size
+
+    def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
+        try:
+            return [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
+        except OSError as error:
+            raise self._refused("read", error) from error
+
+    def active_state(self) -> SegmentState:
+        try:
+            return self._active.state(first_timestamp=True)
+        except OSError as error:
+            raise self._refused("read", error) from error
 
     def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
         if self._failed is not None:
@@ -143,6 +162,10 @@ class PartitionSegments:
             self._disk.sync_folder(self.folder)
 
         self._chore(self.begin_flush(), remove)
+
+    def set_start_offset(self, offset: int) -> None:
+        self._start_offset = max(self._start_offset, offset)
+        self.forget(offset)
 
     def add_aborted(self, transaction: AbortedTxn) -> None:
         self._aborted.append(transaction)
@@ -189,6 +212,39 @@ class PartitionSegments:
         largest = max(segment.max_timestamp for segment in self._segments)
         return self.batch_at_time(largest) if largest >= 0 else None
 
+    # -- compaction
+
+    def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> Compaction:
+        return Compaction(self, self._disk, due, settings, producers, now)
+
+    @property
+    def sealed(self) -> list[Segment]:
+        """All segments but the active one."""
+        return self._segments[:-1]
+
+    def new_segment(self, base_offset: int, suffix: str) -> Segment:
+        """A segment that is not yet one of the partition's."""
+        return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers, suffix)
+
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
+        if not self.holds(old[0]) or any(segment.end_offset in self._lost for segment in old):
+            return False
+        at = self._segments.index(old[0])
+        if self._segments[at : at + len(old)] != old:
+            return False
+        new.ends_before(self._segments[at + len(old)].base_offset)
+        self._segments[at : at + len(old)] = [new]
+        return True
+
+    def holds(self, segment: Segment) -> bool:
+        return segment in self._segments
+
+    def note_names(self) -> None:
+        """Names in the folder have changed."""
+        self._unsynced.folder(self.folder)
+        self._written(self)
+
     # -- what the disk has
 
     def begin_flush(self) -> Work:
@@ -196,10 +252,12 @@ class PartitionSegments:
 
         If it fails, this partition takes nothing more.
         """
-        offset, small = self.end_offset, self._unsynced.begin_sync()
+        offset = self.end_offset
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
         sizes = [(segment, segment.size) for segment in unsynced]
-        made = any(segment.synced < 0 for segment in unsynced)
+        if any(segment.synced < 0 for segment in unsynced):
+            self._unsynced.folder(self.folder)
+        small = self._unsynced.begin_sync()
         # The indexes of the active segment are made anew if the disk has lost them.
         files = [path for each in unsynced for path in ([each.log_path] if each is self._active else each.files)]
 
@@ -207,8 +265,6 @@ class PartitionSegments:
             try:
                 for path in files:
                     self._disk.sync(path)
-                if made:
-                    self._disk.sync_folder(self.folder)
                 small()
             except OSError as error:
                 self._failed = error
@@ -250,15 +306,20 @@ class PartitionSegments:
             if self.end_offset:
                 self._write_epochs()
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int = 0) -> Producers:
+    def open(
+        self, *, clean: bool, recovery_point: int = 0, leader_epoch: int = 0, contiguous: bool = False
+    ) -> Producers:
         """Find everything again after a start.
 
         Args:
             clean: the broker was shut down in good order.
             recovery_point, leader_epoch: as the last broker left them.
+            contiguous: there are no gaps between segments behind the recovery point.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
-        producers = found.open(clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch)
+        producers = found.open(
+            clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch, contiguous=contiguous
+        )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
         self._aborted = found.aborted
         self.recovery_point, self.truncated, self._changed = found.recovery_point, found.truncated, found.changed

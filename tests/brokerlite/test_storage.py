@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.machines.log import LogSettings, PartitionLog
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name

@@ -11,7 +11,6 @@ Rules:
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.records import parse_batch

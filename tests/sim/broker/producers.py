@@ -357,7 +357,9 @@ class Carrying(Transacting):
             if answer is not None:
                 found = answer.groups[0].topics[0].partitions[0]
                 if self._succeeds(found.error_code or answer.groups[0].error_code, "OffsetFetch"):
-                    self._reader = Committed(self.peer.name, [self.source], {self.source: max(0, found.committed_offset)})
+                    self._reader = Committed(
+                        self.peer.name, [self.source], {self.source: max(0, found.committed_offset)}
+                    )
                     return
             yield self._pause()
 

@@ -58,7 +58,9 @@ class Committed:
                 place = (topic.topic, data.partition_index)
                 if data.error_code not in (0, KafkaStorageError.code):
                     raise Violation(OTHER, f"{self.name} is refused {place[0]}-{place[1]}: {code(data.error_code)}")
-                found += [(place, *each) for each in self._visible(place, data.records, data.aborted_transactions or ())]
+                found += [
+                    (place, *each) for each in self._visible(place, data.records, data.aborted_transactions or ())
+                ]
         if answer is None:
             yield 0.1
         return found

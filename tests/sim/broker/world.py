@@ -1,10 +1,8 @@
 """One run of the shipped broker on a model disk: a world drawn from a seed, played until every promise is kept or not."""
 
 import traceback
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
+from tests.sim.bounds import Watched
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.ledger import TransactionLedger
 from tests.sim.broker.logs import Logs, LogView
@@ -28,7 +27,6 @@ from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
 from tests.sim.broker.readers import Seen, by_client, by_hand
 from tests.sim.broker.server import DATA, NODE, Manner, Server
-from tests.sim.bounds import Watched
 from tests.sim.clock import Clock
 from tests.sim.cluster import topic_name
 from tests.sim.data import Place
@@ -143,9 +141,7 @@ class BrokerWorld:
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
             ),
         )
-        self.server = Server(
-            self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner
-        )
+        self.server = Server(self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner)
         self.features = self.network.features = self.server.features
         self.network.cluster = self.server
         self.network.admit = self.server.admit
