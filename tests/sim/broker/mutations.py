@@ -115,7 +115,9 @@ _mutation(
     (PartitionLog, "last_stable_offset", lambda _: property(lambda self: self.high_watermark)),
 )
 _mutation("aborted transactions are not named", (PartitionLog, "aborted", lambda _: lambda self, offset, up_to: ()))
-_mutation("aborted transactions are forgotten at a restart", (Recovery, "_keep_aborted", lambda _: lambda self, some: None))
+_mutation(
+    "aborted transactions are forgotten at a restart", (Recovery, "_keep_aborted", lambda _: lambda self, some: None)
+)
 
 
 # -- producers, offsets ------------------------------------------------------------------------------------------------

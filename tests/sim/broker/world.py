@@ -1,19 +1,16 @@
-"""One run of the shipped broker on a model disk: a world drawn from a seed, played until every promise is kept or not."""
+"""One run of the shipped broker on a model disk, drawn from a seed, until all promises are kept or one is not."""
 
 import traceback
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from random import Random
-from types import SimpleNamespace
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.offsets import Committer
+from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.codec.wire import NO_UUID
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
@@ -21,17 +18,16 @@ from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.ledger import TransactionLedger
-from tests.sim.broker.logs import Logs, LogView
+from tests.sim.broker.logs import Logs
 from tests.sim.broker.mutations import MUTATIONS
 from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
 from tests.sim.broker.readers import Seen, by_client, by_hand
 from tests.sim.broker.server import DATA, NODE, Manner, Server
+from tests.sim.broker.views import BrokerGroupLedger, Cluster
 from tests.sim.clock import Clock
-from tests.sim.cluster import topic_name
 from tests.sim.data import Place
 from tests.sim.faults import Fault
-from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Ledger
 from tests.sim.members import Consuming
@@ -50,63 +46,6 @@ GROUP, WORKERS = "billing", "workers"
 SLACK = 2.5
 """Seconds that a broker may take beside a transaction's timeout: markers that the disk refused are tried again."""
 WENT_BACK = "committed offsets have gone back by themselves"
-
-
-class Cluster:
-    """The broker as the ledgers of the client see it, in the model cluster's terms."""
-
-    def __init__(self, server: Server, logs: Logs) -> None:
-        self._server = server
-        self._logs = logs
-        self.network = server.network
-        self.data = SimpleNamespace(features=server.features, strict=False)
-        self.nodes = {NODE: server}
-        self.buried: dict[Place, list[LogView]] = {}
-        self.groups = SimpleNamespace(groups=self)
-
-    @property
-    def logs(self) -> dict[Place, LogView]:
-        return self._logs.views
-
-    def get(self, group: str) -> "GroupView | None":
-        """A group, as the coordinator has it."""
-        core = self._server.core
-        known = core.groups.by_id.get(group)
-        offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
-        members = {name: MemberView(name, each.assignment) for name, each in known.members.items()} if known else {}
-        return GroupView(members, known.generation if known else 0, offsets)
-
-    def ever_named(self, topic: Any) -> str:
-        """The name of a topic in a request or an answer."""
-        by_id: UUID = getattr(topic, "topic_id", NO_UUID)
-        if by_id == NO_UUID:
-            return topic_name(topic)
-        known = self._server.core.topics.by_id.get(by_id)
-        return known.name if known else ""
-
-
-class MemberView(NamedTuple):
-    id: str
-    assignment: bytes
-
-
-@dataclass
-class GroupView:
-    members: dict[str, MemberView]
-    generation: int
-    offsets: dict[Place, tuple[int]]
-
-
-@dataclass(slots=True)
-class BrokerGroupLedger(GroupLedger):
-    """As for the model cluster; a member that leaves while the broker is down cannot say so."""
-
-    server: Server | None = None
-
-    def left(self, who: str, member: str, instance: str | None) -> None:
-        server = self.server
-        if server is not None and server.is_up and server.clock.now - server.since > 10.0:
-            GroupLedger.left(self, who, member, instance)
 
 
 class BrokerWorld:
@@ -154,8 +93,8 @@ class BrokerWorld:
         self.group.server = self.server
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.server.answered, self.server.started, self.server.written = self._answered, self._started, self._written
-        self.membership = Membership.drawn(chance, Random(f"{seed} manner"))
-        self.membership = _calm(self.membership)
+        drawn_manner = Membership.drawn(chance, Random(f"{seed} manner"))
+        self.membership = replace(drawn_manner, slow=0.0, static=False, pattern=False, curious=False)
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
@@ -451,13 +390,6 @@ class BrokerWorld:
             raise Violation("everything has to be done by now", left or there)
         else:
             self.clock.later(LOOK, self._look)
-
-
-def _calm(manner: Membership) -> Membership:
-    """Members as they may be where this is about the broker."""
-    from dataclasses import replace
-
-    return replace(manner, slow=0.0, static=False, pattern=False, curious=False)
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
