@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from ottla.brokerlite.machines import transaction, transactions
 from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.offset_group import Committer
@@ -16,6 +17,7 @@ from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
+from tests.sim.broker.admin import Administering
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.ledger import TransactionLedger
 from tests.sim.broker.logs import Logs
@@ -60,6 +62,8 @@ class BrokerWorld:
         self.seconds = chance.choice((3.0, 6.0, 10.0))
         self.topics = {"a": chance.randint(1, 2), "b": 1}
         """Of the shipped client."""
+        self.last_epoch = chance.choice((3, 7)) if chance.random() < 0.2 else None
+        """After which a producer id has no more epochs, where that is worth a try."""
         self.transactional = {"t": chance.randint(1, 3)}
         carried = {"out": self.transactional["t"]}
         self.sync = chance.random() < 0.5
@@ -111,6 +115,7 @@ class BrokerWorld:
         self.works: list[Work] = []
         self.workers: list[Carrying] = []
         self.seen: list[Seen] = []
+        self.admin: Administering | None = None
         self._member_count = self._peer_count = 0
         self._committed: dict[str, dict[Place, int]] = {}
         """Group -> what the coordinator has answered to have."""
@@ -152,6 +157,8 @@ class BrokerWorld:
         """The broker is there again: compare, and watch what it takes."""
         core = self.server.core
         self.logs.compare(core)
+        if self.admin is not None:
+            self.admin.check(core)
         for group, offsets in self._committed.items():
             now = core.offsets.of(group)
             for place, offset in offsets.items():
@@ -204,6 +211,11 @@ class BrokerWorld:
             for _ in range(self.chance.choice((1, 1, 2))):
                 self.clock.later(self.chance.uniform(0.0, 1.0), partial(self.carry, work, index))
         self._read()
+        own = Random(f"{self.seed} admin")
+        if own.random() < 0.4:
+            peer = self.peer("admin")
+            self.admin = Administering(peer, own, self.features, self.seconds / 10, lambda: self.over)
+            peer.run(self.admin.script(), partial(self._went, "admin"))
 
     def _produce(self) -> None:
         chance = self.chance
@@ -304,7 +316,10 @@ class BrokerWorld:
 
     def run(self) -> Result:
         violation = None
-        with logged_to(None), changed((accumulator, "Batch", lambda _: Watched)):
+        changes: list[Any] = [(accumulator, "Batch", lambda _: Watched)]
+        if (last := self.last_epoch) is not None:
+            changes += [(module, "LAST_EPOCH", lambda _: last) for module in (transaction, transactions)]
+        with logged_to(None), changed(*changes):
             try:
                 self._play()
             except Violation as broken:
