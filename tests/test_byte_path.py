@@ -229,15 +229,17 @@ async def test_memory_is_given_in_the_order_of_asking_and_who_gives_up_is_left_o
             order.append(name)
 
     async with trio.open_nursery() as nursery:
-        for name, size, patience in (("a", 15, 9.0), ("b", 8, 1.0), ("c", 9, 9.0), ("d", 5, 9.0)):
+        for name, size, patience in (("a", 15, 9.0), ("b", 8, 1.0), ("c", 12, 9.0), ("d", 5, 9.0)):
             nursery.start_soon(ask, name, size, patience)
             await trio.testing.wait_all_tasks_blocked()
         assert order == ["a"] and memory.is_wanted
         await trio.sleep(2)
         memory.give(15)
         await trio.testing.wait_all_tasks_blocked()
-        assert order == ["a", "c", "d"] and memory.used == 14 and not memory.is_wanted
-        memory.give(14)
+        assert order == ["a", "c"] and memory.used == 12
+        memory.give(12)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == ["a", "c", "d"] and memory.used == 5 and not memory.is_wanted
 
 
 async def test_memory_that_is_free_when_its_taker_is_cancelled_is_given_back(clock: MockClock) -> None:
