@@ -36,6 +36,7 @@ from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError
 from ottla.serve import Answer as Place
 from ottla.serve import Connection, Limits, Listener, serve_health
+from ottla.tls import ServerTLS
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -88,9 +89,15 @@ class Running:
 
 
 async def run_broker(
-    config: BrokerConfig, *, task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED
+    config: BrokerConfig,
+    *,
+    tls: ServerTLS | None = None,
+    task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is drained or cancelled; then it answers what it was asked, and closes its folder.
+
+    Args:
+        tls: how its listener is secured; by default it is not.
 
     Raises:
         ConfigurationError: the port or the folder cannot be used.
@@ -101,7 +108,7 @@ async def run_broker(
         listener = Listener(
             Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections, pipeline=config.pipeline)
         )
-        port = await listener.open(config.host, config.port, front)
+        port = await listener.open(config.host, config.port, front, tls)
         folder = DataFolder(
             path,
             index_interval_bytes=config.index_interval_bytes,

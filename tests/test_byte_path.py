@@ -177,6 +177,20 @@ async def test_the_system_takes_of_answers_as_much_as_it_sees_fit(clock: MockClo
         assert its.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+async def test_an_answer_to_a_peer_that_is_gone_is_let_go_of_and_counts_for_nothing(clock: MockClock) -> None:
+    desk = Keeper()
+    async with listening(desk) as (_, port):
+        async with peer(port) as stream:
+            await stream.send_all(framed(b"a") + framed(b"b"))
+            await until(partial(has, desk, 2))
+            desk.answers[1].send(bytes(MIB))
+        await until(lambda: desk.left)
+        memory = bytearray(MIB)
+        desk.answers[0].send(memoryview(memory))
+        assert is_free(memory)
+        assert desk.left[0]._shared.unsent == 0
+
+
 # -- bounds of all connections together
 
 

@@ -5,10 +5,28 @@ from pathlib import Path
 import trustme
 from cryptography.hazmat.primitives import serialization as to
 
+from ottla.tls import TLS, ClientCertificates, ServerTLS
+
 
 def text(blob: trustme.Blob) -> str:
     """What a PEM file holds."""
     return blob.bytes().decode()
+
+
+def serving(ca: trustme.CA, name: str, clients: ClientCertificates = "none") -> ServerTLS:
+    """A server with a certificate for this name, and what it wants of clients."""
+    its = ca.issue_cert(name)
+    chain = "".join(map(text, its.cert_chain_pems))
+    trusted = None if clients == "none" else text(ca.cert_pem)
+    return ServerTLS(certificate=chain, key=text(its.private_key_pem), ca=trusted, client_certificates=clients)
+
+
+def of_client(ca: trustme.CA, own: trustme.LeafCert | None = None) -> TLS:
+    """A client that trusts the CA, and shows a certificate."""
+    if own is None:
+        return TLS(ca=text(ca.cert_pem))
+    chain = "".join(map(text, own.cert_chain_pems))
+    return TLS(ca=text(ca.cert_pem), certificate=chain, key=text(own.private_key_pem))
 
 
 def kafka_store(home: Path, ca: trustme.CA, host: str) -> dict[str, str]:

@@ -26,12 +26,11 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
     request: ApiVersionsRequest = call.message
-    if call.header.api_version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
-    call.session.client_software_name = request.client_software_name
-    call.session.client_software_version = request.client_software_version
+    if call.header.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=InvalidRequest.code, api_keys=())
+        call.session.client_software_name, call.session.client_software_version = name, version
     return ApiVersionsResponse(
         error_code=0,
         api_keys=_advertised(broker.handlers),

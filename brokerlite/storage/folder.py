@@ -92,7 +92,7 @@ class DataFolder:
         """Of the folder itself."""
         self._new: dict[PartitionSegments, None] = {}
         """Partitions of which the disk need not hold even that they are there; those that name a topic first."""
-        self._written: set[PartitionSegments] = set()
+        self._written: dict[PartitionSegments, None] = {}
         """Those of which the disk need not hold everything."""
         self._state = State(0, "", 0, 0)
         """As the file has it."""
@@ -112,7 +112,7 @@ class DataFolder:
             ConfigurationError: it cannot be used; the message says why and what would do.
         """
         try:
-            self._release = take_lock(self._disk, self.path)
+            self._release = take_lock(self._disk, self.path, sync=self._sync)
             self._open(node_id, cluster_id)
         except OSError as error:
             self.abandon()
@@ -180,7 +180,7 @@ class DataFolder:
             except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
                 log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
                 complete = False
-            self._written.discard(segments)
+            self._written.pop(segments, None)
             self._new.pop(segments, None)
             segments.folder = folder
         if complete:
@@ -247,9 +247,9 @@ class DataFolder:
             for partition in taken:
                 if not errors:
                     self._new.pop(partition, None)
-                self._written.discard(partition)
+                self._written.pop(partition, None)
                 if not partition.is_synced:  # it was written to meanwhile
-                    self._written.add(partition)
+                    self._written[partition] = None
             if errors:
                 raise errors[0]
 
@@ -293,11 +293,11 @@ class DataFolder:
 
     def _open(self, node_id: int, cluster_id: str | None) -> None:
         found = self._state_file.read()
-        new = found.next_producer_id is None and not self._disk.exists(self.path / RECOVERY_POINTS)
         identity = identify(self._disk, self.path, node_id, cluster_id, found)
         self.cluster_id = identity.cluster_id
         clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
         topics = find_topics(self._disk, self.path, found.topics)
+        new = found.next_producer_id is None and not topics
         points, cleaned = self._read_offsets(RECOVERY_POINTS), self._read_offsets(CLEANER_OFFSETS)
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
@@ -309,7 +309,8 @@ class DataFolder:
             for index, segments in enumerate(self._topics[name].partitions):
                 segments.cleaned_up_to = cleaned.get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+        if partitions:
+            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -333,8 +334,12 @@ class DataFolder:
                 self._names.folder(self.path)
                 whole = False
                 continue
-            point = points.get((name, index), 0)
-            producers = segments.open(clean=clean, recovery_point=point, leader_epoch=epoch)
+            producers = segments.open(
+                clean=clean,
+                recovery_point=points.get((name, index), 0),
+                leader_epoch=epoch,
+                contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
+            )
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) is None:
                 segments.identify(file.topic_id)
@@ -369,13 +374,14 @@ class DataFolder:
         """A topic that was not opened."""
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
-            PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._written.add
-            )
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
         return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number)
+
+    def _note(self, segments: PartitionSegments) -> None:
+        self._written[segments] = None
 
     def _make(self, segments: PartitionSegments, topic_id: uuid.UUID) -> None:
         if self._disk.exists(segments.folder):

@@ -144,6 +144,8 @@ class PartitionSegments:
             self._remove(segment)  # the old segment may yet grow beyond this one's base offset
             raise self._refused("begin a segment", error) from error
         self._active.ends_before(base_offset)
+        for path in self._active.files:  # its indexes, too, of which the disk need have nothing while it is active
+            self._unsynced.file(path)
         self._segments.append(segment)
         self.note(snapshot_path(self.folder, base_offset))
         self._chore(self.begin_flush(), nothing)
@@ -250,10 +252,12 @@ class PartitionSegments:
 
         If it fails, this partition takes nothing more.
         """
-        offset, small = self.end_offset, self._unsynced.begin_sync()
+        offset = self.end_offset
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
         sizes = [(segment, segment.size) for segment in unsynced]
-        made = any(segment.synced < 0 for segment in unsynced)
+        if any(segment.synced < 0 for segment in unsynced):
+            self._unsynced.folder(self.folder)
+        small = self._unsynced.begin_sync()
         # The indexes of the active segment are made anew if the disk has lost them.
         files = [path for each in unsynced for path in ([each.log_path] if each is self._active else each.files)]
 
@@ -261,8 +265,6 @@ class PartitionSegments:
             try:
                 for path in files:
                     self._disk.sync(path)
-                if made:
-                    self._disk.sync_folder(self.folder)
                 small()
             except OSError as error:
                 self._failed = error
@@ -304,15 +306,20 @@ class PartitionSegments:
             if self.end_offset:
                 self._write_epochs()
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int = 0) -> Producers:
+    def open(
+        self, *, clean: bool, recovery_point: int = 0, leader_epoch: int = 0, contiguous: bool = False
+    ) -> Producers:
         """Find everything again after a start.
 
         Args:
             clean: the broker was shut down in good order.
             recovery_point, leader_epoch: as the last broker left them.
+            contiguous: there are no gaps between segments behind the recovery point.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
-        producers = found.open(clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch)
+        producers = found.open(
+            clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch, contiguous=contiguous
+        )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
         self._aborted = found.aborted
         self.recovery_point, self.truncated, self._changed = found.recovery_point, found.truncated, found.changed

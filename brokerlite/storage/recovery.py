@@ -4,7 +4,8 @@ Rules:
 - After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise every
   segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
   valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing reads, unless
-  it is merely a batch that was not written to its end.
+  it is merely a batch that was not written to its end. Behind the recovery point nothing was compacted, so there a
+  segment that does not begin where the one before ends has lost that end to a power cut: the log is cut there, too.
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
@@ -72,7 +73,7 @@ class Recovery:
         self._make = make
         self._tell = tell
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int) -> Producers:
+    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int, contiguous: bool) -> Producers:
         """Find everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
@@ -89,6 +90,10 @@ class Recovery:
             if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
                 break
             segment.synced = segment.size if on_disk else -1
+            no_gap = contiguous and not clean and segment.end_offset >= recovery_point
+            if no_gap and following is not None and following.base_offset != segment.end_offset:
+                self._cut_behind(segment)
+                break
         self._check_end(clean)
         for segment in self.segments[:-1]:
             segment.seal()
@@ -147,24 +152,41 @@ class Recovery:
 
     def _cut(self, segment: Segment, damage: Damage) -> None:
         """Have the log end before ``damage``, and tell so."""
-        at = self.segments.index(segment)
-        dropped = self.segments[at + 1 :]
-        lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in dropped)
+        following = self._following(segment)
+        lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in following)
         what = (self._folder.name, damage.offset, lost)
-        if damage.torn and not dropped:
+        if damage.torn and not following:
             log.warning("%s ends in a batch that was not written: from offset %d on, %d bytes are cut off", *what)
         else:
             aside = self._aside(damage.offset)
             self._keep(segment, damage.position, aside)
-            for each in dropped:
-                self._disk.rename(each.log_path, self._aside(each.base_offset))
-                for path in each.files:
-                    self._disk.unlink(path)
             said = "%s is damaged: from offset %d on, %d bytes are cut off, and kept in %s and the likes behind it"
             log.error(said, *what, aside)
         segment.cut(damage.position)
-        del self.segments[at + 1 :]
+        self._drop(following)
         self.truncated += lost
+
+    def _cut_behind(self, segment: Segment) -> None:
+        """Have the log end with ``segment``, whose end is lost, and tell so."""
+        following = self._following(segment)
+        lost = sum(self._disk.size(each.log_path) for each in following)
+        said = "%s has lost what came from offset %d on: the %d bytes behind that are cut off"
+        log.error(said, self._folder.name, segment.end_offset, lost)
+        self._drop(following)
+        self.changed = True
+        self.truncated += lost
+
+    def _following(self, segment: Segment) -> list[Segment]:
+        return self.segments[self.segments.index(segment) + 1 :]
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Remove segments at the end; their logs are kept under names that nothing reads."""
+        for each in reversed(segments):  # so that a kill leaves no gap
+            if self._disk.size(each.log_path):
+                self._disk.rename(each.log_path, self._aside(each.base_offset))
+            for path in each.files:
+                self._disk.unlink(path)
+            self.segments.remove(each)
 
     def _keep(self, segment: Segment, position: int, aside: Path) -> None:
         """Copy what is to be cut off, and have the disk hold it."""

@@ -1,7 +1,7 @@
 """TLS without a socket: bytes in, bytes out, for a client or a server.
 
     tls = TLS(ca="/etc/kafka/ca.pem")                  # once
-    secure = tls.connection("broker-1.example.com")    # for each connection
+    secure = tls.connection("broker-1.example.com")    # for each connection; a server's: `ServerTLS(…).connection()`
     send(secure.begin())
     send(secure.feed(received))                        # whenever bytes have arrived; `secure.agreed` in the end
     send(secure.seal(parts))
@@ -23,20 +23,18 @@ Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 
 import contextlib
 import os
 import ssl
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Generic, Literal, Protocol, TypeVar
 
+from ottla._pem import Pem, file, is_text, named, stamp, text
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
 
 _PIECE = 64 * 2**10
 """Bytes that are encrypted at once: what a processor's cache holds twice."""
 
 Bytes = bytes | bytearray | memoryview
-Pem = str | os.PathLike[str]
-"""The path of a PEM file, or what such a file holds."""
 
 
 class TlsConnection:
@@ -122,6 +120,13 @@ class TlsConnection:
                 sealed.append(self._outgoing.read())
         return tuple(sealed)
 
+    @property
+    def subject(self) -> str | None:
+        """Whom the other side's certificate names, as Kafka writes it (``CN=app,O=ottla``), if it has shown one."""
+        parts = (self._tls.getpeercert() or {}).get("subject", ())
+        names = [_TYPES.get(kind, kind) + "=" + _escaped(value) for rdn in reversed(parts) for kind, value in rdn]
+        return ",".join(names) or None
+
     def finish(self) -> bytes:
         """What says that this side sends no more; or, where something has failed here, the alert that says what."""
         with contextlib.suppress(ssl.SSLError):  # the other side has not said so, too; or there was no handshake
@@ -146,11 +151,30 @@ class TlsConnection:
 
     def _not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
         said = error.verify_message.rstrip(".")
-        advice = _ADVICE.get(error.verify_code, "give the CA that signed it as tls=TLS(ca=…)")
+        option = "ServerTLS(ca=…)" if self._tls.server_side else "tls=TLS(ca=…)"
+        advice = _ADVICE.get(error.verify_code, f"give the CA that signed it as {option}")
         if error.verify_code in _OF_THE_NAME:
             said = f"it is not for {self._expected!r}"
         return f"{self._other}'s certificate is not trusted: {said}; {advice}"
 
+
+def _escaped(value: str) -> str:
+    text = "".join("\\" + each if each in ',+"\\<>;' else each for each in value)
+    return "\\" + text if text[:1] in (" ", "#") else text
+
+
+_TYPES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+"""What RFC 2253 calls the parts of a name."""
 
 _OF_THE_NAME = (62, 64)
 """OpenSSL's codes for another host, and another IP address."""
@@ -182,6 +206,7 @@ _MEANINGS = {
     "UNSUPPORTED_PROTOCOL": "{other} speaks no version of TLS that this side does: TLS 1.2 is the oldest here",
     "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is one for plaintext, or no Kafka at all",
     "HTTP_REQUEST": "{other} speaks HTTP, and no TLS",
+    "NO_SHARED_CIPHER": "{other} shares no cipher with this side",
 }
 """By what OpenSSL calls an error, or the alert of the other side."""
 
@@ -206,22 +231,17 @@ class TLS:
     key: Pem | None = None
     key_password: str | None = None
     check_hostname: bool = True
-    _loaded: "_Loaded" = field(init=False, compare=False)
+    _loaded: "_Loaded[TLS]" = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.key is not None and self.certificate is None:
             raise ConfigurationError("tls: there is a key without a certificate: give certificate=… as well")
         if not isinstance(self.check_hostname, bool):
             raise ConfigurationError(f"tls: check_hostname is True or False, not {self.check_hostname!r}")
-        object.__setattr__(self, "_loaded", _Loaded(self))
+        object.__setattr__(self, "_loaded", _Loaded(self, _client_context))
 
     def __repr__(self) -> str:
-        given = [
-            f"{each}={_named(each, pem)}"
-            for each in ("ca", "certificate", "key")
-            if (pem := getattr(self, each)) is not None
-        ]
-        return f"TLS({', '.join([*given, f'check_hostname={self.check_hostname}'])})"
+        return f"TLS({', '.join([*_given(self), f'check_hostname={self.check_hostname}'])})"
 
     def context(self) -> ssl.SSLContext:
         """What is loaded of the files as they are now; for HTTP clients, too."""
@@ -237,36 +257,99 @@ class TLS:
         return self._loaded.stale
 
 
-class _Loaded:
-    """What was last loaded of the files of ``options``."""
+ClientCertificates = Literal["none", "requested", "required"]
 
-    def __init__(self, options: TLS) -> None:
-        self._options = options
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ServerTLS:
+    """How a listener secures its connections.
+
+    Attributes:
+        certificate: the server's own, with those between it and its CA.
+        key: its private key; by default it is in the same file.
+        key_password: that of the key, if it is encrypted.
+        ca: the CAs that may have signed clients' certificates.
+        client_certificates: Kafka's `ssl.client.auth`: whether clients may show one, or have to; they need ``ca``.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or does not hold what it should; says which, and why.
+    """
+
+    certificate: Pem
+    key: Pem | None = None
+    key_password: str | None = None
+    ca: Pem | None = None
+    client_certificates: ClientCertificates = "none"
+    _loaded: "_Loaded[ServerTLS]" = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.client_certificates not in ("none", "requested", "required"):
+            raise ConfigurationError(
+                f"tls: client_certificates is none, requested or required, not {self.client_certificates!r}"
+            )
+        if self.client_certificates != "none" and self.ca is None:
+            raise ConfigurationError("tls: give the CA that signs the clients' certificates as ca=…")
+        if self.client_certificates == "none" and self.ca is not None:
+            raise ConfigurationError("tls: there is a ca, but no client shows a certificate: say client_certificates=…")
+        object.__setattr__(self, "_loaded", _Loaded(self, _server_context))
+
+    def __repr__(self) -> str:
+        return f"ServerTLS({', '.join([*_given(self), f'client_certificates={self.client_certificates}'])})"
+
+    def connection(self) -> TlsConnection:
+        """The server's side of a connection that was just accepted."""
+        return TlsConnection(self._loaded.context(), server_side=True)
+
+    @property
+    def stale(self) -> str:
+        """As `TLS.stale`."""
+        return self._loaded.stale
+
+
+class _Options(Protocol):
+    """What both sides may have."""
+
+    @property
+    def ca(self) -> Pem | None: ...
+    @property
+    def certificate(self) -> Pem | None: ...
+    @property
+    def key(self) -> Pem | None: ...
+    @property
+    def key_password(self) -> str | None: ...
+
+
+def _given(options: _Options) -> list[str]:
+    """What to show of them: no text of a key."""
+    pems = ("ca", options.ca), ("certificate", options.certificate), ("key", options.key)
+    return [f"{name}={named(name, pem)}" for name, pem in pems if pem is not None]
+
+
+Side = TypeVar("Side", bound=_Options)
+
+
+class _Loaded(Generic[Side]):
+    """What ``load`` made last of the files of ``options``."""
+
+    def __init__(self, options: Side, load: Callable[[Side], ssl.SSLContext]) -> None:
+        self._options, self._load = options, load
         self._files = [
-            os.fspath(each) for each in (options.ca, options.certificate, options.key) if each and not _is_text(each)
+            os.fspath(each) for each in (options.ca, options.certificate, options.key) if each and not is_text(each)
         ]
         self.stale = ""
         self._seen = self._stamps()
-        self._context = _client_context(options)
+        self._context = load(options)
 
     def context(self) -> ssl.SSLContext:
         if (stamps := self._stamps()) != self._seen:
             try:
-                self._context, self._seen, self.stale = _client_context(self._options), stamps, ""
+                self._context, self._seen, self.stale = self._load(self._options), stamps, ""
             except ConfigurationError as error:  # perhaps they are just being written: the next connection looks again
                 self.stale = str(error)
         return self._context
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(each) for each in self._files]
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        return [stamp(each) for each in self._files]
 
 
 def _client_context(options: TLS) -> ssl.SSLContext:
@@ -277,25 +360,41 @@ def _client_context(options: TLS) -> ssl.SSLContext:
     if options.ca is None:
         context.load_default_certs()
     else:
-        try:
-            context.load_verify_locations(cadata=_text("ca", options.ca))
-        except (ssl.SSLError, ValueError):
-            raise ConfigurationError(f"tls: {_named('ca', options.ca)} holds no certificates in PEM") from None
+        _load_ca(context, options.ca)
     if options.certificate is not None:
         _load_own(context, options, options.certificate)
     return context
 
 
-def _load_own(context: ssl.SSLContext, options: TLS, certificate: Pem) -> None:
+def _server_context(options: ServerTLS) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if options.ca is not None:
+        _load_ca(context, options.ca)
+        required = options.client_certificates == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    _load_own(context, options, options.certificate)
+    return context
+
+
+def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
+    try:
+        context.load_verify_locations(cadata=text("ca", ca))
+    except (ssl.SSLError, ValueError):
+        raise ConfigurationError(f"tls: {named('ca', ca)} holds no certificates in PEM") from None
+
+
+def _load_own(context: ssl.SSLContext, options: _Options, certificate: Pem) -> None:
     """Load the certificate and its key; OpenSSL takes both from files only."""
     key_option, key = ("certificate", certificate) if options.key is None else ("key", options.key)
-    own, its_key = _named("certificate", certificate), _named(key_option, key)
-    is_encrypted = "ENCRYPTED" in _text(key_option, key)
+    own, its_key = named("certificate", certificate), named(key_option, key)
+    is_encrypted = "ENCRYPTED" in text(key_option, key)
     with ExitStack() as stack:
-        chain = _file(stack, "certificate", certificate)
+        chain = file(stack, "certificate", certificate)
         try:
             # A password that is asked for at the terminal would hang a service.
-            context.load_cert_chain(chain, _file(stack, "key", key), lambda: options.key_password or "")
+            context.load_cert_chain(chain, file(stack, "key", key), lambda: options.key_password or "")
         except ssl.SSLError as error:
             if is_encrypted:
                 what = "does not open with this key_password" if options.key_password else "needs a key_password"
@@ -309,43 +408,3 @@ def _load_own(context: ssl.SSLContext, options: TLS, certificate: Pem) -> None:
             raise ConfigurationError(f"tls: {why}") from None
         except OSError as error:  # it was there a moment ago
             raise ConfigurationError(f"tls: {own} or {its_key} cannot be read: {error.strerror}") from None
-
-
-def _is_text(pem: Pem) -> bool:
-    return isinstance(pem, str) and "-----BEGIN" in pem
-
-
-def _named(option: str, pem: Pem) -> str:
-    """What messages call it: a key's text is nobody's to read."""
-    return f"the text of {option}" if _is_text(pem) else f"{option} {os.fspath(pem)!r}"
-
-
-def _text(option: str, pem: Pem) -> str:
-    if _is_text(pem):
-        return str(pem)
-    try:
-        return Path(pem).read_text("ascii")
-    except UnicodeDecodeError:
-        raise ConfigurationError(
-            f"tls: {_named(option, pem)} is not PEM, which is text; JKS and PKCS#12 are converted with openssl"
-        ) from None
-    except OSError as error:
-        raise ConfigurationError(f"tls: {_named(option, pem)} cannot be read: {error.strerror}") from None
-
-
-def _file(stack: ExitStack, option: str, pem: Pem) -> str:
-    """The path of a file that holds it; of a text one that nobody else can read, and that is gone with the stack."""
-    if not _is_text(pem):
-        _text(option, pem)  # for the error
-        return os.fspath(pem)
-    try:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-"))
-        path = os.path.join(folder, option)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(str(pem))
-    except OSError as error:
-        what = f"{_named(option, pem)} cannot be handed to OpenSSL, which takes files only"
-        raise ConfigurationError(f"tls: {what}: {error.strerror}") from None
-    except UnicodeEncodeError:  # which shows the text
-        raise ConfigurationError(f"tls: {_named(option, pem)} is no PEM, which is ASCII alone") from None
-    return path

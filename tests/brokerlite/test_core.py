@@ -167,3 +167,12 @@ def test_producer_ids_are_never_given_twice_not_even_after_a_kill(machine: Machi
     seen += [again.ask(request).producer_id for _ in range(3)]
     assert len(set(seen)) == len(seen) == 1004
     again.folder.abandon()
+
+
+def test_the_session_learns_the_clients_software_from_api_versions(machine: Machine) -> None:
+    session = a_session()
+    for name, version in (("ottla", 3), ("a b", 3), ("old", 2)):
+        header = RequestHeader(api_key=18, api_version=version, correlation_id=1, client_id=None)
+        hello = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+        machine.core.handle(1, Call(1, session, header, hello, 0, 0))
+        assert (session.client_software_name, session.client_software_version) == ("ottla", "1.0"), name

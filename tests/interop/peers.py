@@ -187,10 +187,10 @@ def _output(command: Sequence[str], timeout: float, stdin: bytes = b"") -> bytes
 
 
 def _java_command(role: str) -> list[str]:
-    return java(role.capitalize(), classes=_java_classes())
+    return java(role.capitalize(), classes=java_classes())
 
 
-def _java_classes() -> Path:
+def java_classes() -> Path:
     """The folder of the compiled Java programs; compiles them when they have changed."""
     sources = sorted(SOURCES.glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

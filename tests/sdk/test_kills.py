@@ -1,39 +1,16 @@
 """kill -9 of the broker, three times, while records flow: nothing lost, nothing twice, nothing out of order."""
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kafka import ApacheKafka, free_ports
+from tests.brokerlite.running import BrokerProcess
+from tests.kafka import ApacheKafka
 from tests.sdk.loops import LOOPS, Loop
 
 COUNT = 100_000
 KEYS = 100
-
-
-class BrokerProcess:
-    """`ottla broker` as a process, on a port and a folder that outlive it."""
-
-    def __init__(self, data: Path) -> None:
-        self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
-        self._data = data
-        self.revive()
-
-    def revive(self) -> None:
-        command = [sys.executable, "-m", "ottla", "broker", "--listen", self.bootstrap, "--data", str(self._data)]
-        self._process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline(), "the broker did not start"
-
-    def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ filled is given to the socket at once, in the order of the requests, as Kafka's 
 with what the socket did not take. The service's methods are plain functions that must not block.
 
     listener.py     `Listener`: addresses, who is accepted, the drain
-    connection.py   `Connection`, `Answer`, `Service`, `Limits`
+    connection.py   `Connection`, `Answer`, `Service`
+    incoming.py     what arrives on a socket, cut into frames
     outbox.py       what a socket is still to be given
-    memory.py       what all connections may take together
+    shared.py       `Limits`, and what all connections share
+    memory.py       what they may take together
     health.py       `serve_health`
 
 Rules:
@@ -25,9 +27,10 @@ Rules:
   is slow, but goes on, is not cut off.
 """
 
-from ottla.serve.connection import Answer, Connection, Limits, Service
+from ottla.serve.connection import Answer, Connection, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
 from ottla.serve.outbox import Outbox, bare, write_on
+from ottla.serve.shared import Limits
 
 __all__ = ["Answer", "Connection", "Limits", "Listener", "Outbox", "Service", "bare", "serve_health", "write_on"]

@@ -4,50 +4,24 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import trio
 
-from ottla.codec.frames import MAX_FRAME
-from ottla.codec.inbox import Blocks, Inbox
+from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer
-from ottla.complaints import Complaints
-from ottla.errors import RemoteProtocolError
-from ottla.serve.memory import Memory
+from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
+from ottla.serve.incoming import Incoming
 from ottla.serve.outbox import Outbox, write_on
+from ottla.serve.shared import Shared
 from ottla.session import Session
+from ottla.tls import TlsConnection
 
 log = logging.getLogger("ottla.serve")
 
-_CHUNK = 64 * 2**10
 _TURN = 2**20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds of a listener; bytes and seconds."""
-
-    max_frame: int = MAX_FRAME
-    max_connections: int = 2000
-    pipeline: int = 64
-    """Unanswered requests of one connection before it is no longer read."""
-    unsent: int = 64 * 2**20
-    """Bytes of answers not taken by one connection's peer beyond which it is no longer read; the last may exceed it."""
-    all_unsent: int = 512 * 2**20
-    """The same of all connections together: beyond it, those are not read that have more than an equal share of it."""
-    all_frames: int = 256 * 2**20
-    """Bytes that large requests under way will have, all together, beyond which none is begun; the last may exceed it.
-
-    As Kafka's `queued.max.request.bytes`: one that has begun is read to its end.
-    """
-    idle: float = 600.0
-    """Kafka's `connections.max.idle.ms`."""
-    write: float = 30.0
-    """How long a peer may take nothing of its answers."""
-    drain: float = 1.5
-    """How long answers may take once the listener closes."""
+"""Bytes that are read before others have their turn."""
 
 
 class Service(Protocol):
@@ -67,32 +41,6 @@ class Service(Protocol):
     def disconnected(self, connection: "Connection") -> None: ...
 
 
-@dataclass
-class Shared:
-    """What the connections of a listener have in common."""
-
-    limits: Limits
-    complaints: Complaints = field(default_factory=Complaints)
-    chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
-    """What small requests are received in, and copied out of at once."""
-    blocks: Blocks = field(default_factory=Blocks)
-    frames: Memory = field(init=False)
-    unsent: int = 0
-    connections: "set[Connection]" = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.frames = Memory(self.limits.all_frames)
-
-    def is_greedy(self, unsent: int) -> bool:
-        """Whether there is too much unsent, and ``unsent`` bytes of one connection are more than its share of it."""
-        limit = self.limits.all_unsent
-        return self.unsent > limit and unsent * len(self.connections) > limit
-
-    def complain(self, text: str, session: Session) -> None:
-        if self.complaints.is_new(trio.current_time(), session.peer_host, text):
-            log.warning("%s", text, extra={"peer": session.peer})
-
-
 class Answer:
     """A place in a connection's order of answers; filled once."""
 
@@ -107,9 +55,7 @@ class Answer:
 
         None is copied: a part must not change until it is released, which it is as soon as it is written.
         """
-        size = sum(map(len, parts))
-        self.parts = parts
-        self._connection.answered(size)
+        self._connection.answered(self, parts)
 
     def nothing(self) -> None:
         """The request has no answer (Produce with ``acks=0``)."""
@@ -126,13 +72,22 @@ class Connection:
         unsent: bytes of answers that the peer has not taken yet.
     """
 
-    def __init__(self, number: int, sock: socket.socket, session: Session, service: Service, shared: Shared) -> None:
+    def __init__(
+        self,
+        number: int,
+        sock: socket.socket,
+        session: Session,
+        service: Service,
+        shared: Shared,
+        tls: TlsConnection | None = None,
+    ) -> None:
         self.id = number
         self.session, self.peer = session, session.peer
         self.unsent = 0
         self._socket, self._service, self._shared, self._limits = sock, service, shared, shared.limits
-        self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
-        self._outbox = Outbox()
+        self._tls = tls
+        self._outbox = Outbox(tls)
+        self._incoming = Incoming(Inbox(shared.limits.max_frame, shared.blocks), shared.chunk, self._outbox, tls)
         self._answers: deque[Answer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that look again whenever an answer was filled or sent, or the reader was told to hold or go on."""
@@ -142,6 +97,9 @@ class Connection:
         """Answers wait for those of the other requests that came with theirs."""
         self._reserved = 0
         """Bytes of `Shared.frames` for the large frame under way."""
+        self._agreed = tls is None
+        """The other side is known as well as it will be."""
+        self._agree_by = trio.current_time() + self._limits.handshake
         self._turn = 0
         """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
@@ -172,8 +130,12 @@ class Connection:
         self._reading.cancel()
         self._flush()
 
-    def answered(self, size: int) -> None:
-        """A place in the order was filled, with so many bytes."""
+    def answered(self, answer: Answer, parts: tuple[Buffer, ...]) -> None:
+        """Fill a place in the order."""
+        size = sum(map(len, parts))
+        if self._over:
+            return
+        answer.parts = parts
         self.unsent += size
         self._shared.unsent += size
         if not self._corked:
@@ -214,11 +176,21 @@ class Connection:
         self._over = True
         self._shared.unsent -= self.unsent
         self._release()
+        for answer in self._answers:
+            answer.parts = ()
         self._answers.clear()
         self._waiting.unpark_all()
         log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
+        self._say_good_bye()
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+
+    def _say_good_bye(self) -> None:
+        """Tell a peer that speaks TLS that this is the end, or why it is refused, if it listens."""
+        if self._tls is not None and not self._outbox.full:
+            self._outbox.append_sealed(self._tls.finish())
+            with suppress(OSError):
+                self._outbox.write(self._socket)
 
     # -- requests
 
@@ -226,13 +198,17 @@ class Connection:
         with self._reading:
             try:
                 while (frames := await self._receive()) is not None:
+                    if self._tls is not None and not self._agreed and self._tls.agreed:
+                        self._agreed, self.session.certificate_subject = True, self._tls.subject
                     await self._hand_out(frames)
-                    if (size := self._inbox.under_way) and not self._reserved:
+                    if (size := self._incoming.under_way) and not self._reserved:
                         await self._shared.frames.take(size)
                         self._reserved = size
                 return
-            except RemoteProtocolError as error:
+            except (RemoteProtocolError, AuthenticationFailed) as error:
                 self._shared.complain(f"connection refused: {error}", self.session)
+                self.close(str(error))
+            except ConnectionLost as error:  # it ended within TLS
                 self.close(str(error))
         await trio.sleep_forever()  # it drains: the writer ends it
 
@@ -268,30 +244,35 @@ class Connection:
     async def _receive(self) -> Iterator[Buffer] | None:
         """The frames that are whole now; ``None`` where the peer, or our patience, came to an end."""
         while self._turn > 0 or await self._readable():
-            room = self._inbox.room
-            target = self._shared.chunk if room is None else room
             try:
-                count = self._socket.recv_into(target)
+                frames = self._incoming.read(self._socket)
             except BlockingIOError:
                 self._turn = 0
                 continue
             except OSError:  # the system's word for a peer that is gone
                 return None
-            if not count:
-                return None
-            self._turn = self._turn - count if count == len(target) else 0
-            return self._inbox.feed(target[:count]) if room is None else self._inbox.filled(count)
+            self._turn = self._turn - self._incoming.count if self._incoming.more else 0
+            return frames
         return None
 
     async def _readable(self) -> bool:
-        """Wait until there is more to read; false where the peer has sent nothing for too long."""
+        """Wait until there is more to read; false where the peer has sent nothing for too long.
+
+        Raises:
+            RemoteProtocolError: it was to agree on TLS by now.
+        """
         since = trio.current_time()
         while True:
-            patience = self._limits.write if self._reserved else self._limits.idle
-            with trio.move_on_after(patience):
+            if self._agreed:
+                until = trio.current_time() + (self._limits.write if self._reserved else self._limits.idle)
+            else:
+                until = self._agree_by
+            with trio.move_on_at(until):
                 await trio.lowlevel.wait_readable(self._socket)
                 self._turn = _TURN
                 return True
+            if not self._agreed:
+                raise RemoteProtocolError(f"no agreement on TLS within {self._limits.handshake:g} s")
             idle = trio.current_time() - since
             if self._reserved and self._shared.frames.is_wanted:
                 self._why = f"sent nothing of a request for {idle:.0f} s, while others wait for its memory"

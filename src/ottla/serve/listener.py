@@ -4,20 +4,32 @@ import errno
 import itertools
 import logging
 import socket
+from dataclasses import dataclass
 
 import trio
 
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
-from ottla.serve.connection import Connection, Limits, Service, Shared
+from ottla.serve.connection import Connection, Service
 from ottla.serve.outbox import bare
+from ottla.serve.shared import Limits, Shared
 from ottla.session import Session
+from ottla.tls import ServerTLS, TlsConnection
 
 log = logging.getLogger("ottla.serve")
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 0.1
 """Seconds before another attempt to accept, where the system has nothing left to accept with."""
+
+
+@dataclass
+class _Port:
+    """An address that is listened on."""
+
+    socket: trio.socket.SocketType
+    service: Service
+    tls: ServerTLS | None
 
 
 class Listener:
@@ -33,14 +45,14 @@ class Listener:
         self._shared = Shared(self._limits)
         self._connections = self._shared.connections
         self._numbers = itertools.count(1)
-        self._sockets: list[tuple[trio.socket.SocketType, Service]] = []
+        self._ports: list[_Port] = []
         self._departures = trio.lowlevel.ParkingLot()
         """Tasks that wait for connections to end."""
         self._nursery: trio.Nursery | None = None
         self._draining = trio.Event()
 
-    async def open(self, host: str, port: int, service: Service) -> int:
-        """Listen on one more address (port 0: any free one); return the port.
+    async def open(self, host: str, port: int, service: Service, tls: ServerTLS | None = None) -> int:
+        """Listen on one more address (port 0: any free one), in the clear or within TLS; return the port.
 
         Raises:
             ConfigurationError: the address is in use, not ours, or not allowed.
@@ -51,17 +63,17 @@ class Listener:
             if self._draining.is_set():
                 each.socket.close()
                 continue
-            self._sockets.append((each.socket, service))
+            self._ports.append(opened := _Port(each.socket, service, tls))
             if self._nursery is not None:
-                self._nursery.start_soon(self._accept, self._nursery, each.socket, service)
+                self._nursery.start_soon(self._accept, self._nursery, opened)
         return bound
 
     async def run(self) -> None:
         """Accept and serve until cancelled or drained."""
         try:
             async with trio.open_nursery() as self._nursery:
-                for sock, service in self._sockets:
-                    self._nursery.start_soon(self._accept, self._nursery, sock, service)
+                for port in self._ports:
+                    self._nursery.start_soon(self._accept, self._nursery, port)
                 async with trio.open_nursery() as telling:
                     telling.start_soon(self._tell)
                     await self._draining.wait()
@@ -84,22 +96,22 @@ class Listener:
             connection.close("the listener closes")
 
     def _close_sockets(self) -> None:
-        for sock, _ in self._sockets:
-            sock.close()
+        for port in self._ports:
+            port.socket.close()
 
-    async def _accept(self, nursery: trio.Nursery, listening: trio.socket.SocketType, service: Service) -> None:
+    async def _accept(self, nursery: trio.Nursery, port: "_Port") -> None:
         while True:
             try:
-                accepted, _ = await listening.accept()
+                accepted, _ = await port.socket.accept()
             except trio.ClosedResourceError:
                 return  # by `drain`
             except OSError as error:
-                if listening.fileno() < 0:
+                if port.socket.fileno() < 0:
                     return
                 await self._refused(error)
                 continue
             sock = bare(accepted)
-            if connection := self._admitted(sock, service):
+            if connection := self._admitted(sock, port):
                 nursery.start_soon(self._serve, connection)
             else:
                 sock.close()
@@ -112,17 +124,24 @@ class Listener:
             log.error("%s", text)
         await trio.sleep(_PAUSE)
 
-    def _admitted(self, sock: socket.socket, service: Service) -> Connection | None:
+    def _admitted(self, sock: socket.socket, port: "_Port") -> Connection | None:
         """The connection, known from now on to `drain`; ``None`` where the peer is gone or there are too many."""
         try:
-            session = _session(sock)
+            session = _session(sock, "PLAINTEXT" if port.tls is None else "SSL")
         except OSError:  # gone before we looked
             return None
         if len(self._connections) >= self._limits.max_connections:
             self._shared.complain(f"connection refused: {len(self._connections)} are open", session)
             return None
-        connection = Connection(next(self._numbers), sock, session, service, self._shared)
+        tls = None if port.tls is None else self._secured(port.tls)
+        connection = Connection(next(self._numbers), sock, session, port.service, self._shared, tls)
         self._connections.add(connection)
+        return connection
+
+    def _secured(self, tls: ServerTLS) -> TlsConnection:
+        connection = tls.connection()
+        if tls.stale and self._shared.complaints.is_new(trio.current_time(), "", tls.stale):
+            log.error("renewed certificates cannot be used, and those before them are: %s", tls.stale)
         return connection
 
     async def _serve(self, connection: Connection) -> None:
@@ -145,13 +164,14 @@ class Listener:
             log.warning("%s", line)
 
 
-def _session(sock: socket.socket) -> Session:
+def _session(sock: socket.socket, listener: str) -> Session:
     peer, local = sock.getpeername(), sock.getsockname()
     return Session(
         local_host=local[0].removeprefix("::ffff:"),
         local_port=local[1],
         peer_host=peer[0].removeprefix("::ffff:"),
         peer_port=peer[1],
+        listener=listener,
     )
 
 

@@ -1,0 +1,58 @@
+"""Certificates and keys in PEM, given as the path of a file, or as what such a file holds."""
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from ottla.errors import ConfigurationError
+
+Pem = str | os.PathLike[str]
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def is_text(pem: Pem) -> bool:
+    return isinstance(pem, str) and "-----BEGIN" in pem
+
+
+def named(option: str, pem: Pem) -> str:
+    """What messages call it: a key's text is nobody's to read."""
+    return f"the text of {option}" if is_text(pem) else f"{option} {os.fspath(pem)!r}"
+
+
+def text(option: str, pem: Pem) -> str:
+    if is_text(pem):
+        return str(pem)
+    try:
+        return Path(pem).read_text("ascii")
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            f"tls: {named(option, pem)} is not PEM, which is text; JKS and PKCS#12 are converted with openssl"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"tls: {named(option, pem)} cannot be read: {error.strerror}") from None
+
+
+def file(stack: ExitStack, option: str, pem: Pem) -> str:
+    """The path of a file that holds it; of a text one that nobody else can read, and that is gone with the stack."""
+    if not is_text(pem):
+        text(option, pem)  # for the error
+        return os.fspath(pem)
+    try:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-"))
+        path = os.path.join(folder, option)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(str(pem))
+    except OSError as error:
+        what = f"{named(option, pem)} cannot be handed to OpenSSL, which takes files only"
+        raise ConfigurationError(f"tls: {what}: {error.strerror}") from None
+    except UnicodeEncodeError:  # which shows the text
+        raise ConfigurationError(f"tls: {named(option, pem)} is no PEM, which is ASCII alone") from None
+    return path

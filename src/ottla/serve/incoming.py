@@ -1,0 +1,85 @@
+"""What arrives on a socket, cut into frames, in the clear or within TLS."""
+
+import socket
+from collections.abc import Iterator
+
+from ottla.codec.frames import looks_like
+from ottla.codec.inbox import LARGE, Inbox
+from ottla.codec.wire import Buffer
+from ottla.errors import RemoteProtocolError
+from ottla.serve.outbox import Outbox
+from ottla.tls import TlsConnection
+
+_HANDSHAKE = 0x16
+"""The first byte of what a client that speaks TLS sends first (RFC 8446, section 5.1)."""
+_REFUSAL = b"\x15\x03\x03\x00\x02\x02\x0a"
+"""TLS's alert of an unexpected message, which is fatal: clients of Kafka recognise it."""
+
+
+class Incoming:
+    """The frames of one connection.
+
+    Args:
+        chunk: what small frames are received in, and copied out of at once.
+        outbox: where TLS's own answers go.
+
+    Attributes:
+        count: bytes that arrived last.
+        more: they filled what there was for them, so that there may be more.
+    """
+
+    def __init__(self, inbox: Inbox, chunk: memoryview, outbox: Outbox, tls: TlsConnection | None) -> None:
+        self._inbox, self._chunk, self._outbox, self._tls = inbox, chunk, outbox, tls
+        self._speaks_tls = False
+        self.count = 0
+        self.more = False
+
+    @property
+    def under_way(self) -> int:
+        """Bytes that the large frame under way will have; 0: there is none."""
+        return self._inbox.under_way
+
+    def read(self, sock: socket.socket) -> Iterator[Buffer] | None:
+        """The frames that are whole now, without their lengths; ``None``: the peer sends no more.
+
+        Raises:
+            BlockingIOError: there is nothing yet.
+            OSError: the connection has ended.
+            RemoteProtocolError: (while iterating, too) this is not Kafka's protocol, or no TLS where it has to be.
+            AuthenticationFailed, ConnectionLost: (while iterating, too) as `TlsConnection.feed`.
+        """
+        room = self._inbox.room if self._tls is None else None
+        self.more = False
+        self.count = sock.recv_into(self._chunk if room is None else room)
+        if not self.count:
+            return None
+        if room is not None:
+            self.more = self.count == len(room)
+            return self._inbox.filled(self.count)
+        self.more = self.count == len(self._chunk)
+        data = self._chunk[: self.count]
+        return self._inbox.feed(data) if self._tls is None else self._unsealed(self._tls, data)
+
+    def _unsealed(self, tls: TlsConnection, data: memoryview) -> Iterator[Buffer]:
+        if not self._speaks_tls and data[0] != _HANDSHAKE:
+            self._outbox.append_sealed(_REFUSAL)
+            seems = looks_like(bytes(data[:8])) or "Kafka's protocol in the clear"
+            raise RemoteProtocolError(
+                f"this port speaks TLS, and this looks like {seems}: set security.protocol=SSL, or use another port"
+            )
+        self._speaks_tls = True
+        self._outbox.append_sealed(tls.feed(data))
+        return self._decrypted(tls)
+
+    def _decrypted(self, tls: TlsConnection) -> Iterator[Buffer]:
+        while tls.agreed:
+            if (room := self._inbox.room) is not None:
+                count = tls.read_into(room)
+                del room
+                if not count:
+                    return
+                yield from self._inbox.filled(count)
+            elif plain := tls.read(LARGE):
+                yield from self._inbox.feed(plain)
+            else:
+                return

@@ -1,0 +1,73 @@
+"""What the connections of a listener have in common: its bounds, and what they share."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.codec.frames import MAX_FRAME
+from ottla.codec.inbox import Blocks
+from ottla.complaints import Complaints
+from ottla.serve.memory import Memory
+from ottla.session import Session
+
+if TYPE_CHECKING:
+    from ottla.serve.connection import Connection
+
+log = logging.getLogger("ottla.serve")
+
+_CHUNK = 64 * 2**10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of a listener; bytes and seconds."""
+
+    max_frame: int = MAX_FRAME
+    max_connections: int = 2000
+    pipeline: int = 64
+    """Unanswered requests of one connection before it is no longer read."""
+    unsent: int = 64 * 2**20
+    """Bytes of answers not taken by one connection's peer beyond which it is no longer read; the last may exceed it."""
+    all_unsent: int = 512 * 2**20
+    """The same of all connections together: beyond it, those are not read that have more than an equal share of it."""
+    all_frames: int = 256 * 2**20
+    """Bytes that large requests under way will have, all together, beyond which none is begun; the last may exceed it.
+
+    As Kafka's `queued.max.request.bytes`: one that has begun is read to its end.
+    """
+    idle: float = 600.0
+    """Kafka's `connections.max.idle.ms`."""
+    write: float = 30.0
+    """How long a peer may take nothing of its answers."""
+    handshake: float = 10.0
+    """How long a client may take to agree on TLS."""
+    drain: float = 1.5
+    """How long answers may take once the listener closes."""
+
+
+@dataclass
+class Shared:
+    """What the connections of a listener have in common."""
+
+    limits: Limits
+    complaints: Complaints = field(default_factory=Complaints)
+    chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
+    """What small requests are received in, and copied out of at once."""
+    blocks: Blocks = field(default_factory=Blocks)
+    frames: Memory = field(init=False)
+    unsent: int = 0
+    connections: "set[Connection]" = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.frames = Memory(self.limits.all_frames)
+
+    def is_greedy(self, unsent: int) -> bool:
+        """Whether there is too much unsent, and ``unsent`` bytes of one connection are more than its share of it."""
+        limit = self.limits.all_unsent
+        return self.unsent > limit and unsent * len(self.connections) > limit
+
+    def complain(self, text: str, session: Session) -> None:
+        if self.complaints.is_new(trio.current_time(), session.peer_host, text):
+            log.warning("%s", text, extra={"peer": session.peer})

@@ -1,0 +1,53 @@
+"""`ottla broker` as a process, on a port and a folder that outlive it."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.kafka import free_ports
+
+
+class BrokerProcess:
+    """A broker that can be killed, and lives again.
+
+    Attributes:
+        bootstrap: ``host:port``.
+        data: the folder of its topics.
+        log: what it has printed on standard error, of all its lives.
+    """
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.bootstrap = f"127.0.0.1:{free_ports(1)[0]}"
+        self.data = data
+        self.log = data.with_name(f"{data.name}.log")
+        self._options = options
+        self.revive()
+
+    def revive(self) -> None:
+        """Start it, and return when it listens."""
+        command = [sys.executable, "-m", "ottla", "broker", "--listen", self.bootstrap, "--data", str(self.data)]
+        with self.log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, *self._options, "--json"], stdout=subprocess.PIPE, stderr=errors
+            )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline(), f"the broker did not start:\n{self.log.read_text()[-2000:]}"
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, sig: signal.Signals) -> None:
+        self._process.send_signal(sig)
+        self._process.wait(20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()

@@ -1,0 +1,255 @@
+"""Transactions of other people's producers: the same tests against brokerlite and Apache Kafka."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.testing import Broker
+from tests.brokerlite.running import BrokerProcess
+from tests.interop.lines import Message
+from tests.interop.peers import CLIENTS, LIBRDKAFKA, create_topic
+from tests.interop.raw_reader import RawReader
+from tests.interop.transacting import TRANSACTORS, Record, Refused, Transactor, TransactorClient
+from tests.kafka import run
+
+pytestmark = pytest.mark.slow
+
+PARTITIONS = 3
+COMMITTED, UNCOMMITTED = {"isolation.level": "read_committed"}, {"isolation.level": "read_uncommitted"}
+ADMIN = "org.apache.kafka.tools.TransactionsCommand"
+
+
+@pytest.fixture(params=["brokerlite", "process", "kafka"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a broker, ours or Apache Kafka's."""
+    if request.param == "brokerlite":
+        config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_initial_rebalance_delay=0)
+        broker = Broker(config)
+        yield broker.bootstrap
+        broker.stop()
+    elif request.param == "process":
+        process = BrokerProcess(tmp_path / "data", "--group-delay", "0")
+        yield process.bootstrap
+        assert process.runs, process.log.read_text()
+        process.stop()
+        assert "Traceback" not in process.log.read_text()
+    else:
+        yield request.getfixturevalue("kafka").bootstrap
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    """A new topic of `PARTITIONS` partitions."""
+    return new_topic(bootstrap)
+
+
+def new_topic(bootstrap: str) -> str:
+    name = f"transactions-{secrets.token_hex(4)}"
+    create_topic(bootstrap, name, PARTITIONS)
+    return name
+
+
+@pytest.fixture(params=TRANSACTORS.values(), ids=str)
+def client(request: pytest.FixtureRequest) -> TransactorClient:
+    chosen: TransactorClient = request.param
+    return chosen
+
+
+@contextmanager
+def producing(client: TransactorClient, bootstrap: str, name: str, **config: str) -> Iterator[Transactor]:
+    """A producer with the transactional id ``name``; settings have underscores in place of dots."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    with client.start(bootstrap, name, settings) as producer:
+        producer.do("init")
+        yield producer
+
+
+def transact(producer: Transactor, topic: str, *values: bytes, end: str = "commit") -> None:
+    """A transaction that sends each value to each partition."""
+    producer.do("begin")
+    for value in values:
+        for partition in range(PARTITIONS):
+            producer.send(topic, partition, b"key", value)
+    if end == "abort":
+        producer.do("flush")  # or there would be nothing to abort
+    producer.do(end)
+
+
+def committed(bootstrap: str, topic: str, *, ended: bool = True) -> list[list[bytes | None]]:
+    """The committed values of each partition, on which every reader must agree.
+
+    Args:
+        ended: every transaction has been, so that the last markers are waited for.
+    """
+    with RawReader(bootstrap) as reader:
+        if ended:
+            until(lambda: not any(reader.is_open(topic, partition) for partition in range(PARTITIONS)))
+        expected = [(r.partition, r.offset, r.value) for r in reader.committed(topic)]
+    for each in CLIENTS:
+        seen = sorted(each.consume(bootstrap, topic, COMMITTED), key=lambda r: (r.partition, r.offset))
+        assert [(r.partition, r.offset, r.value) for r in seen] == expected, each
+    return [[value for index, _, value in expected if index == partition] for partition in range(PARTITIONS)]
+
+
+def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    """Wait for what a broker does by itself."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:g} s"
+        time.sleep(0.05)  # for another process there is nothing else to wait on
+
+
+def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+    client: TransactorClient, bootstrap: str, topic: str
+) -> None:
+    with producing(client, bootstrap, topic) as producer:
+        transact(producer, topic, b"1", b"2")
+        transact(producer, topic, b"aborted", end="abort")
+        transact(producer, topic, b"3")
+        producer.do("begin")
+        producer.do("commit")  # nothing was sent
+        producer.do("begin")
+        producer.do("abort")
+        transact(producer, topic, b"aborted", b"too", end="abort")
+        transact(producer, topic, b"4")
+        producer.close()
+    assert committed(bootstrap, topic) == [[b"1", b"2", b"3", b"4"]] * PARTITIONS
+    everything = [b"1", b"2", b"aborted", b"3", b"aborted", b"too", b"4"]
+    for each in CLIENTS:
+        seen = [r for r in each.consume(bootstrap, topic, UNCOMMITTED) if r.partition == 0]
+        assert [r.value for r in seen] == everything, each
+
+
+def test_what_comes_behind_an_open_transaction_waits_for_its_end(
+    client: TransactorClient, bootstrap: str, topic: str
+) -> None:
+    with producing(client, bootstrap, topic) as producer, RawReader(bootstrap) as reader:
+        producer.do("begin")
+        producer.send(topic, 0, b"key", b"open")
+        producer.do("flush")
+        LIBRDKAFKA.produce(bootstrap, [Message(topic, b"key", b"%d" % i, partition=i % 2) for i in range(4)])
+        assert reader.end(topic, 0) == 0 and reader.end(topic, 0, 0) == 3
+        assert committed(bootstrap, topic, ended=False) == [[], [b"1", b"3"], []]
+        producer.do("commit")
+        assert committed(bootstrap, topic) == [[b"open", b"0", b"2"], [b"1", b"3"], []]
+
+
+def test_what_is_consumed_is_produced_again_exactly_once(client: TransactorClient, bootstrap: str, topic: str) -> None:
+    output = new_topic(bootstrap)
+    LIBRDKAFKA.produce(bootstrap, [Message(topic, b"key", b"%d" % i, partition=i % PARTITIONS) for i in range(30)])
+    with producing(client, bootstrap, topic) as first:
+        first.subscribe(topic, topic)
+        passed = pass_on(first, output, "abort", at_least=5)
+        first.subscribe(topic, topic)
+        passed = pass_on(first, output, "commit", at_least=5)
+        if len(passed) < 30:
+            first.do("begin")
+            pass_some(first, output, at_least=1)
+            first.do("offsets")
+        first.kill()  # in the midst of a transaction, or after the last
+    LIBRDKAFKA.produce(bootstrap, [Message(topic, b"key", b"%d" % i, partition=i % PARTITIONS) for i in range(30, 60)])
+    with producing(client, bootstrap, topic) as second:
+        second.subscribe(topic, topic)
+        while len(passed) < 60:
+            passed += pass_on(second, output, "commit", at_least=1)
+        second.close()
+    values = [value for partition in committed(bootstrap, output) for value in partition]
+    assert sorted(int(value or b"") for value in values) == list(range(60))
+
+
+def pass_on(worker: Transactor, output: str, end: str, at_least: int) -> list[Record]:
+    """A transaction that passes records on to ``output``, and commits how far it has read."""
+    worker.do("begin")
+    records = pass_some(worker, output, at_least)
+    worker.do(end)
+    return records
+
+
+def pass_some(worker: Transactor, output: str, at_least: int) -> list[Record]:
+    """Poll until there are records, and send them on."""
+    deadline = time.monotonic() + 60
+    records: list[Record] = []
+    while len(records) < at_least:
+        assert time.monotonic() < deadline, records
+        if got := worker.poll():
+            records += got
+            for record in got:
+                worker.send(output, record.partition, record.key or b"", record.value or b"")
+            worker.do("offsets")
+    return records
+
+
+def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootstrap: str, topic: str) -> None:
+    with producing(client, bootstrap, topic) as first:
+        transact(first, topic, b"1")
+        first.do("begin")
+        first.send(topic, 0, b"key", b"left open")
+        first.do("flush")
+        with producing(client, bootstrap, topic) as second, RawReader(bootstrap) as reader:
+            assert not reader.is_open(topic, 0), "it was aborted before the second one began"
+            with pytest.raises(Refused) as refused:
+                first.send(topic, 1, b"key", b"too late")
+                first.do("commit")
+            assert refused.value.kind == "fatal"
+            transact(second, topic, b"2")
+    assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(client: TransactorClient, bootstrap: str, topic: str) -> None:
+    with producing(client, bootstrap, topic, transaction_timeout_ms="2000") as producer, RawReader(bootstrap) as reader:
+        transact(producer, topic, b"1")
+        producer.do("begin")
+        producer.send(topic, 0, b"key", b"too slow")
+        producer.do("flush")
+        assert reader.is_open(topic, 0)
+        until(lambda: not reader.is_open(topic, 0))
+        with pytest.raises(Refused):
+            producer.do("commit")
+    with producing(client, bootstrap, topic) as successor:
+        transact(successor, topic, b"2")
+    assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
+
+
+def tool(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
+    """What `kafka-transactions.sh` prints: a row each, with the names of its head."""
+    head, *rows = [line.split("\t") for line in run(ADMIN, "--bootstrap-server", bootstrap, *arguments).splitlines()]
+    names = [name.strip() for name in head]
+    return [dict(zip(names, (field.strip() for field in row), strict=False)) for row in rows]
+
+
+def test_kafkas_tool_lists_describes_and_aborts_transactions(bootstrap: str, topic: str) -> None:
+    with producing(TRANSACTORS["java"], bootstrap, topic) as producer, RawReader(bootstrap) as reader:
+        transact(producer, topic, b"1")
+        producer.do("begin")
+        producer.send(topic, 0, b"key", b"hangs")
+        producer.do("flush")
+        (listed,) = [row for row in tool(bootstrap, "list") if row["TransactionalId"] == topic]
+        assert listed["TransactionState"] == "Ongoing"
+        (described,) = tool(bootstrap, "describe", "--transactional-id", topic)
+        assert described["TransactionState"] == "Ongoing" and described["TopicPartitions"] == f"{topic}-0"
+        assert described["ProducerId"] == listed["ProducerId"]
+        (known,) = tool(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
+        assert known["ProducerId"] == listed["ProducerId"] and known["ProducerEpoch"] == described["ProducerEpoch"]
+        start = known["CurrentTransactionStartOffset"]
+        assert start == "2"
+        run(
+            ADMIN,
+            "--bootstrap-server",
+            bootstrap,
+            "abort",
+            "--topic",
+            topic,
+            "--partition",
+            "0",
+            "--start-offset",
+            start,
+        )
+        assert not reader.is_open(topic, 0)
+        (known,) = tool(bootstrap, "describe-producers", "--topic", topic, "--partition", "0")
+        assert known["CurrentTransactionStartOffset"] == "None"
+    assert committed(bootstrap, topic) == [[b"1"]] * PARTITIONS

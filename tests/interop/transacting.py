@@ -1,0 +1,259 @@
+"""Transactional producers of other people, as programs that carry out commands, one a line.
+
+    with TRANSACTORS["java"].start(bootstrap, "payments") as producer:
+        producer.do("init")
+        producer.do("begin")
+        producer.send("flights", 0, b"key", b"value")
+        producer.do("commit")
+
+Rules of this file:
+- A program decides nothing: it calls its client, and says what that said. What is to be done about it is decided here,
+  and so it is the same for all.
+- A program answers each command with one line: ``ok`` and fields, or ``error``, its kind, its class and its message.
+- Fields stand between tabs, bytes are in hex, and ``-`` is null, as in `tests.interop.lines`.
+
+| command | fields | does |
+|---|---|---|
+| open | ``key=value``… | another producer, in place of the last one, which is dropped |
+| init, begin, flush, commit, abort | | what the client calls so |
+| send | topic, partition, key, value | without waiting for the outcome |
+| subscribe | topic, ``key=value``… | another consumer, in place of the last one |
+| poll | | waits a while; its fields are records: ``partition offset key value`` |
+| offsets | | has the transaction commit how far the last ``poll`` came |
+
+The kinds of errors are those between which clients tell their users to choose: ``abortable`` (abort, and begin again),
+``retriable`` (call again), ``fatal`` (open another producer).
+"""
+
+import contextlib
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, cast
+
+from tests.interop.lines import settings
+from tests.interop.peers import PeerFailed, Running, java_classes
+from tests.kafka import NOW, OLD, Release, java
+
+Kind = Literal["abortable", "retriable", "fatal"]
+
+
+class Refused(Exception):
+    """A client has raised an error."""
+
+    def __init__(self, kind: Kind, name: str, message: str) -> None:
+        super().__init__(f"{name} ({kind}): {message}")
+        self.kind = kind
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that a consumer was given."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class TransactorClient:
+    """A client with a transactional producer.
+
+    Attributes:
+        settings: its names for what tests need of all of them.
+        checks_members: its offsets are committed for a member of the group, which is checked (KIP-447).
+    """
+
+    name: str
+    command: Callable[[], list[str]]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    checks_members: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def start(self, bootstrap: str, transactional_id: str, config: Mapping[str, str] | None = None) -> "Transactor":
+        """Start a program with one producer, which is not initialized yet; a context manager.
+
+        Args:
+            config: settings of the producer by the client's own names.
+        """
+        return Transactor(self, bootstrap, transactional_id, config or {})
+
+
+def _java(release: Release = NOW) -> Callable[[], list[str]]:
+    return lambda: java("Transact", classes=java_classes(), release=release)
+
+
+def _python(client: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, "-m", f"tests.interop.{client}_transact"]
+
+
+TRANSACTORS = {
+    each.name: each
+    for each in (
+        TransactorClient("java", _java(), {"max.block.ms": "20000"}),
+        # The last before version 2 of transactions (KIP-890), and an old one.
+        TransactorClient("java-3.9", _java(OLD["3.9"]), {"max.block.ms": "20000"}),
+        TransactorClient("java-2.8", _java(OLD["2.8"]), {"max.block.ms": "20000"}),
+        TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500", "log_level": "0"}),
+        TransactorClient("aiokafka", _python("aiokafka"), checks_members=False),
+        TransactorClient("kafka-python", _python("kafka_python"), {"max.block.ms": "20000"}),
+    )
+}
+
+
+class Transactor(Running):
+    """A program that runs, with one producer at a time, and one consumer."""
+
+    def __init__(
+        self, client: TransactorClient, bootstrap: str, transactional_id: str, config: Mapping[str, str]
+    ) -> None:
+        self.client = client
+        self._bootstrap = bootstrap
+        self._config = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **client.settings}
+        self._config |= config
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        super().__init__(client.command())
+        self.open()
+
+    def open(self) -> None:
+        """Have another producer in place of the last one."""
+        self.do("open", *(f"{key}={value}" for key, value in self._config.items()))
+
+    def do(self, command: str, *fields: str, timeout: float = 60.0) -> list[str]:
+        """Have a command carried out; return the fields of the answer.
+
+        Raises:
+            Refused: the client has raised an error.
+            PeerFailed: there is no answer within ``timeout`` seconds, or the program has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write("\t".join((command, *fields)) + "\n")
+            self._process.stdin.flush()
+            answer = self._answers.get(timeout=timeout).split("\t")
+        except (BrokenPipeError, queue.Empty):
+            said = "ended" if self._process.poll() is not None else f"did not answer within {timeout:g} s"
+            raise PeerFailed(f"{self.client} {said}, when asked to {command}:\n{self.said()}") from None
+        if answer[0] == "ok":
+            return answer[1:]
+        kind, name, message = answer[1:]
+        raise Refused(cast(Kind, kind), name, message)
+
+    def send(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        """Send a record; an error may come with a later command."""
+        self.do("send", topic, str(partition), key.hex(), value.hex())
+
+    def subscribe(self, topic: str, group: str, config: Mapping[str, str] | None = None) -> None:
+        """Have a consumer in place of the last one, which begins where the group stands."""
+        known = {
+            "bootstrap.servers": self._bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "isolation.level": "read_committed",
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "300",
+        }
+        self.do("subscribe", topic, *(f"{key}={value}" for key, value in (known | dict(config or {})).items()))
+
+    def poll(self) -> list[Record]:
+        """What the consumer reads within half a second."""
+        return [_record(each) for each in self.do("poll")]
+
+    def heard(self, line: str) -> None:
+        self._answers.put(line)
+
+    def kill(self) -> None:
+        """End the program at once."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self, timeout: float = 20.0) -> None:
+        """Let the program end in good order."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise PeerFailed(f"{self.client} does not end:\n{self.said()}") from None
+        if code != 0:
+            raise PeerFailed(f"{self.client} ended with {code}:\n{self.said()}")
+
+
+def _record(text: str) -> Record:
+    partition, offset, key, value = text.split(" ")
+    return Record(int(partition), int(offset), _bytes(key), _bytes(value))
+
+
+def _bytes(text: str) -> bytes | None:
+    return None if text == "-" else bytes.fromhex(text)
+
+
+def _hex(data: bytes | None) -> str:
+    return "-" if data is None else data.hex()
+
+
+# -- for the programs
+
+
+class Peer(Protocol):
+    """What a program can do with its client."""
+
+    def open(self, config: dict[str, str]) -> None: ...
+
+    def init(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def subscribe(self, topic: str, config: dict[str, str]) -> None: ...
+
+    def poll(self) -> Sequence[Record]: ...
+
+    def offsets(self) -> None: ...
+
+    def kind(self, error: Exception) -> tuple[Kind, str]:
+        """The kind of an error, and its name."""
+
+
+def serve(peer: Peer) -> None:
+    """Carry out what standard input says."""
+    for line in sys.stdin:
+        try:
+            answer = ["ok", *_carry_out(peer, *line.rstrip("\n").split("\t"))]
+        except Exception as error:  # whatever the client raises is the answer
+            kind, name = peer.kind(error)
+            answer = ["error", kind, name, " ".join(str(error).split())]
+        print("\t".join(answer), flush=True)
+
+
+def _carry_out(peer: Peer, command: str, *fields: str) -> list[str]:
+    match command:
+        case "open":
+            peer.open(settings(fields))
+        case "send":
+            topic, partition, key, value = fields
+            peer.send(topic, int(partition), _bytes(key), _bytes(value))
+        case "subscribe":
+            peer.subscribe(fields[0], settings(fields[1:]))
+        case "poll":
+            return [f"{r.partition} {r.offset} {_hex(r.key)} {_hex(r.value)}" for r in peer.poll()]
+        case "init" | "begin" | "flush" | "commit" | "abort" | "offsets":
+            getattr(peer, command)()
+        case _:
+            raise ValueError(command)
+    return []

@@ -1,0 +1,168 @@
+"""What the broker's logs hold, batch by batch, and that nothing which was told is ever lost or changed.
+
+Rules:
+- Whatever an answer has told of a partition (the offset of a batch that was stored, records, the high watermark) is
+  there after every restart, byte for byte. What was never told may be gone.
+- If a log is shorter after a restart than it was, the leader epoch has risen.
+- A log only grows while the broker runs, without gaps between its batches.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ottla.brokerlite.machines.core import BrokerCore
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.codec.apis.fetch import FetchRequest, FetchResponse
+from ottla.codec.apis.produce import ProduceResponse
+from ottla.codec.records import RecordBatch, parse_batch, read_batches
+from ottla.codec.stored.control import COMMIT, parse_control
+from tests.sim.data import Place
+from tests.sim.log import Stored
+from tests.sim.users import Violation
+
+LOST = "what the broker has told is lost"
+CHANGED = "what the broker has told is changed"
+SHORTER = "a log is shorter than it was, and the leader epoch has not risen"
+GAP = "a log has a gap, or goes back"
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in a partition."""
+
+    producer: tuple[int, int]
+    commit: bool
+
+
+@dataclass
+class LogView:
+    """One log as it is on the broker; the names are those of the model cluster's logs, so that the ledgers take either.
+
+    Attributes:
+        told: what lies before this offset was told to somebody.
+    """
+
+    batches: list[Stored] = field(default_factory=list)
+    told: int = 0
+    epoch: int = -1
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end if self.batches else 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end
+
+
+def decided(batches: Iterable[Stored]) -> tuple[list[tuple[int, bytes]], int]:
+    """(offset, value) of what a read_committed reader is to see of a log, and the offset up to which that is known."""
+    open_at: dict[int, int] = {}
+    pending: dict[int, list[tuple[int, bytes]]] = {}
+    seen: list[tuple[int, bytes]] = []
+    end = 0
+    for stored in batches:
+        batch, end = parse_batch(stored.data), stored.end
+        if batch.control:
+            records = pending.pop(batch.producer_id, [])
+            open_at.pop(batch.producer_id, None)
+            if marker_of(batch).commit:
+                seen += records
+            continue
+        found = [(record.offset, bytes(record.value or b"")) for record in batch.records()]
+        if batch.transactional:
+            open_at.setdefault(batch.producer_id, batch.base_offset)
+            pending.setdefault(batch.producer_id, []).extend(found)
+        else:
+            seen += found
+    stable = min([end, *open_at.values()])
+    return sorted(each for each in seen if each[0] < stable), stable
+
+
+def marker_of(batch: RecordBatch) -> Marker:
+    """What a control batch says."""
+    (record,) = batch.records()
+    said = parse_control(record.key, record.value)
+    assert said is not None
+    return Marker((batch.producer_id, batch.producer_epoch), said.type == COMMIT)
+
+
+class Logs:
+    """The logs of all topics that users know.
+
+    Args:
+        appended: called with each batch that was not there before.
+    """
+
+    def __init__(self, places: Iterable[Place], appended: Callable[[Place, Stored], None]) -> None:
+        self.views = {place: LogView() for place in places}
+        self._appended = appended
+
+    def refresh(self, core: BrokerCore) -> None:
+        """Look at what was written."""
+        for place, view in self.views.items():
+            partition = core.topics.partition(*place)
+            if partition is not None and partition.end_offset != view.end:
+                for stored in _batches(partition, view.end):
+                    if stored.base != view.end:
+                        raise Violation(GAP, f"{_name(place)} has {stored.base} behind {view.end}")
+                    view.batches.append(stored)
+                    self._appended(place, stored)
+
+    def compare(self, core: BrokerCore) -> None:
+        """After a start: see that what was told is there."""
+        for place, view in self.views.items():
+            partition = core.topics.partition(*place)
+            batches = list(_batches(partition, 0)) if partition is not None else []
+            end = batches[-1].end if batches else 0
+            told = [each for each in view.batches if each.base < view.told]
+            if end < view.told or len(batches) < len(told):
+                raise Violation(LOST, f"{_name(place)} ends at {end}, {view.told} was told")
+            for before, now in zip(told, batches, strict=False):
+                if before != now:
+                    raise Violation(CHANGED, f"{_name(place)} at {before.base}")
+            epoch = partition.epochs.current if partition is not None else -1
+            if epoch < view.epoch or (end < view.end and epoch == view.epoch):
+                raise Violation(SHORTER, f"{_name(place)}: {end} after {view.end}, epoch {epoch} after {view.epoch}")
+            view.batches, view.epoch = batches, epoch
+
+    def answered(self, request: Any, answer: Any, name: Callable[[Any], str]) -> None:
+        """Note what an answer tells. Args: name: of a topic in an answer."""
+        for place, offset in _told(request, answer, name):
+            if place in self.views:
+                self.views[place].told = max(self.views[place].told, offset)
+
+
+def _told(request: Any, answer: Any, name: Callable[[Any], str]) -> Iterator[tuple[Place, int]]:
+    if isinstance(answer, ProduceResponse):
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                if not each.error_code:
+                    yield (name(topic), each.index), each.base_offset + 1
+    elif isinstance(answer, FetchResponse) and isinstance(request, FetchRequest):
+        for fetched in answer.responses:
+            for data in fetched.partitions:
+                yield (name(fetched), data.partition_index), data.high_watermark
+
+
+def _batches(partition: PartitionLog, offset: int) -> Iterator[Stored]:
+    """What a log has from an offset on, where a batch begins."""
+    while offset < partition.end_offset:
+        data = bytes(partition.read(offset, 2**20, at_least_one=True))
+        before = offset
+        for batch in read_batches(data):
+            yield Stored(
+                bytes(batch.data),
+                batch.base_offset,
+                batch.next_offset,
+                batch.partition_leader_epoch,
+                (batch.producer_id, batch.producer_epoch),
+                (batch.base_sequence, batch.last_sequence),
+            )
+            offset = batch.next_offset
+        if offset == before:
+            raise Violation(GAP, f"{partition.name} gives nothing at {offset} of {partition.end_offset}")
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"

@@ -1,0 +1,146 @@
+"""A client written by hand, for what the shipped one does not speak yet: a script that asks, one request at a time.
+
+Rules:
+- One connection; a request whose connection breaks, or that is not answered in time, has ``None`` for an answer: nobody
+  knows what became of it.
+- The process can freeze, and it can be killed; then another one takes its place.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ottla.codec import frames
+from ottla.codec.wire import api
+from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
+from tests.sim.clock import Clock
+from tests.sim.history import History
+from tests.sim.network import PORT, Network
+
+TIMEOUT = 4.0
+"""Seconds for one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request, and its version."""
+
+    message: Any
+    version: int
+
+
+Steps = Generator["Ask | float", Any, Any]
+"""A script: yields requests, and gets the answers or ``None``; yields seconds to sleep."""
+
+
+class Peer:
+    """A process with one connection (a `tests.sim.network.Client`)."""
+
+    def __init__(self, name: str, node: int, clock: Clock, network: Network, history: History) -> None:
+        self.name, self.clock, self.network, self.history = name, clock, network, history
+        self.alive = True
+        self.again: Callable[[], None] | None = None
+        """Starts another process that does the same."""
+        self._node = node
+        self._frozen_until = 0.0
+        self._key: Key | None = None
+        self._connected = False
+        self._connections = self._asked = 0
+        self._waits: Ask | None = None
+        self._reader = frames.FrameReader()
+        self._script: Steps | None = None
+        self._done: Callable[[], None] = lambda: None
+
+    def run(self, script: Steps, done: Callable[[], None]) -> None:
+        """Have a user act; ``done`` is called at the end, if the process lives to see it."""
+        self._script, self._done = script, done
+        self.clock.later(0.0, partial(self._advance, None))
+
+    @property
+    def frozen(self) -> bool:
+        return self.clock.now < self._frozen_until
+
+    def freeze(self, seconds: float) -> None:
+        """The process does nothing for a while, and does not know it."""
+        self.history.add("!", self.name, f"freezes for {seconds:.2f} s")
+        self._frozen_until = max(self._frozen_until, self.clock.now + seconds)
+
+    def kill(self) -> None:
+        self.history.add("!", self.name, "is killed")
+        self.alive = False
+        self.network.abandon(self)
+
+    def hear(self, event: Event) -> None:
+        """What the network tells."""
+        if not self.alive:
+            return
+        if self.frozen:
+            self.clock.at(self._frozen_until, partial(self.hear, event))
+            return
+        match event:
+            case Connected(key=key) if key == self._key:
+                self._connected = True
+                self._send()
+            case Received(key=key, data=data) if key == self._key:
+                for frame in self._reader.feed(data):
+                    self._answered(frame)
+            case Lost(key=key) if key == self._key:
+                self._key = None
+                self._answer(None)
+
+    # -- inside
+
+    def _advance(self, value: Any) -> None:
+        if not self.alive or self._script is None:
+            return
+        if self.frozen:
+            self.clock.at(self._frozen_until, partial(self._advance, value))
+            return
+        try:
+            what = self._script.send(value)
+        except StopIteration:
+            self._done()
+            return
+        if isinstance(what, Ask):
+            self._ask(what)
+        else:
+            self.clock.later(what, partial(self._advance, None))
+
+    def _ask(self, ask: Ask) -> None:
+        self._asked += 1
+        self._waits = ask
+        self.clock.later(TIMEOUT, partial(self._time_out, self._asked))
+        if self._key is None:
+            self._connections += 1
+            self._key, self._connected, self._reader = (self._node, f"{self._connections}"), False, frames.FrameReader()
+            self.network.connect(self, Connect(self._key, f"n{self._node}", PORT + self._node))
+        elif self._connected:
+            self._send()
+
+    def _send(self) -> None:
+        if self._waits is not None and self._key is not None:
+            parts = frames.build_request(self._waits.message, self._waits.version, self._asked, self.name)
+            self.network.send(self, Send(self._key, (parts,)))
+
+    def _time_out(self, number: int) -> None:
+        if not self.alive or number != self._asked or self._waits is None:
+            return
+        if self.frozen:
+            self.clock.at(self._frozen_until, partial(self._time_out, number))
+            return
+        if self._key is not None:
+            self.network.close(self, Close(self._key))
+            self._key = None
+        self._answer(None)
+
+    def _answered(self, frame: bytes) -> None:
+        assert self._waits is not None
+        cls = frames.APIS[api(type(self._waits.message)).key].response
+        _, answer = frames.parse_response(cls, self._waits.version, frame)
+        self._answer(answer)
+
+    def _answer(self, answer: Any) -> None:
+        if self._waits is not None:
+            self._waits = None
+            self._advance(answer)

@@ -1,0 +1,471 @@
+"""One run of the shipped broker on a model disk: a world drawn from a seed, played until every promise is kept or not."""
+
+import traceback
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.brokerlite.machines.core import Settings
+from ottla.brokerlite.machines.groups import GroupSettings
+from ottla.brokerlite.machines.offsets import Committer
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.wire import NO_UUID
+from ottla.sdk.options import Options
+from ottla.sdk.produce import accumulator
+from ottla.sdk.produce.options import ProducerOptions
+from tests.brokerlite.model_disk import ModelDisk
+from tests.sim.bounds import Watched
+from tests.sim.broker.faults import FAULTS, drawn
+from tests.sim.broker.ledger import TransactionLedger
+from tests.sim.broker.logs import Logs, LogView, decided
+from tests.sim.broker.mutations import MUTATIONS
+from tests.sim.broker.peer import Peer
+from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
+from tests.sim.broker.readers import Seen, by_client, by_hand
+from tests.sim.broker.server import DATA, NODE, Manner, Server
+from tests.sim.clock import Clock
+from tests.sim.cluster import topic_name
+from tests.sim.data import Place
+from tests.sim.faults import Fault
+from tests.sim.group_ledger import GroupLedger
+from tests.sim.history import History
+from tests.sim.ledger import Ledger
+from tests.sim.members import Consuming
+from tests.sim.members import Manner as Membership
+from tests.sim.mutations import changed
+from tests.sim.network import PORT, Link, Network
+from tests.sim.run import Result, logged_to
+from tests.sim.scripts import Producing
+from tests.sim.users import Process, Violation
+
+LIMIT = 150.0
+"""Seconds after the last fault in which everything has to be done."""
+LOOK = 0.25
+"""Seconds between two looks at whether everything is done."""
+GROUP, WORKERS = "billing", "workers"
+SLACK = 2.5
+"""Seconds that a broker may take beside a transaction's timeout: markers that the disk refused are tried again."""
+WENT_BACK = "committed offsets have gone back by themselves"
+
+
+class Cluster:
+    """The broker as the ledgers of the client see it, in the model cluster's terms."""
+
+    def __init__(self, server: Server, logs: Logs) -> None:
+        self._server = server
+        self._logs = logs
+        self.network = server.network
+        self.data = SimpleNamespace(features=server.features, strict=False)
+        self.nodes = {NODE: server}
+        self.buried: dict[Place, list[LogView]] = {}
+        self.groups = SimpleNamespace(groups=self)
+
+    @property
+    def logs(self) -> dict[Place, LogView]:
+        return self._logs.views
+
+    def get(self, group: str) -> "GroupView | None":
+        """A group, as the coordinator has it."""
+        core = self._server.core
+        known = core.groups.by_id.get(group)
+        offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
+        members = {name: MemberView(name, each.assignment) for name, each in known.members.items()} if known else {}
+        return GroupView(members, known.generation if known else 0, offsets)
+
+    def ever_named(self, topic: Any) -> str:
+        """The name of a topic in a request or an answer."""
+        by_id: UUID = getattr(topic, "topic_id", NO_UUID)
+        if by_id == NO_UUID:
+            return topic_name(topic)
+        known = self._server.core.topics.by_id.get(by_id)
+        return known.name if known else ""
+
+
+class MemberView(NamedTuple):
+    id: str
+    assignment: bytes
+
+
+@dataclass
+class GroupView:
+    members: dict[str, MemberView]
+    generation: int
+    offsets: dict[Place, tuple[int]]
+
+
+@dataclass(slots=True)
+class BrokerGroupLedger(GroupLedger):
+    """As for the model cluster; a member that leaves while the broker is down cannot say so."""
+
+    server: Server | None = None
+
+    def left(self, who: str, member: str, instance: str | None) -> None:
+        server = self.server
+        if server is not None and server.is_up and server.clock.now - server.since > 10.0:
+            GroupLedger.left(self, who, member, instance)
+
+
+class BrokerWorld:
+    """What the seed draws: how the broker is run, who its users are, what goes wrong and when."""
+
+    def __init__(self, seed: int, *, told: bool = False) -> None:
+        self.seed, self.chance = seed, Random(f"{seed} broker")
+        chance = self.chance
+        self.clock = Clock()
+        self.history = History(self.clock, told)
+        self.network = Network(self.clock, Random(f"{seed} network"), self.history)
+        self.seconds = chance.choice((3.0, 6.0, 10.0))
+        self.topics = {"a": chance.randint(1, 2), "b": 1}
+        """Of the shipped client."""
+        self.transactional = {"t": chance.randint(1, 3)}
+        carried = {"out": self.transactional["t"]}
+        self.sync = chance.random() < 0.5
+        self.disk = ModelDisk(Random(f"{seed} disk"), ordered=chance.random() < 0.5)
+        manner = Manner(
+            sync=self.sync,
+            topics={**self.topics, **self.transactional, **carried},
+            defaults={
+                "segment.bytes": str(chance.choice((2000, 10_000, 2**30))),
+                "index.interval.bytes": str(chance.choice((100, 1000))),
+            },
+            settings=Settings(
+                node_id=NODE,
+                cluster_id="sim",
+                host=f"n{NODE}",
+                port=PORT + NODE,
+                sync=self.sync,
+                groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
+            ),
+        )
+        self.server = Server(self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner)
+        self.features = self.network.features = self.server.features
+        self.network.cluster = self.server
+        self.network.admit = self.server.admit
+        self.logs = Logs(self.server.places(), self._appended)
+        self.cluster = Cluster(self.server, self.logs)
+        self.ledger = Ledger(self.cluster)  # type: ignore[arg-type] # which it is, as far as it is looked at
+        self.transactions = TransactionLedger(self.logs, SLACK)
+        places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
+        self.group = BrokerGroupLedger(self.ledger, GROUP, places)
+        self.group.server = self.server
+        self.network.sent, self.network.delivered = self._sent, self._delivered
+        self.server.answered, self.server.started, self.server.written = self._answered, self._started, self._written
+        self.membership = Membership.drawn(chance, Random(f"{seed} manner"))
+        self.membership = _calm(self.membership)
+        self.options = Options(
+            connect_timeout=chance.choice((1.0, 10.0)),
+            request_timeout=chance.choice((2.0, 10.0)),
+            api_timeout=60.0,
+            delivery_timeout=120.0,
+            fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
+            partition_max_bytes=chance.choice((200, 2000, 2**20)),
+            fetch_max_wait=0.5,
+        )
+        self.processes: dict[str, Process] = {}
+        self.peers: dict[str, Peer] = {}
+        self.members: dict[str, Consuming] = {}
+        self.producers: list[Producing] = []
+        self.works: list[Work] = []
+        self.workers: list[Carrying] = []
+        self.seen: list[Seen] = []
+        self._member_count = self._peer_count = 0
+        self._committed: dict[str, dict[Place, int]] = {}
+        """Group -> what the coordinator has answered to have."""
+        self.producing = 0
+        self.over = self.ended = False
+        self.trouble_until = 0.0
+        self.faults: list[Fault] = drawn(chance, self.seconds, sync=self.sync)
+        said = f"{manner.topics}, {manner.defaults}, sync={self.sync}, {self.options}, {self.membership}"
+        self.say("#", f"seed {seed}", said)
+
+    def say(self, mark: str, who: str, text: str) -> None:
+        self.history.add(mark, who, text)
+
+    # -- what is watched ---------------------------------------------------------------------------------------------
+
+    def _sent(self, link: Link, message: Any) -> None:
+        if isinstance(link.client, Process):
+            self.group.sent(link, message)
+            self.ledger.sent_off(message, earlier=link.writing)
+
+    def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        if isinstance(link.client, Process):
+            self.group.delivered(link.client.name, request, answer)
+
+    def _written(self) -> None:
+        if self.server.is_up:
+            self.logs.refresh(self.server.core)
+
+    def _answered(self, request: Any, answer: Any) -> None:
+        self.logs.answered(request, answer, self.cluster.ever_named)
+        if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
+            self.logs.refresh(self.server.core)
+            self.transactions.initialized(request, answer)
+
+    def _appended(self, place: Place, stored: Any) -> None:
+        self.transactions.appended(place, stored)
+
+    def _started(self) -> None:
+        """The broker is there again: compare, and watch what it takes."""
+        core = self.server.core
+        self.logs.compare(core)
+        for group, offsets in self._committed.items():
+            now = core.offsets.of(group)
+            for place, offset in offsets.items():
+                if place not in now or now[place].offset < offset:
+                    told = now[place].offset if place in now else None
+                    raise Violation(WENT_BACK, f"{group}, {place[0]}-{place[1]}: {told} after {offset}")
+        begin_commit, commit = core.offsets.begin_commit, core.offsets.commit
+        committers: list[Committer] = [Committer()]
+
+        def begun(group_id: str, committer: Committer, *args: Any, **names: Any) -> Any:
+            committers[0] = committer
+            return begin_commit(group_id, committer, *args, **names)
+
+        def committed(group: Any, offsets: Any, transactional: Any = None) -> None:
+            if group.group_id == GROUP:
+                view = self.cluster.get(GROUP)
+                for place, each in offsets.items():
+                    self.group.committed(view, committers[0].member_id, place, each.offset)  # type: ignore[arg-type]
+            commit(group, offsets, transactional)
+
+        core.offsets.begin_commit = begun  # type: ignore[method-assign] # to know who commits
+        core.offsets.commit = committed  # type: ignore[method-assign] # to see what is taken
+
+    # -- people ------------------------------------------------------------------------------------------------------
+
+    def process(self, name: str) -> Process:
+        process = self.processes[name] = Process(
+            name, self.clock, self.network, self.history, self.options, 1, Random(f"{self.seed} {name}")
+        )
+        return process
+
+    def peer(self, name: str) -> Peer:
+        peer = self.peers[name] = Peer(name, NODE, self.clock, self.network, self.history)
+        return peer
+
+    def _people(self) -> None:
+        self._produce()
+        for _ in range(self.chance.choice((1, 2, 2))):
+            self.clock.later(self.chance.choice((0.0, self.seconds / 2)), self.join)
+        versions = self.chance.choice(((V1,), (V2,), (V1, V2), (V2, V2)))
+        for index, version in enumerate(versions):
+            timeout = self.chance.choice((1.0, 3.0, 6.0))
+            work = Work(f"x{index}", version, timeout, self.chance.randint(4, 10))
+            self.works.append(work)
+            for _ in range(self.chance.choice((1, 1, 2))):
+                self.clock.later(self.chance.uniform(0.0, 1.0), partial(self.transact, work))
+        self.transactions.chains["t", "out"] = WORKERS
+        for index in range(self.transactional["t"]):
+            work = Work(f"w{index}", self.chance.choice((V1, V2)), self.chance.choice((1.0, 3.0)), 0)
+            for _ in range(self.chance.choice((1, 1, 2))):
+                self.clock.later(self.chance.uniform(0.0, 1.0), partial(self.carry, work, index))
+        self._read()
+
+    def _produce(self) -> None:
+        chance = self.chance
+        for index in range(chance.choice((1, 2))):
+            options = ProducerOptions(
+                acks=-1,
+                idempotent=True,
+                linger=chance.choice((0.0, 0.005)),
+                batch_size=chance.choice((150, 400, 2000)),
+                partitioner="murmur2",
+                buffer_memory=chance.choice((10_000, 2**20)),
+            )
+            name = f"p{index}"
+            producing = Producing(
+                self.process(name),
+                self.ledger,
+                options,
+                Random(f"{self.seed} {name}"),
+                self.topics,
+                60,
+                self.seconds,
+                chance.choice((1, 5)),
+                self.seed,
+                chance.choice((0.0, 0.02)),
+            )
+            self.producers.append(producing)
+            self.producing += 1
+            self.processes[name].run(producing.script(), partial(self._produced, producing))
+
+    def _produced(self, producing: Producing) -> None:
+        self.producing -= 1
+        producing.process.close()
+
+    def join(self) -> None:
+        """One more member of the group of the shipped client."""
+        if self.over:
+            return
+        self._member_count += 1
+        name = f"c{self._member_count}"
+        process = self.process(name)
+        chance = Random(f"{self.seed} {name}")
+        member = Consuming(name, process, self.group, chance, self.membership, tuple(self.topics), None, False)
+        member.seed = self.seed
+        member.__post_init__()
+        self.members[name] = member
+        process.run(member.script(), partial(self._gone, name))
+
+    def _gone(self, name: str) -> None:
+        self.members.pop(name).process.close()
+        if not self.members:
+            self.join()  # which is nothing if it is over
+
+    def kill(self, name: str) -> None:
+        """A member dies, and another one comes."""
+        self.members.pop(name).process.kill()
+        self.clock.later(self.chance.uniform(0.0, 3.0), self.join)
+
+    def transact(self, work: Work) -> None:
+        """One more producer of a transactional id."""
+        if self.over or work.left <= 0:
+            return
+        self._peer_count += 1
+        name = f"{work.transactional_id}-{self._peer_count}"
+        peer, chance = self.peer(name), Random(f"{self.seed} {name}")
+        places = [(topic, index) for topic, count in self.transactional.items() for index in range(count)]
+        producer = Transacting(peer, self.transactions, work, chance, self.features, places)
+        peer.again = partial(self.transact, work)
+        peer.run(producer.script(), partial(self._went, name))
+
+    def carry(self, work: Work, index: int) -> None:
+        """One more worker of a partition."""
+        if self.over:
+            return
+        self._peer_count += 1
+        name = f"{work.transactional_id}-{self._peer_count}"
+        peer, chance = self.peer(name), Random(f"{self.seed} {name}")
+        worker = Carrying(peer, self.transactions, work, chance, self.features, [], source=("t", index))
+        worker.target, worker.group = ("out", index), WORKERS
+        self.workers.append(worker)
+        peer.again = partial(self.carry, work, index)
+        peer.run(worker.script(), partial(self._went, name))
+
+    def _went(self, name: str) -> None:
+        del self.peers[name]
+
+    def _read(self) -> None:
+        places = [each for each in self.server.places() if each[0] in ("t", "out")]
+        by = Seen("r0", self.logs, places)
+        self.seen.append(by)
+        peer = self.peer("r0")
+        peer.run(by_hand(by, lambda: self.over), partial(self._went, "r0"))
+        other = Seen("r1", self.logs, places)
+        self.seen.append(other)
+        process = self.process("r1")
+        process.run(by_client(process, other))
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        violation = None
+        with logged_to(None), changed((accumulator, "Batch", lambda _: Watched)):
+            try:
+                self._play()
+            except Violation as broken:
+                violation = broken
+            except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
+                violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
+                violation.__cause__ = error
+        records = len(self.ledger.sent) + sum(len(each.values) for each in self.transactions.transactions)
+        return Result(
+            self.seed, violation, self.history.lines, self.clock.now, records, self.network.requests, self.features
+        )
+
+    def _play(self) -> None:
+        self.server.start()
+        self._settle_disk()
+        self._people()
+        for fault in self.faults:
+            self.clock.at(fault.at, partial(self._strike, fault))
+        self.clock.later(LOOK, self._look)
+        while not self.ended:
+            if not self.clock.step():
+                raise Violation("nothing will ever happen again", self._left())
+        for clean in (True, False):
+            self._restart(clean)
+        self.ledger.check()
+        self.transactions.check()
+        for each in self.seen:
+            each.check()
+
+    def _settle_disk(self) -> None:
+        """The topics are on the disk before anything goes wrong; whoever made the data folder has seen to its name."""
+        self.server.stop()
+        self.disk.sync_folder(DATA.parent)
+        self.server.start()
+
+    def _restart(self, clean: bool) -> None:
+        """At the end: what is on the disk is what was in memory."""
+        if clean:
+            self.server.stop()
+        else:
+            self.server.kill("is killed")
+            if self.sync:
+                self.server.cut_power()
+        self.server.start()
+        self.logs.refresh(self.server.core)
+
+    def _strike(self, fault: Fault) -> None:
+        self.say("!", fault.kind, "")
+        if FAULTS[fault.kind](self, fault) is not False:
+            self.features[f"fault: {fault.kind}"] += 1
+
+    def _left(self) -> str:
+        """What is still to be done, for people; empty once nothing is."""
+        left = [] if self.server.is_up else ["the broker is down"]
+        left += [f"{self.producing} producers are not done"] if self.producing else []
+        left += [f"{each.left} transactions of {each.transactional_id}" for each in self.works if each.left > 0]
+        left += filter(None, [self.group.behind()])
+        for place, view in self.logs.views.items():
+            if decided(view.batches)[1] != view.end:
+                left.append(f"a transaction is open in {place[0]}-{place[1]}")
+        for index in range(self.transactional["t"]):
+            there, carried = (len(decided(self.logs.views[topic, index].batches)[0]) for topic in ("t", "out"))
+            if carried < there:
+                left.append(f"{carried} of {there} records of t-{index} are carried on")
+        left += filter(None, (each.behind() for each in self.seen))
+        return "; ".join(left)
+
+    def _look(self) -> None:
+        if self.server.is_up:
+            self.transactions.look(self.clock.now, max(self.server.since, self.trouble_until))
+        left = "faults" if self.clock.now <= self.faults[-1].at else self._left()
+        if not left and not self.over:
+            self.over = True
+            self.say("·", "all", "is done")
+            for each in self.members.values():
+                each.stop.succeed(None)
+            for worker in self.workers:
+                worker.is_over = True
+        if self.over and not self.members and not self.peers:
+            self.ended = True
+        elif self.clock.now > self.seconds + LIMIT:
+            there = f"{', '.join([*self.members, *self.peers])} cannot leave"
+            raise Violation("everything has to be done by now", left or there)
+        else:
+            self.clock.later(LOOK, self._look)
+
+
+def _calm(manner: Membership) -> Membership:
+    """Members as they may be where this is about the broker."""
+    from dataclasses import replace
+
+    return replace(manner, slow=0.0, static=False, pattern=False, curious=False)
+
+
+def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Play one seed.
+
+    Args:
+        told: with its history.
+        broken: the name of a mutation of the broker.
+    """
+    with MUTATIONS[broken]() if broken else nullcontext():
+        return BrokerWorld(seed, told=told).run()

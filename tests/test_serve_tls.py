@@ -1,0 +1,285 @@
+"""The listener within TLS: clients, their certificates, and those that do not speak it."""
+
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+from trio.testing import MockClock
+
+import ottla
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.brokerlite.serve import run_broker
+from ottla.codec.frames import framed
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
+from ottla.serve import Listener
+from ottla.tls import TLS, ClientCertificates, ServerTLS
+from tests import tls
+from tests.serving import LIMITS, LOCAL, Desk, closed, echo, peer, received, until
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
+
+MIB = 2**20
+ROOMY = replace(LIMITS, max_frame=100 * MIB)
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0.02)
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@asynccontextmanager
+async def secured(desk: Desk, its: ServerTLS) -> AsyncIterator[int]:
+    listener = Listener(ROOMY)
+    port = await listener.open(LOCAL, 0, desk, its)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        yield port
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def secure_peer(
+    port: int, ca: trustme.CA, change: Callable[[ssl.SSLContext], object] = id
+) -> AsyncIterator[trio.SSLStream[trio.SocketStream]]:
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    change(context)
+    async with peer(port) as stream:
+        yield trio.SSLStream(stream, context, server_hostname=LOCAL, https_compatible=True)
+
+
+async def exactly(stream: trio.SSLStream[trio.SocketStream], size: int) -> bytes:
+    got = bytearray()
+    with trio.fail_after(10):
+        while len(got) < size:
+            data = await stream.receive_some(size - len(got))
+            assert data, f"closed after {len(got)} bytes"
+            got += data
+    return bytes(got)
+
+
+# -- clients that speak it
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
+async def test_requests_and_answers_of_any_size_come_and_go_in_order(
+    clock: MockClock, ca: trustme.CA, version: ssl.TLSVersion
+) -> None:
+    desk = Desk(echo)
+    change = lambda context: setattr(context, "maximum_version", version)  # noqa: E731
+    async with secured(desk, tls.serving(ca, LOCAL)) as port, secure_peer(port, ca, change) as stream:
+        sent = b"".join(framed(bytes([size % 251]) * size) for size in (1, 0, 100_000, 3 * MIB, 17, 65_536, 70_000))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, sent)
+            assert await exactly(stream, len(sent)) == sent
+        session = desk.connections[0].session
+        assert (session.listener, session.principal, session.certificate_subject) == ("SSL", "User:ANONYMOUS", None)
+
+
+async def test_the_subject_of_a_clients_certificate_is_known_with_its_first_request(
+    clock: MockClock, ca: trustme.CA
+) -> None:
+    subjects: list[str | None] = []
+    desk = Desk(lambda frame, answer: subjects.append(desk.connections[0].session.certificate_subject))
+    own = ca.issue_cert("app.example.com", common_name="app, one", organization_name="ottla")
+    its = tls.serving(ca, LOCAL, "required")
+    async with secured(desk, its) as port, secure_peer(port, ca, own.configure_cert) as stream:
+        await stream.send_all(framed(b"a"))
+        await until(lambda: subjects)
+    [subject] = subjects
+    assert subject is not None and subject.startswith(r"CN=app\, one,OU=Testing cert") and subject.endswith(",O=ottla")
+
+
+@pytest.mark.parametrize("wanted", ["requested", "required"])
+async def test_a_client_without_a_certificate_is_refused_where_one_is_required(
+    clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture, wanted: ClientCertificates
+) -> None:
+    desk = Desk(echo)
+    its = tls.serving(ca, LOCAL, wanted)
+    async with secured(desk, its) as port, secure_peer(port, ca) as stream:
+        if wanted == "requested":
+            await stream.send_all(framed(b"a"))
+            assert await exactly(stream, 5) == framed(b"a")
+            return
+        with pytest.raises(trio.BrokenResourceError) as raised:
+            await stream.send_all(framed(b"a"))
+            await stream.receive_some(10)
+        assert "CERTIFICATE_REQUIRED" in str(raised.value.__cause__)
+    [record] = caplog.records
+    assert record.getMessage() == "connection refused: the client has shown no certificate, and one is wanted"
+
+
+async def test_a_certificate_of_another_ca_is_refused_with_what_to_do(
+    clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = trustme.CA().issue_cert("app.example.com")
+    its = tls.serving(ca, LOCAL, "required")
+    async with secured(Desk(echo), its) as port, secure_peer(port, ca, own.configure_cert) as stream:
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.send_all(framed(b"a"))
+            await stream.receive_some(10)
+    [record] = caplog.records
+    assert "the client's certificate is not trusted" in record.getMessage()
+    assert "give the CA that signed it as ServerTLS(ca=…)" in record.getMessage()
+
+
+async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_to_none(
+    clock: MockClock, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def renew() -> None:
+        ca.issue_cert(LOCAL).private_key_and_cert_chain_pem.write_to_path(str(path))
+
+    async def shown() -> object:
+        async with secure_peer(port, ca) as stream:
+            await stream.do_handshake()
+            return stream.getpeercert()["serialNumber"]
+
+    path = tmp_path / "server.pem"
+    renew()
+    async with secured(Desk(echo), ServerTLS(certificate=path)) as port:
+        first = await shown()
+        assert await shown() == first
+        renew()
+        second = await shown()
+        assert second != first
+        path.write_text("half a certificate")
+        assert await shown() == second
+        assert await shown() == second
+        assert [record.levelname for record in caplog.records] == ["ERROR"], "it is said once"
+        assert "server.pem" in caplog.text
+        renew()
+        assert await shown() not in (first, second)
+
+
+# -- those that do not
+
+
+@pytest.mark.parametrize(
+    ("data", "seems"),
+    [
+        (framed(b"\0\x12\0\x03\0\0\0\1\xff\xff"), "Kafka's protocol in the clear"),
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+    ],
+)
+async def test_who_speaks_no_tls_where_it_is_wanted_gets_an_alert_and_a_line_in_the_log(
+    clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture, data: bytes, seems: str
+) -> None:
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as port, peer(port) as stream:
+        await stream.send_all(data)
+        assert await received(stream, 7) == b"\x15\x03\x03\x00\x02\x02\x0a"
+        await closed(stream)
+    [record] = caplog.records
+    assert f"this port speaks TLS, and this looks like {seems}: set security.protocol=SSL" in record.getMessage()
+
+
+async def test_who_does_not_come_to_an_agreement_is_dropped(
+    clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as port, peer(port) as silent, peer(port) as slow:
+        began = trio.current_time()
+        for byte in b"\x16\x03\x01\x02\x00\x01":
+            await slow.send_all(bytes((byte,)))
+            await trio.sleep(1)
+        assert await closed(silent) + trio.current_time() - began < 2 * ROOMY.handshake
+        await closed(slow)
+        assert ROOMY.handshake <= trio.current_time() - began < ROOMY.handshake + 2
+    assert caplog.records[0].getMessage() == "connection refused: no agreement on TLS within 10 s"
+
+
+async def test_a_handshake_that_breaks_off_harms_nobody(
+    clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as port:
+        async with peer(port) as stream:
+            await stream.send_all(b"\x16\x03\x01\x02\x00\x01")
+        async with peer(port) as stream:
+            await stream.send_all(b"\x16\x03\x01\x00\x10" + bytes(16))
+            await received(stream, 7)
+        async with secure_peer(port, ca) as good:
+            await good.send_all(framed(b"a"))
+            assert await exactly(good, 5) == framed(b"a")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+# -- the broker, and our own client
+
+
+@asynccontextmanager
+async def a_broker(its: ServerTLS | None) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
+
+        async def run(*, task_status: trio.TaskStatus[object]) -> None:
+            await run_broker(config, tls=its, task_status=task_status)
+
+        running = await nursery.start(run)
+        running.create_topic("t", 1, {})
+        yield running.bootstrap
+        nursery.cancel_scope.cancel()
+
+
+async def test_our_client_produces_and_consumes_within_tls(ca: trustme.CA) -> None:
+    own = ca.issue_cert("app.example.com")
+    its = tls.serving(ca, LOCAL, "required")
+    values = [bytes([number]) * 200_000 for number in range(20)]
+    async with a_broker(its) as bootstrap, ottla.connect(bootstrap, tls=tls.of_client(ca, own)) as client:
+        async with client.producer() as producer:
+            for value in values:
+                await producer.send("t", value)
+        got: list[bytes | None] = []
+        async with client.consumer("t", start="beginning") as consumer:
+            async for batch in consumer:
+                got += [record.value for record in batch]
+                if len(got) == len(values):
+                    break
+        assert got == values
+
+
+async def test_our_client_says_what_is_wrong(ca: trustme.CA) -> None:
+    its = tls.serving(ca, LOCAL, "required")
+    async with a_broker(its) as bootstrap:
+        for options, said in (
+            (tls.of_client(ca), "wants a certificate"),
+            (TLS(ca=tls.text(trustme.CA().cert_pem)), "the broker's certificate is not trusted"),
+            (None, "a TLS alert"),
+        ):
+            with pytest.raises((AuthenticationFailed, BrokerUnreachable), match=said):
+                async with ottla.connect(bootstrap, tls=options, connect_timeout=2.0) as client:
+                    await client.list_topics()
+    async with a_broker(None) as bootstrap:
+        with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
+            async with ottla.connect(bootstrap, tls=tls.of_client(ca), connect_timeout=2.0) as client:
+                await client.list_topics()
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"client_certificates": "required"}, "give the CA that signs the clients' certificates as ca="),
+        ({"client_certificates": "perhaps"}, "client_certificates is none, requested or required, not 'perhaps'"),
+        ({"ca": "x.pem"}, "there is a ca, but no client shows a certificate"),
+        ({"certificate": "/no/such.pem"}, "certificate '/no/such.pem' cannot be read"),
+        ({"key": "-----BEGIN nothing-----"}, "in PEM"),
+    ],
+)
+def test_options_that_cannot_be_used_say_what_to_do(ca: trustme.CA, options: dict[str, str], said: str) -> None:
+    its = ca.issue_cert(LOCAL)
+    with pytest.raises(ConfigurationError, match=said):
+        ServerTLS(**{"certificate": tls.text(its.private_key_and_cert_chain_pem), **options})  # type: ignore[arg-type]
+
+
+def test_nothing_shows_a_key(ca: trustme.CA) -> None:
+    its = tls.serving(ca, LOCAL)
+    assert "PRIVATE" not in repr(its)
