@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
 from ottla.brokerlite.machines.configs import LogSettings
@@ -29,9 +29,7 @@ from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage, LogFile
 from ottla.brokerlite.storage.segment import LOG, Segment
 from ottla.codec.records import RecordBatch, parse_batch
-
-if TYPE_CHECKING:
-    from ottla.brokerlite.storage.partition import PartitionSegments
+from ottla.codec.stored.indexes import AbortedTxn
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -42,6 +40,36 @@ _PIECE, _PAUSE = 500, 0.0001
 request needs several: it took 35 ms while a log was compacted."""
 _DELETED = ".deleted"
 """Kafka's own brokers leave such files."""
+
+
+class Host(Protocol):
+    """What compaction asks of the partition.
+
+    Attributes:
+        folder: where the files are.
+        cleaned_up_to: where the last round ended; set at the end of this one.
+        sealed: all segments but the active one.
+    """
+
+    folder: Path
+    cleaned_up_to: int
+
+    @property
+    def sealed(self) -> list[Segment]: ...
+
+    def aborted(self, offset: int, up_to: int) -> list[AbortedTxn]: ...
+
+    def new_segment(self, base_offset: int, suffix: str) -> Segment:
+        """A segment that is not yet one of the partition's."""
+
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
+
+    def holds(self, segment: Segment) -> bool:
+        """Whether it is one of the partition's."""
+
+    def note_names(self) -> None:
+        """Names in the folder have changed."""
 
 
 @dataclass(slots=True)
@@ -69,7 +97,7 @@ class Compaction:
 
     def __init__(
         self,
-        host: "PartitionSegments",
+        host: Host,
         disk: Disk,
         due: Round,
         settings: LogSettings,
@@ -97,6 +125,8 @@ class Compaction:
         aborted = self._host.aborted(segments[0].base_offset, due.end_offset)
         offsets = OffsetMap(due.first_dirty_offset, aborted)
         yield partial(self._read, segments, offsets)
+        if self.stopped:
+            return
         part = {each.base_offset: each for each in segments if each.base_offset < offsets.end_offset}
         states = [each.state() for each in part.values()]
         groups = grouped(states, settings.segment_bytes, settings.segment_index_bytes)

@@ -339,6 +339,21 @@ def test_a_compaction_that_is_stopped_leaves_the_log_whole() -> None:
     assert not [name for name in one.disk.names(one.folder) if name.endswith(".cleaned")]
 
 
+def test_a_broker_that_ends_begins_no_compaction_and_stops_the_one_under_way(tmp_path: Path) -> None:
+    machine = with_topic(tmp_path, COMPACTED)
+    fill(machine)
+    machine.now += 15
+    machine.core.poll(machine.now)
+    (job,) = machine.core.jobs()
+    work = next(job)
+    machine.core.drain()
+    work()
+    work_off(job)
+    assert machine.log().segments.cleaned_up_to == -1
+    machine.pass_time(3600)
+    assert machine.log().segments.cleaned_up_to == -1 and machine.core.deadline is None
+
+
 def test_a_segment_with_damage_is_not_compacted_and_the_others_are() -> None:
     disk = ModelDisk()
     one = dirty_log(disk, LogSettings(compacted=True, segment_bytes=300))
