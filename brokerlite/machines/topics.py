@@ -152,6 +152,14 @@ class Topics:
         if partitions > MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
 
+    def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Give a topic of the broker's own the configuration that the broker wants it to have now, whatever it was made
+        with."""
+        topic.configs.update(configs)
+        settings = self._settings(topic.configs)
+        for partition in topic.partitions:
+            partition.settings = settings
+
     def delete(self, topic: Topic) -> None:
         """Forget a topic, and all its records.
 

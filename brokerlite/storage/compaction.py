@@ -43,21 +43,21 @@ _DELETED = ".deleted"
 
 
 class Host(Protocol):
-    """What compaction asks of the partition.
+    """The partition whose segments are compacted.
 
     Attributes:
-        folder: where the files are.
-        cleaned_up_to: where the last round ended; set at the end of this one.
-        sealed: all segments but the active one.
+        cleaned_up_to: where the last round ended.
     """
 
     folder: Path
     cleaned_up_to: int
 
     @property
-    def sealed(self) -> list[Segment]: ...
+    def sealed(self) -> list[Segment]:
+        """All segments but the active one."""
 
-    def aborted(self, offset: int, up_to: int) -> list[AbortedTxn]: ...
+    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """As `ottla.brokerlite.machines.log.Segments.aborted`."""
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
         """A segment that is not yet one of the partition's."""
@@ -66,7 +66,7 @@ class Host(Protocol):
         """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
 
     def holds(self, segment: Segment) -> bool:
-        """Whether it is one of the partition's."""
+        """Whether the segment is one of the partition's."""
 
     def note_names(self) -> None:
         """Names in the folder have changed."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
-from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.producers import CompletedTransaction, Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
@@ -231,17 +231,25 @@ class Recovery:
             else:
                 producers, start = snapshot, offset
                 break
-        for each in producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start):
-            if each.aborted:
-                self.aborted.append(
-                    AbortedTxn(
-                        producer_id=each.producer_id,
-                        first_offset=each.first_offset,
-                        last_offset=each.last_offset,
-                        last_stable_offset=each.last_offset + 1,
-                    )
-                )
+        self._keep_aborted(producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start))
+        if start > self.segments[0].base_offset and any(e.coordinator_epoch >= 0 for e in producers.entries.values()):
+            # There is no index of aborted transactions yet, so where there may have been any, all is read.
+            before = (batch for segment in self.segments for batch in segment.whole() if batch.base_offset < start)
+            self._keep_aborted(Producers().replay(before))
+            self.aborted.sort(key=lambda each: each.last_offset)
         return producers
+
+    def _keep_aborted(self, completed: list[CompletedTransaction]) -> None:
+        self.aborted += [
+            AbortedTxn(
+                producer_id=each.producer_id,
+                first_offset=each.first_offset,
+                last_offset=each.last_offset,
+                last_stable_offset=each.last_offset + 1,
+            )
+            for each in completed
+            if each.aborted
+        ]
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

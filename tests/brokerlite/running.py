@@ -24,13 +24,17 @@ class BrokerProcess:
         self._options = options
         self.revive()
 
-    def revive(self) -> None:
-        """Start it, and return when it listens."""
+    def start(self) -> None:
+        """Start it."""
         command = [sys.executable, "-m", "ottla", "broker", "--listen", self.bootstrap, "--data", str(self.data)]
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(
                 [*command, *self._options, "--json"], stdout=subprocess.PIPE, stderr=errors
             )
+
+    def revive(self) -> None:
+        """Start it, and return when it listens."""
+        self.start()
         assert self._process.stdout is not None
         assert self._process.stdout.readline(), f"the broker did not start:\n{self.log.read_text()[-2000:]}"
 

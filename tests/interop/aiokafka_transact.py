@@ -90,6 +90,15 @@ class Aiokafka:
         self._positions = {place: records[-1].offset + 1 for place, records in batches.items()}
         return [Record(r.partition, r.offset, r.key, r.value) for records in batches.values() for r in records]
 
+    def rewind(self) -> None:
+        assert self._consumer is not None
+        for place in self._consumer.assignment():
+            committed = self._run(self._consumer.committed(place))
+            if committed is None:
+                self._run(self._consumer.seek_to_beginning(place))
+            else:
+                self._consumer.seek(place, committed)
+
     def offsets(self) -> None:
         self._run(self._open.send_offsets_to_transaction(self._positions, self._group))
 

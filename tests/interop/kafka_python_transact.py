@@ -58,6 +58,14 @@ class KafkaPython:
         }
         return [Record(r.partition, r.offset, r.key, r.value) for records in batches.values() for r in records]
 
+    def rewind(self) -> None:
+        for place in self._consumer.assignment():
+            committed = self._consumer.committed(place)
+            if committed is None:
+                self._consumer.seek_to_beginning(place)
+            else:
+                self._consumer.seek(place, committed)
+
     def offsets(self) -> None:
         self._producer.send_offsets_to_transaction(self._positions, self._consumer.group_metadata())
 

@@ -1,10 +1,12 @@
 """librdkafka's transactional producer as a program: see `tests.interop.transacting`."""
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.interop.transacting import Kind, Record, serve
 
-_SECONDS = 20.0
+_QUIET = {"log_level": 3}
+"""Or each attempt to reach a broker that is down would be told."""
+_SECONDS = 10.0
 """How long each call may take before its error is ``retriable``."""
 
 
@@ -22,7 +24,7 @@ class Librdkafka:
         return self._producer
 
     def open(self, config: dict[str, str]) -> None:
-        self._producer = Producer(config)
+        self._producer = Producer({**_QUIET, **config})
 
     def init(self) -> None:
         self._open.init_transactions(_SECONDS)
@@ -46,7 +48,7 @@ class Librdkafka:
     def subscribe(self, topic: str, config: dict[str, str]) -> None:
         if self._consumer is not None:
             self._consumer.close()
-        self._consumer = Consumer(config)
+        self._consumer = Consumer({**_QUIET, **config})
         self._consumer.subscribe([topic])
 
     def poll(self) -> list[Record]:
@@ -64,6 +66,13 @@ class Librdkafka:
             records.append(Record(partition, offset, key, value))
             self._positions[topic, partition] = offset + 1
         return records
+
+    def rewind(self) -> None:
+        assert self._consumer is not None
+        for place in self._consumer.committed(self._consumer.assignment(), _SECONDS):
+            if place.offset < 0:
+                place.offset = OFFSET_BEGINNING
+            self._consumer.seek(place)
 
     def offsets(self) -> None:
         assert self._consumer is not None

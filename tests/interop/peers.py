@@ -105,9 +105,9 @@ class Running:
         raise NotImplementedError
 
     def said(self) -> str:
-        """What it wrote to standard error."""
+        """What it wrote to standard error, the last of it."""
         self._errors.seek(0)
-        return self._errors.read()
+        return self._errors.read()[-5000:]
 
     def _read(self) -> None:
         assert self._process.stdout is not None

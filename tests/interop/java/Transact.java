@@ -64,6 +64,7 @@ public final class Transact {
             case "poll" -> {
                 return poll();
             }
+            case "rewind" -> rewind();
             case "offsets" -> producer.sendOffsetsToTransaction(Map.copyOf(positions), consumer.groupMetadata());
             default -> throw new IllegalArgumentException(fields[0]);
         }
@@ -90,6 +91,16 @@ public final class Transact {
             positions.put(new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset() + 1));
         }
         return told.toString();
+    }
+
+    private void rewind() {
+        consumer.committed(consumer.assignment()).forEach((partition, committed) -> {
+            if (committed == null) {
+                consumer.seekToBeginning(List.of(partition));
+            } else {
+                consumer.seek(partition, committed.offset());
+            }
+        });
     }
 
     /** What the documentation of KafkaProducer says that one can do about an error. */

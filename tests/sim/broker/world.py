@@ -21,7 +21,7 @@ from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.ledger import TransactionLedger
-from tests.sim.broker.logs import Logs, LogView, decided
+from tests.sim.broker.logs import Logs, LogView
 from tests.sim.broker.mutations import MUTATIONS
 from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
@@ -424,10 +424,10 @@ class BrokerWorld:
         left += [f"{each.left} transactions of {each.transactional_id}" for each in self.works if each.left > 0]
         left += filter(None, [self.group.behind()])
         for place, view in self.logs.views.items():
-            if decided(view.batches)[1] != view.end:
+            if view.stable != view.end:
                 left.append(f"a transaction is open in {place[0]}-{place[1]}")
         for index in range(self.transactional["t"]):
-            there, carried = (len(decided(self.logs.views[topic, index].batches)[0]) for topic in ("t", "out"))
+            there, carried = (len(self.logs.views[topic, index].decided) for topic in ("t", "out"))
             if carried < there:
                 left.append(f"{carried} of {there} records of t-{index} are carried on")
         left += filter(None, (each.behind() for each in self.seen))
