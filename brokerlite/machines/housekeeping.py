@@ -72,6 +72,7 @@ class Housekeeping:
         self._flushing: set[PartitionLog] = set()
         self._compaction: Compaction | None = None
         """What is under way."""
+        self._stopped = False
 
     def resume(self, now: float) -> None:
         """Begin, after a start."""
@@ -79,7 +80,10 @@ class Housekeeping:
         self._timers.set(_CLEANER, now + self._settings.cleaner_backoff, self._clean_next)
 
     def stop(self) -> None:
-        """Have the job under way end soon."""
+        """Have what is under way end soon, and begin nothing more: the broker ends."""
+        self._timers.cancel(_RETENTION)
+        self._timers.cancel(_CLEANER)
+        self._stopped = True
         if self._compaction is not None:
             self._compaction.stopped = True
 
@@ -137,7 +141,8 @@ class Housekeeping:
             self._uncleanable.add(partition)
         finally:
             self._compaction = None
-            self._timers.set(_CLEANER, self._clock.now, self._clean_next)
+            if not self._stopped:
+                self._timers.set(_CLEANER, self._clock.now, self._clean_next)
 
     # -- flushes
 

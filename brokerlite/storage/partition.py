@@ -212,22 +212,19 @@ class PartitionSegments:
         largest = max(segment.max_timestamp for segment in self._segments)
         return self.batch_at_time(largest) if largest >= 0 else None
 
-    # -- compaction
+    # -- compaction (`ottla.brokerlite.storage.compaction.Host`)
 
     def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> Compaction:
         return Compaction(self, self._disk, due, settings, producers, now)
 
     @property
     def sealed(self) -> list[Segment]:
-        """All segments but the active one."""
         return self._segments[:-1]
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
-        """A segment that is not yet one of the partition's."""
         return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers, suffix)
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
-        """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
         if not self.holds(old[0]) or any(segment.end_offset in self._lost for segment in old):
             return False
         at = self._segments.index(old[0])
@@ -241,7 +238,6 @@ class PartitionSegments:
         return segment in self._segments
 
     def note_names(self) -> None:
-        """Names in the folder have changed."""
         self._unsynced.folder(self.folder)
         self._written(self)
 

@@ -124,7 +124,7 @@ def test_a_drain_answers_everybody(machine: Machine) -> None:
     tickets = {machine.send(fetching(wait=60), connection=i) for i in range(3)}
     machine.core.drain()
     assert {action.ticket for action in machine.poll()} == tickets
-    assert machine.is_idle
+    assert machine.core.deadline is None
     machine.ask(fetching(wait=60))
 
 
