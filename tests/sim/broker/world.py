@@ -7,9 +7,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from ottla.brokerlite.machines import transaction, transactions
+from ottla.brokerlite.machines import group_log, transaction, transaction_log, transactions
 from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
+from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.sdk.options import Options
@@ -17,8 +18,10 @@ from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
+from tests.sim.broker import keyed
 from tests.sim.broker.admin import Administering
 from tests.sim.broker.faults import FAULTS, drawn
+from tests.sim.broker.keyed import Keyed
 from tests.sim.broker.ledger import TransactionLedger
 from tests.sim.broker.logs import Logs
 from tests.sim.broker.mutations import MUTATIONS
@@ -70,8 +73,10 @@ class BrokerWorld:
         self.disk = ModelDisk(Random(f"{seed} disk"), ordered=chance.random() < 0.5)
         manner = Manner(
             sync=self.sync,
-            topics={**self.topics, **self.transactional, **carried},
+            topics={**self.topics, **self.transactional, **carried, keyed.TOPIC: 1},
+            configs={keyed.TOPIC: keyed.CONFIGS},
             defaults={
+                "retention.ms": "-1",
                 "segment.bytes": str(chance.choice((2000, 10_000, 2**30))),
                 "index.interval.bytes": str(chance.choice((100, 1000))),
             },
@@ -82,6 +87,7 @@ class BrokerWorld:
                 port=PORT + NODE,
                 sync=self.sync,
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
+                housekeeping=HousekeepingSettings(retention_check=1.0, cleaner_backoff=0.3),
             ),
         )
         self.server = Server(self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner)
@@ -116,6 +122,7 @@ class BrokerWorld:
         self.workers: list[Carrying] = []
         self.seen: list[Seen] = []
         self.admin: Administering | None = None
+        self.keyed: Keyed | None = None
         self._member_count = self._peer_count = 0
         self._committed: dict[str, dict[Place, int]] = {}
         """Group -> what the coordinator has answered to have."""
@@ -159,6 +166,8 @@ class BrokerWorld:
         self.logs.compare(core)
         if self.admin is not None:
             self.admin.check(core)
+        if self.keyed is not None:
+            self.keyed.check(core)
         for group, offsets in self._committed.items():
             now = core.offsets.of(group)
             for place, offset in offsets.items():
@@ -211,6 +220,11 @@ class BrokerWorld:
             for _ in range(self.chance.choice((1, 1, 2))):
                 self.clock.later(self.chance.uniform(0.0, 1.0), partial(self.carry, work, index))
         self._read()
+        own = Random(f"{self.seed} keyed")
+        if own.random() < 0.6:
+            peer = self.peer("keyed")
+            self.keyed = Keyed(peer, own, self.features, self.seconds / 100, lambda: self.over)
+            peer.run(self.keyed.script(), partial(self._went, "keyed"))
         own = Random(f"{self.seed} admin")
         if own.random() < 0.4:
             peer = self.peer("admin")
@@ -319,6 +333,8 @@ class BrokerWorld:
         changes: list[Any] = [(accumulator, "Batch", lambda _: Watched)]
         if (last := self.last_epoch) is not None:
             changes += [(module, "LAST_EPOCH", lambda _: last) for module in (transaction, transactions)]
+        small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that they are compacted
+        changes += [(module, "CONFIGS", lambda usual: {**usual, **small}) for module in (group_log, transaction_log)]
         with logged_to(None), changed(*changes):
             try:
                 self._play()
