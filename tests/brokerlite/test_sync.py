@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.brokerlite.machines import transaction, transactions
 from ottla.brokerlite.machines.core import Answer, Close
 from ottla.brokerlite.machines.transaction import State
 from ottla.brokerlite.machines.transactions import Producing
+from ottla.errors import ConcurrentTransactions
 from ottla.testing import Broker
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
 from tests.brokerlite.peer import Peer
@@ -76,7 +78,9 @@ def test_a_disk_that_does_not_hold_it_ends_the_connections_that_wait(machine: Ma
     assert isinstance(action, Close) and "the disk refused" in action.why
 
 
-@pytest.mark.parametrize("again", [producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)), fetching()])
+@pytest.mark.parametrize(
+    "again", [producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)), fetching()]
+)
 def test_once_the_disk_has_failed_neither_a_repeat_nor_a_reader_is_told_of_what_it_may_not_hold(
     machine: Machine, again: Any
 ) -> None:
@@ -133,3 +137,38 @@ def test_a_broker_that_always_syncs_has_each_record_on_the_disk_before_its_answe
     with always(tmp_path) as broker, Peer(broker.port) as peer:
         answer = peer.ask(fetching(wait=0), 11)
         assert len(values_of(answer.responses[0].partitions[0].records)) == 20
+
+
+def test_a_topic_that_is_made_waits_for_the_disk(machine: Machine) -> None:
+    machine.send(fetching(wait=0))
+    hold(machine)
+    machine.poll()
+    machine.core.create_topic("u", 1, {})
+    machine.send(fetching(topic="u", wait=0))
+    assert machine.poll() == []
+    hold(machine)
+    assert len(machine.poll()) == 1
+
+
+def test_what_a_start_has_found_waits_for_the_disk_before_anybody_is_told_of_it(machine: Machine) -> None:
+    machine.send(fetching(wait=0))
+    assert machine.poll() == []
+    hold(machine)
+    assert len(machine.poll()) == 1
+
+
+def test_a_producer_that_has_its_next_id_while_its_transaction_is_being_ended_is_asked_to_try_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (transaction, transactions):
+        monkeypatch.setattr(module, "LAST_EPOCH", 0)
+    known = machine.core.transactions
+    begun = known.initialize("t-1", 60_000, None)
+    known.add(Producing("t-1", begun.producer_id, 0), [("t", 0)], 2)
+    next_id, epoch = known.end(Producing("t-1", begun.producer_id, 0), commit=True, version=2)
+    assert next_id != begun.producer_id
+    with pytest.raises(ConcurrentTransactions):
+        known.add(Producing("t-1", next_id, epoch), [("t", 0)], 2)
+    while machine.core.unsynced is not None:
+        hold(machine)
+    known.add(Producing("t-1", next_id, epoch), [("t", 0)], 2)
