@@ -32,6 +32,7 @@ from ottla.codec.records import (
     rebased,
     records_end,
 )
+from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
@@ -93,8 +94,31 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused; the segment goes on.
         """
 
-    def forget(self, offset: int) -> None:
-        """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
+    @property
+    def recovery_point(self) -> int:
+        """What lies before this offset is on the disk, not merely in the page cache."""
+
+    def set_start_offset(self, offset: int) -> None:
+        """Have no records before ``offset``; a lower one than `start_offset` changes nothing.
+
+        Segments that lie wholly before it are removed, as soon as the disk holds what comes after them.
+        """
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        """Note that a transaction was aborted; its marker, at ``entry.last_offset``, is the last batch stored.
+
+        Raises:
+            KafkaStorageError: the disk refused; nothing is noted.
+        """
+
+    def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """The aborted transactions that a reader from ``first_offset`` to before ``upper_bound`` needs to know.
+
+        Source: LogSegment.java and LocalLog.java (collectAbortedTransactions).
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
         """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
@@ -118,11 +142,16 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused.
         """
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
-        """The first batch whose largest timestamp is ``timestamp`` (milliseconds) or later."""
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """The batches whose largest timestamp is ``timestamp`` (milliseconds) or later, in order.
 
-    def batch_of_max_timestamp(self) -> RecordBatch | None:
-        """The first batch with the largest timestamp of all; ``None`` where no record has one."""
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest in the log, in milliseconds; -1 for none."""
 
 
 class InvalidRecords(InvalidRecord):
@@ -276,8 +305,8 @@ class PartitionLog:
             self._segments.roll(self.producers)
 
     def forget(self, offset: int) -> None:
-        """Remove the segments that end at ``offset`` or before; it becomes the start offset, if one begins there."""
-        self._segments.forget(offset)
+        """As `Segments.set_start_offset`."""
+        self._segments.set_start_offset(offset)
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""
@@ -285,15 +314,22 @@ class PartitionLog:
 
     def first_at(self, timestamp: int) -> Record | None:
         """The first record whose timestamp is ``timestamp`` (milliseconds) or later."""
-        if (batch := self._segments.batch_at_time(timestamp)) is None:
-            return None
-        return next((record for record in batch.records() if record.timestamp >= timestamp), None)
+        start = self.start_offset
+        return next(
+            (
+                record
+                for batch in self._segments.batches_since(timestamp)
+                if batch.last_offset >= start
+                for record in batch.records()
+                if record.timestamp >= timestamp and record.offset >= start
+            ),
+            None,
+        )
 
     def of_max_timestamp(self) -> Record | None:
         """The first record with the largest timestamp."""
-        if (batch := self._segments.batch_of_max_timestamp()) is None:
-            return None
-        return next((record for record in batch.records() if record.timestamp == batch.max_timestamp), None)
+        largest = self._segments.max_timestamp
+        return self.first_at(largest) if largest >= 0 else None
 
     def _only_batch(self, records: Buffer | None, version: int) -> RecordBatch:
         batches = list(_whole_batches(records or b""))

@@ -9,7 +9,8 @@ Rules:
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
-- The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
+- The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
+  the newest before them. A snapshot knows only the last batch of each
   producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
   client may send again was in flight, so it is there.
 
@@ -37,6 +38,7 @@ TAIL_BYTES = 8 * 2**20
 """Of the log, read at every start for the producers' windows."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 DAMAGED, LOST = ".damaged", ".lost"
+_NEVER = 2**63
 _PIECE = 2**20
 
 
@@ -65,6 +67,8 @@ class Recovery:
         self.truncated = 0
         self.changed = False
         self.lost: set[int] = set()
+        self._replay_from = _NEVER
+        """The first segment whose transactions are to be found again."""
         self._disk = disk
         self._folder = folder
         self._make = make
@@ -139,6 +143,8 @@ class Recovery:
         for found in segment.recover():
             if isinstance(found, RecordBatch):
                 self._find_epoch(found, leader_epoch)
+                if found.transactional or found.control:  # what the index of aborted transactions had is lost
+                    self._replay_from = min(self._replay_from, segment.base_offset)
             elif clean or found.offset < self.recovery_point:
                 self._tell(segment, found.position, found.offset)
             else:
@@ -224,7 +230,7 @@ class Recovery:
             snapshot = read_snapshot(self._disk, path) if offset <= self._active.end_offset else None
             if snapshot is None:
                 self._disk.unlink(path)
-            else:
+            elif offset <= self._replay_from:
                 known, start = snapshot, offset
                 break
         producers = Producers()
