@@ -188,10 +188,10 @@ def delete_expired(partition: PartitionLog, now: int) -> None:
     if gone.segments == 0:
         return
     end = states[gone.segments - 1].end_offset
-    partition.segments.forget(end)
-    if gone.segments == len(states):  # the active one is left; another needs room, which there may be now
+    if gone.segments == len(states):  # the active one, too: another needs room, which those before it make
+        partition.forget(states[-1].base_offset)
         partition.roll()
-        partition.segments.forget(end)
+    partition.forget(end)
     log.info("%s: %d segments up to offset %d are deleted: %s", partition.name, gone.segments, end, gone.why)
 
 

@@ -198,6 +198,9 @@ class Compaction:
                     made.damaged = True
         if made.damaged or not made.changed:
             return
+        for segment in old:
+            for entry in segment.txn_index.entries:
+                new.txn_index.add(entry)
         new.seal()
         for path in new.files:
             self._disk.sync(path)

@@ -76,7 +76,9 @@ def test_a_disk_that_does_not_hold_it_ends_the_connections_that_wait(machine: Ma
     assert isinstance(action, Close) and "the disk refused" in action.why
 
 
-@pytest.mark.parametrize("again", [producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)), fetching()])
+@pytest.mark.parametrize(
+    "again", [producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)), fetching()]
+)
 def test_once_the_disk_has_failed_neither_a_repeat_nor_a_reader_is_told_of_what_it_may_not_hold(
     machine: Machine, again: Any
 ) -> None:

@@ -177,7 +177,8 @@ def _silence(world: "BrokerWorld", fault: Fault) -> None:
 
 
 def _freeze(world: "BrokerWorld", fault: Fault) -> None:
-    alive: list[Any] = [each for each in (*world.processes.values(), *world.peers.values()) if each.alive]
+    everybody: list[Any] = [*world.processes.values(), *world.peers.values()]
+    alive = [each for each in everybody if each.alive]
     world.chance.choice(alive).freeze(fault.seconds)
 
 

@@ -1,8 +1,8 @@
 """One broker, the shipped one, as its machine and its disk see it: started, killed, stopped, started again.
 
 Rules:
-- The driver's part is done here in virtual time, as `ottla.brokerlite.serve` does it: requests in, answers out, polls at
-  the deadline, chores one after the other, a sync of the disk whenever an answer waits for it.
+- The driver's part is done here in virtual time, as `ottla.brokerlite.serve` does it: requests in, answers out, polls
+  at the deadline, chores one after the other, a sync of the disk whenever an answer waits for it.
 - A kill may come within any operation on the disk. What the process had in memory is gone with it, the page cache is
   not; when the power goes, the disk has what was synced, and of the rest anything.
 - A start that the disk refuses is tried again; any other failure of a start is a finding.

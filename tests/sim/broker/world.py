@@ -1,4 +1,4 @@
-"""One run of the shipped broker on a model disk: a world drawn from a seed, played until every promise is kept or not."""
+"""One run of the shipped broker on a model disk: drawn from a seed, played until every promise is kept or not."""
 
 import traceback
 from contextlib import nullcontext
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.offsets import Committer
+from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.wire import NO_UUID
 from ottla.sdk.options import Options
