@@ -9,7 +9,8 @@ Rules:
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
-- The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
+- The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
+  the newest before them. A snapshot knows only the last batch of each
   producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
   client may send again was in flight, so it is there.
 
@@ -18,6 +19,7 @@ Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +41,7 @@ TAIL_BYTES = 8 * 2**20
 """Of the log, read at every start for the producers' windows."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 DAMAGED, LOST = ".damaged", ".lost"
+_NEVER = 2**63
 _PIECE = 2**20
 
 
@@ -67,7 +70,9 @@ class Recovery:
         self.truncated = 0
         self.changed = False
         self.lost: set[int] = set()
-        self.aborted: list[AbortedTxn] = []
+        self.aborted: deque[AbortedTxn] = deque()
+        self._replay_from = _NEVER
+        """The first segment whose transactions are to be found again."""
         self._disk = disk
         self._folder = folder
         self._make = make
@@ -143,6 +148,8 @@ class Recovery:
         for found in segment.recover():
             if isinstance(found, RecordBatch):
                 self._find_epoch(found, leader_epoch)
+                if found.transactional or found.control:  # what the index of aborted transactions had is lost
+                    self._replay_from = min(self._replay_from, segment.base_offset)
             elif clean or found.offset < self.recovery_point:
                 self._tell(segment, found.position, found.offset)
             else:
@@ -228,28 +235,31 @@ class Recovery:
             snapshot = read_snapshot(self._disk, path) if offset <= self._active.end_offset else None
             if snapshot is None:
                 self._disk.unlink(path)
-            else:
+            elif offset <= self._replay_from:
                 producers, start = snapshot, offset
                 break
-        self._keep_aborted(producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start))
-        if start > self.segments[0].base_offset and any(e.coordinator_epoch >= 0 for e in producers.entries.values()):
-            # There is no index of aborted transactions yet, so where there may have been any, all is read.
-            before = (batch for segment in self.segments for batch in segment.whole() if batch.base_offset < start)
-            self._keep_aborted(Producers().replay(before))
-            self.aborted.sort(key=lambda each: each.last_offset)
+        completed = producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start)
+        self._note_aborted(completed, min(producers.ongoing.values(), default=_NEVER))
         return producers
 
-    def _keep_aborted(self, completed: list[CompletedTransaction]) -> None:
-        self.aborted += [
-            AbortedTxn(
-                producer_id=each.producer_id,
-                first_offset=each.first_offset,
-                last_offset=each.last_offset,
-                last_stable_offset=each.last_offset + 1,
-            )
-            for each in completed
-            if each.aborted
-        ]
+    def _note_aborted(self, completed: list[CompletedTransaction], unstable: int) -> None:
+        """Keep the aborted ones of transactions that were met, with the last stable offset behind each marker.
+
+        Args:
+            completed: in the order of the markers.
+            unstable: where the first that is still open begins.
+        """
+        for each in reversed(completed):
+            if each.aborted:
+                self.aborted.appendleft(
+                    AbortedTxn(
+                        producer_id=each.producer_id,
+                        first_offset=each.first_offset,
+                        last_offset=each.last_offset,
+                        last_stable_offset=min(unstable, each.last_offset + 1),
+                    ),
+                )
+            unstable = min(unstable, each.first_offset)
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

@@ -1,4 +1,4 @@
-"""One segment of a partition: its log file and the two indexes beside it.
+"""One segment of a partition: its log file and the indexes beside it.
 
 Rules:
 - A batch is written to the log file first and becomes visible when `size` grows; a write that fails leaves no trace.
@@ -20,6 +20,7 @@ from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.indexes import Counts, Indexes
 from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
+from ottla.brokerlite.storage.txn_index import TxnIndex
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
 
 LOG = ".log"
@@ -37,6 +38,7 @@ class Segment:
         ends_damaged: `recover` found damage behind the last record, so nothing may be appended.
         synced: bytes of the log file that the disk holds; -1 if it does not hold its name.
         suffix: of the files' names, while the segment is made by compaction.
+        txn_index: of the transactions whose abort markers are in it.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Segment:
         self.synced = -1
         self.suffix = suffix
         self.log_path = stem.with_suffix(LOG + suffix)
+        self.txn_index = TxnIndex(disk, stem.with_suffix(".txnindex" + suffix))
         self._disk = disk
         self._log = LogFile(disk, self.log_path, base_offset)
         self._indexes = Indexes(disk, stem, base_offset, suffix)
@@ -75,7 +78,7 @@ class Segment:
 
     @property
     def files(self) -> list[Path]:
-        return [self.log_path, *self._indexes.paths]
+        return [self.log_path, *self._indexes.paths, self.txn_index.path]
 
     @property
     def first_timestamp(self) -> int:
@@ -109,6 +112,7 @@ class Segment:
         """Give the files names with another suffix; the log file's changes last."""
         stem = self.log_path.parent / f"{self.base_offset:020}"
         self._indexes.rename(stem, suffix)
+        self.txn_index.rename(stem.with_suffix(".txnindex" + suffix))
         path = stem.with_suffix(LOG + suffix)
         self._disk.rename(self.log_path, path)
         self.log_path = self._log.path = path
@@ -134,6 +138,8 @@ class Segment:
             return False
         if not 0 <= start <= self.size or (self.size and not self._indexes.counts.times):
             return False
+        if not self.txn_index.is_whole():
+            return False
         self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
         end = start
         for position, batch in self._log.batches(start, self.base_offset, last):
@@ -153,6 +159,7 @@ class Segment:
         self.end_offset = self.base_offset
         self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, -1
         self._indexes.clear()
+        self.txn_index.clear()
         self._since_entry = 0
         for position, found in self._log.around():
             if isinstance(found, RecordBatch):
@@ -278,10 +285,11 @@ class Segment:
         except Damaged as damaged:
             return damaged.position
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
-        """The first batch whose largest timestamp is ``timestamp`` or later."""
-        start = self._indexes.before_time(timestamp)
-        return next((batch for batch in self.whole(start) if batch.max_timestamp >= timestamp), None)
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """The batches whose largest timestamp is ``timestamp`` or later."""
+        if self.max_timestamp >= timestamp:
+            start = self._indexes.before_time(timestamp)
+            yield from (batch for batch in self.whole(start) if batch.max_timestamp >= timestamp)
 
     def whole(self, start: int = 0) -> Iterator[RecordBatch]:
         """Every whole batch from ``start`` on, which is 0 or the position of an index entry."""

@@ -316,7 +316,7 @@ def test_segments_that_go_meanwhile_do_not_come_back() -> None:
     for _ in range(2):
         next(job)()
     start = one.segments.states()[2].base_offset
-    one.segments.forget(start)
+    one.segments.set_start_offset(start)
     left = read_all(one.log)
     work_off(job)
     assert one.log.start_offset == start

@@ -103,6 +103,10 @@ class World:
             self.logs[name, partition].append(a_batch(value), version=13, timestamp=TODAY)
             self.acknowledged[place] = len(self.written[place])
 
+    def trim(self, name: str, partition: int, offset: int) -> None:
+        self.starts[self.topics[name].topic_id, partition] = offset
+        self.logs[name, partition].forget(offset)
+
     def flush(self, *places: Place) -> None:
         taken = {place: self.logs[place].end_offset for place in places or self.logs}
         topics = dict(self.topics)
@@ -144,7 +148,7 @@ class World:
         assert self.folder.reserve_producer_ids(1) not in range(max(self.ids, default=-1) + 1)
 
     def check_log(self, place: tuple[uuid.UUID, int], log: PartitionLog, synced_only: bool) -> None:
-        records = [record for batch in log.batches() for record in batch.records()]
+        records = [record for batch in log.batches() for record in batch.records() if record.offset >= log.start_offset]
         assert [record.value for record in records] == [self.written[place][record.offset] for record in records]
         if synced_only and all(known.topic_id != place[0] for known in self.synced_topics.values()):
             self.holed.add(place)  # the disk did not even have the topic's name: it may have lost anything
@@ -175,6 +179,9 @@ def history(world: World) -> Iterator[Callable[[], None]]:
     yield lambda: w.append("a", 0, 10, 200, 200, 200)
     yield lambda: w.append("b", 0, 20)
     yield lambda: w.flush(("a", 0))
+    yield lambda: w.trim("a", 0, 5)
+    yield lambda: w.work()
+    yield lambda: w.trim("a", 1, 1)
     yield lambda: w.grow("a", 4)
     yield lambda: w.append("a", 3, 30)
     yield lambda: w.flush(("a", 3))
