@@ -179,6 +179,8 @@ class BrokerCore:
         self._storage = storage
         self._producer_ids = range(0)
         self._writes = self._synced = 0
+        self._disk_failed = False
+        """It was to hold something, and nobody knows whether it does."""
         self._unsynced: deque[_Held] = deque()
         """What waits for the disk."""
         groups.load(self.groups.by_id, self.offsets)
@@ -238,15 +240,23 @@ class BrokerCore:
         return self._unsynced[-1].writes if self._unsynced else None
 
     def synced(self, writes: int, *, failed: bool = False) -> None:
-        """The disk holds what had been written when `unsynced` said so, or (``failed``) nobody knows whether it does:
-        then requests that wait for it lose their connections."""
+        """The disk holds what had been written when `unsynced` said so, or (``failed``) nobody knows whether it does.
+
+        Then nothing is told any more, until another start has found out what the disk holds: requests lose their
+        connections, also those that repeat what was written or read it.
+        """
+        self._disk_failed |= failed
         self._synced = max(self._synced, writes)
-        while self._unsynced and self._unsynced[0].writes <= self._synced:
+        while self._unsynced and (self._unsynced[0].writes <= self._synced or self._disk_failed):
             held = self._unsynced.popleft()
-            if not failed:
-                held.then()
-            elif held.ticket is not None:
-                self._actions.append(Close(held.ticket, "the disk refused to hold what was written"))
+            self._when_held(held.then, held.ticket)
+
+    def _when_held(self, then: Callable[[], None], ticket: Any) -> None:
+        """The disk holds what was waited for, or has failed."""
+        if not self._disk_failed:
+            then()
+        elif ticket is not None:
+            self._actions.append(Close(ticket, "the disk refused to hold what was written"))
 
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
@@ -272,10 +282,10 @@ class BrokerCore:
         Args:
             ticket: of the request that waits for it.
         """
-        if self.settings.sync and self._synced < self._writes:
+        if self.settings.sync and self._synced < self._writes and not self._disk_failed:
             self._unsynced.append(_Held(self._writes, then, ticket))
         else:
-            then()
+            self._when_held(then, ticket)
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """As `Topics.create`."""

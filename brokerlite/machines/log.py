@@ -170,8 +170,8 @@ class Segments(Protocol):
         CRCs are not compared: readers do. The memory is used again when nobody holds the view, or a part of it.
 
         Args:
-            max_bytes: no more than this; the last batch may be cut.
-            at_least_one: the first batch is whole, even if it is larger.
+            max_bytes: no more than this; the last batch may be cut, but not the first.
+            at_least_one: the first batch is given, even if it is larger.
             up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:

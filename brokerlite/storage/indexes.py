@@ -116,6 +116,8 @@ class Indexes:
         if timestamp <= self.last_time[0]:
             return
         times, relative = self._by_time(), offset - self._base
+        if not times:
+            self._disk.write(self.paths[0], b"", 0)  # Kafka's tool cannot read the one file without the other
         self._disk.write(self.paths[1], _TIME_ENTRY.pack(timestamp, relative), len(times) * _TIME_ENTRY.size)
         times.append(timestamp)
         self._time_offsets.append(relative)

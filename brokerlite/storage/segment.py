@@ -238,6 +238,8 @@ class Segment:
             return None
         if up_to is not None and first.base_offset >= up_to:
             return self._buffers.take(0)
+        if first.size > max_bytes and not at_least_one:
+            return self._buffers.take(0)  # to Java's consumer a piece of the first batch alone is an error
         end = self.size if up_to is None or up_to >= self.end_offset else self._where_begins(up_to)
         want = min(max(max_bytes, first.size) if at_least_one else max_bytes, end - first.position)
         data = self._buffers.take(want)

@@ -301,10 +301,11 @@ def test_the_limits_of_a_fetch_hold_but_for_the_first_batch(machine: Machine) ->
         return [len(partition.records) for partition in answer.responses[0].partitions]
 
     assert sizes() == [2 * size, 2 * size, 2 * size]
-    assert sizes(partition_max_bytes=1) == [size, 1, 1], "a later one may be cut"
+    assert sizes(partition_max_bytes=1) == [size, 0, 0], "to Java's consumer less than one batch is an error"
     assert sizes(max_bytes=1) == [size, 0, 0]
     assert sizes(max_bytes=size) == [size, 0, 0]
-    assert sizes(max_bytes=2 * size + 7) == [2 * size, 7, 0]
+    assert sizes(max_bytes=2 * size + 7) == [2 * size, 0, 0]
+    assert sizes(max_bytes=3 * size + 7) == [2 * size, size + 7, 0], "but the last may be cut"
     assert sizes(max_bytes=0, partition_max_bytes=0) == [size, 0, 0]
 
 

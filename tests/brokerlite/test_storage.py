@@ -150,6 +150,12 @@ def test_indexes_made_anew_are_those_that_were_written_on_the_way(one: OnePartit
     assert (one.files(".index"), one.files(".timeindex")) == written
 
 
+def test_a_segment_too_short_for_an_index_has_both_or_none(one: OnePartition) -> None:
+    one.append(a_batch(b"one"))
+    one.close()
+    assert one.files(".index") == {f"{0:020}.index": b""} and len(one.files(".timeindex")) == 1
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["gone", "odd", "empty", "beyond"])
 def test_damaged_indexes_are_made_anew_after_a_clean_shutdown_too(one: OnePartition, suffix: str, damage: str) -> None:

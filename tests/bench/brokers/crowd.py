@@ -119,8 +119,9 @@ def _connected(crowd: Crowd) -> socket.socket:
 
 
 def _is_silent(connection: socket.socket) -> bool:
+    connection.setblocking(False)
     try:
-        connection.recv(1, socket.MSG_DONTWAIT)
+        connection.recv(1)
     except BlockingIOError:
         return True
     return False

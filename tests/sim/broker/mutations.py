@@ -19,7 +19,6 @@ from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.log_file import LogFile
 from ottla.brokerlite.storage.recovery import Recovery
-from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.state import StateFile
 from tests.sim.mutations import Change, changed
 
@@ -148,7 +147,7 @@ _mutation("committed offsets are not stored", (GroupLog, "store_offsets", _not_s
 
 
 def _at_once(when_written: Any) -> Any:
-    return lambda self, then: then()
+    return lambda self, then, ticket=None: then()
 
 
 def _names_only(begin_flush: Any) -> Any:
@@ -170,4 +169,3 @@ _mutation("an answer does not wait for the disk", (BrokerCore, "when_written", _
 _mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
 _mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
 _mutation("recovery compares no CRC", (LogFile, "_may_follow", _any_crc))
-_mutation("a write that failed stays", (Segment, "_mend", lambda _: lambda self: None))

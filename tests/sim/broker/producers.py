@@ -48,6 +48,7 @@ from tests.sim.data import Place
 from tests.sim.history import code
 from tests.sim.users import Violation
 
+BY_NOBODY = "a producer is fenced by nobody"
 REFUSED = "a producer that does everything right is refused"
 AGAIN = frozenset(
     each.code
@@ -121,11 +122,17 @@ class Transacting:
                 while self.is_wanted:
                     yield from self._one()
                     yield self.chance.choice((0.0, 0.0, 0.02, 0.3))
-            except Fenced:
+            except Fenced as fenced:
                 self._note("a producer is fenced")
+                self._check_fenced(str(fenced))
                 if self.transaction is not None:
                     self._ended(UNCERTAIN if self.transaction.outcome == ENDING else ABORTED)
                 yield self.chance.uniform(0.1, 3.0)
+
+    def _check_fenced(self, error: str) -> None:
+        """Somebody or something must have fenced it."""
+        if self.transaction is not None and not self._may_have_ended():
+            raise Violation(BY_NOBODY, f"{self.peer.name}: {error}")
 
     @property
     def is_wanted(self) -> bool:
@@ -141,7 +148,7 @@ class Transacting:
             yield from self._fill(self.transaction)
             if self.chance.random() < 0.03:
                 self._note("a producer lets its transaction time out")
-                yield self.work.timeout + self.chance.uniform(0.0, 2.0)
+                yield self.work.timeout + self.chance.uniform(0.0, 5.0)
             commit = self.chance.random() < 0.75
         except GaveUp:
             self._note("a producer gives up a request")
@@ -369,8 +376,9 @@ class Carrying(Transacting):
         try:
             values = [carried(value, written.name) for _, _, value in found]
             steps = [partial(self._write, written, {self.target: values}), partial(self._commit_offset, ahead)]
-            for step in steps if self.chance.random() < 0.7 else reversed(steps):
+            for step in steps if self.chance.random() < 0.5 else reversed(steps):
                 yield from step()
+                yield self.chance.choice((0.0, 0.0, 0.05, 0.3))
             commit = self.chance.random() < 0.8
         except GaveUp:
             self._note("a worker gives up a request")

@@ -1,0 +1,102 @@
+"""What brokerlite writes of transactions, as Kafka's own tool reads it: logs, indexes, snapshots, internal topics."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.brokerlite.config import BrokerConfig
+from ottla.testing import Broker
+from tests.brokerlite.test_process import dumped_by_kafka
+from tests.interop.transacting import TRANSACTORS
+
+pytestmark = pytest.mark.slow
+
+SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
+CLIENTS = ("java", "librdkafka")
+"""One of version 2 of transactions, one of version 1."""
+
+
+@pytest.fixture(params=["stop", "kill"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The folder of a broker that has ended: of each client 40 transactions of 3 records, of which every fourth was
+    aborted, and one that is open."""
+    config = BrokerConfig(
+        port=0,
+        data=tmp_path / "data",
+        segment_bytes=4000,
+        index_interval_bytes=500,
+        sync=False,
+        group_initial_rebalance_delay=0,
+    )
+    broker = Broker(config)
+    broker.create_topic("input", 2)
+    broker.create_topic("output")
+    for name in CLIENTS:
+        with TRANSACTORS[name].start(broker.bootstrap, f"id-{name}") as producer:
+            producer.do("init")
+            producer.subscribe("input", f"group-{name}")
+            for i in range(40):
+                producer.do("begin")
+                for j in range(3):
+                    producer.send("input", j % 2, b"key", b"%d" % i)
+                if i % 10 == 9:
+                    producer.poll()
+                    producer.do("offsets")
+                producer.do("flush")
+                producer.do("abort" if i % 4 == 3 else "commit")
+            producer.do("begin")
+            producer.send("output", 0, b"key", b"open")
+            producer.do("flush")
+            producer.kill()
+    getattr(broker, request.param)()
+    return broker.data
+
+
+def dumped(folder: Path, *options: str) -> str:
+    names = [str(path) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES]
+    return dumped_by_kafka(",".join(names), "--deep-iteration", *options)
+
+
+def decoded(folder: Path, option: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Keys and values of an internal topic."""
+    logs = ",".join(str(path) for path in sorted(folder.glob("*.log")))
+    found = re.findall(
+        r"key: (\{.*?\}) payload: (\{.*\})$", dumped_by_kafka(logs, option, "--deep-iteration"), re.MULTILINE
+    )
+    return [(json.loads(key), json.loads(value)) for key, value in found]
+
+
+def test_kafkas_tool_finds_nothing_wrong_with_logs_indexes_and_snapshots(data: Path) -> None:
+    markers: Counter[str] = Counter()
+    for folder in sorted(path for path in data.iterdir() if path.is_dir()):
+        said = dumped(folder)
+        assert "isvalid: false" not in said
+        if folder.name.startswith("input"):
+            assert len(list(folder.glob("*.log"))) > 2
+            markers.update(re.findall(r"endTxnMarker: (\w+)", said))
+            assert said.count("currentTxnFirstOffset: OptionalLong.empty") >= len(CLIENTS), "in the last snapshot"
+        # Kafka's tool opens the .index of a .timeindex, too; a segment that is short has none.
+        beside = [
+            path.with_suffix(suffix) for path in sorted(folder.glob("*.index")) for suffix in (".index", ".timeindex")
+        ]
+        if indexes := [str(path) for path in beside if path.exists()]:
+            sound = dumped_by_kafka(",".join(indexes), "--index-sanity-check")
+            assert sound.count("passed sanity check") == len(indexes)
+    assert markers == {"COMMIT": 2 * 30 * len(CLIENTS), "ABORT": 2 * 10 * len(CLIENTS)}
+
+
+def test_kafkas_tool_decodes_transactions_and_the_offsets_that_they_commit(data: Path) -> None:
+    states: dict[str, list[int]] = {}
+    for key, value in decoded(data / "__transaction_state-0", "--transaction-log-decoder"):
+        states.setdefault(key["data"]["transactionalId"], []).append(value["data"]["transactionStatus"])
+    assert states.keys() == {f"id-{name}" for name in CLIENTS}
+    for changes in states.values():
+        assert changes[0] == 0 and changes[-1] == 1, "empty, and open"
+        assert Counter(changes)[4] == 30 and Counter(changes)[5] == 10, "complete: committed, aborted"
+    committed = decoded(data / "__consumer_offsets-0", "--offsets-decoder")
+    groups = {key["data"]["group"] for key, value in committed if "offset" in value["data"]}
+    assert groups == {f"group-{name}" for name in CLIENTS}
