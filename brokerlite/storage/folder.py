@@ -38,9 +38,8 @@ log = logging.getLogger("ottla.brokerlite")
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-"""Where the last round of compaction ended; -1 and no line: there was none."""
 START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _ANY_EPOCH = 2**31 - 1
 
 
@@ -102,7 +101,6 @@ class DataFolder:
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
-        """Of the checkpoints, which threads write."""
 
     # -- life
 
@@ -237,7 +235,7 @@ class DataFolder:
         return self._unflushed.begin_flush(partitions)
 
     def note_cleaned(self) -> Work:
-        return self._write_cleaner_offsets
+        return self._write_checkpoints
 
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders were made, of which the disk knows nothing yet."""
@@ -265,7 +263,6 @@ class DataFolder:
         if self._sync:
             self._disk.sync_folder(self.path)
         self._write_checkpoints()
-        self._write_cleaner_offsets()
         for folder in reversed(folders):
             self._disk.remove_tree(folder)
 
@@ -395,17 +392,9 @@ class DataFolder:
         starts = ((place, segments.noted_start_offset) for place, segments in partitions)
         self._start_offsets.write({place: start for place, start in starts if start is not None})
         self._recovery_points.write({place: segments.recovery_point for place, segments in partitions})
+        cleaned = ((place, segments.cleaned_up_to) for place, segments in partitions)
+        self._cleaner_offsets.write({place: offset for place, offset in cleaned if offset >= 0})
         self._deleted.difference_update(deleted)
-
-    def _write_cleaner_offsets(self) -> None:
-        self._cleaner_offsets.write(
-            {
-                (name, index): segments.cleaned_up_to
-                for name, topic in list(self._topics.items())
-                for index, segments in enumerate(topic.partitions)
-                if segments.cleaned_up_to >= 0
-            }
-        )
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

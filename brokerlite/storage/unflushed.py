@@ -18,7 +18,7 @@ class Unflushed:
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self.new: dict[PartitionSegments, None] = {}
-        self._written: set[PartitionSegments] = set()
+        self._written: dict[PartitionSegments, None] = {}
         self._names = Unsynced(disk)
         self._folder = folder
 
@@ -29,14 +29,14 @@ class Unflushed:
 
     def written(self, partition: PartitionSegments) -> None:
         """Something was stored."""
-        self._written.add(partition)
+        self._written[partition] = None
 
     def renamed(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders have another name, to be removed."""
         self._names.folder(self._folder)
         for each in partitions:
             self.new.pop(each, None)
-            self._written.discard(each)
+            self._written.pop(each, None)
 
     def begin_flush(self, partitions: Iterable[Segments] | None) -> Work:
         """As `DataFolder.begin_flush`."""
@@ -56,9 +56,9 @@ class Unflushed:
             for partition in taken:
                 if not errors:
                     self.new.pop(partition, None)
-                self._written.discard(partition)
+                self._written.pop(partition, None)
                 if not partition.is_synced:  # it was written to meanwhile
-                    self._written.add(partition)
+                    self._written[partition] = None
             if errors:
                 raise errors[0]
 
