@@ -1,7 +1,9 @@
 """Play a seed again and print its history: ``python -m tests.sim SEED``.
 
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
-purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them.
+purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them. With
+``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
+cluster.
 """
 
 import argparse
@@ -9,10 +11,13 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from tests.sim.mutations import MUTATIONS, SEEDS
-from tests.sim.run import catches, play, play_many
+from tests.sim import mutations as of_client
+from tests.sim import run
+from tests.sim.broker import mutations as of_broker
+from tests.sim.broker import world
 
 
 def main(arguments: list[str]) -> int:
@@ -20,14 +25,18 @@ def main(arguments: list[str]) -> int:
         prog="python -m tests.sim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("seeds", help="a seed; FROM..TO for all of these; or mutations")
-    parser.add_argument("--broken", metavar="NAME", choices=MUTATIONS, help="the name of a mutation")
+    parser.add_argument("--broken", metavar="NAME", help="the name of a mutation")
+    parser.add_argument("--broker", action="store_true", help="play brokerlite on a model disk")
     given = parser.parse_args(arguments)
+    play, known = (world.play, of_broker) if given.broker else (run.play, of_client)
+    if given.broken is not None and given.broken not in known.MUTATIONS:
+        parser.error(f"no such mutation; there are: {', '.join(known.MUTATIONS)}")
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
     if given.seeds == "mutations":
-        return mutations()
+        return mutations(play, known.SEEDS)
     if ".." in given.seeds:
         first, last = map(int, given.seeds.split(".."))
-        return many(first, last)
+        return many(play, first, last)
     result = play(int(given.seeds), told=True, broken=given.broken)
     print("\n".join(result.history))
     print(f"\n{result.records} records, {result.requests} requests, {result.seconds:.3f} s of virtual time")
@@ -35,10 +44,10 @@ def main(arguments: list[str]) -> int:
     return int(result.violation is not None)
 
 
-def many(first: int, last: int) -> int:
+def many(play: run.Play, first: int, last: int) -> int:
     start, broken = time.monotonic(), 0
     features: Counter[str] = Counter()
-    for result in play_many(range(first, last)):
+    for result in run.play_many(range(first, last), play=play):
         features += result.features
         if result.violation:
             broken += 1
@@ -49,14 +58,14 @@ def many(first: int, last: int) -> int:
     return int(bool(broken))
 
 
-def mutations() -> int:
+def mutations(play: run.Play, seeds_of: Mapping[str, Sequence[int]]) -> int:
     """Say of each mutation which are the first seeds that catch it, and by what."""
     missed = 0
-    for name in MUTATIONS:
-        start, caught = time.process_time(), list(islice(catches(name, SEEDS[name]), 3))
+    for name, tried in seeds_of.items():
+        start, caught = time.process_time(), list(islice(run.catches(name, tried, play=play), 3))
         missed += not caught
         seeds = ", ".join(str(each.seed) for each in caught) or "NONE"
-        print(f"{name}\n    seeds {seeds} of {len(SEEDS[name])}, after {time.process_time() - start:.1f} s", flush=True)
+        print(f"{name}\n    seeds {seeds} of {len(tried)}, after {time.process_time() - start:.1f} s", flush=True)
         for cause in dict.fromkeys(each.cause for each in caught):
             print(f"    {cause[:140]}", flush=True)
     return int(bool(missed))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.sdk.connection.exchange import Exchange
@@ -534,7 +534,13 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
         return Simulation(seed, told=told).run()
 
 
-def play_many(seeds: Iterable[int], *, processes: int | None = None) -> Iterator[Result]:
+class Play(Protocol):
+    """Plays one seed, as `play` does."""
+
+    def __call__(self, seed: int, *, told: bool = False, broken: str | None = None) -> Result: ...
+
+
+def play_many(seeds: Iterable[int], *, processes: int | None = None, play: Play = play) -> Iterator[Result]:
     """Play many, over processes; in the order of the seeds."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_hush) as pool:
         yield from pool.map(play, seeds, chunksize=8)
@@ -545,7 +551,7 @@ def _hush() -> None:
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
 
 
-def catches(mutation: str, seeds: Iterable[int]) -> Iterator[Result]:
+def catches(mutation: str, seeds: Iterable[int], *, play: Play = play) -> Iterator[Result]:
     """Those of ``seeds`` that notice the mutation."""
     for seed in seeds:
         result = play(seed, broken=mutation)

@@ -178,8 +178,7 @@ def _silence(world: "BrokerWorld", fault: Fault) -> None:
 
 def _freeze(world: "BrokerWorld", fault: Fault) -> None:
     everybody: list[Any] = [*world.processes.values(), *world.peers.values()]
-    alive = [each for each in everybody if each.alive]
-    world.chance.choice(alive).freeze(fault.seconds)
+    world.chance.choice([each for each in everybody if each.alive]).freeze(fault.seconds)
 
 
 def _kill_producer(world: "BrokerWorld", fault: Fault) -> object:

@@ -4,8 +4,8 @@ Rules:
 - One request at a time, and the same one again until it is answered: the protocol says of each that a repeat does no
   harm. In version 1 partitions are added before they are written to, in version 2 (KIP-890) by writing to them.
 - A producer that gives up a request whose fate it does not know aborts, and goes on in another epoch.
-- One that is fenced stops, and perhaps begins anew as a new one does. What it knows of its transaction then is that it
-  is aborted, unless it had asked to commit.
+- One that is fenced stops, and perhaps begins anew as a new one does. Its transaction is then aborted, unless it had
+  asked to commit.
 - Any other error is a finding: a right client does not get it.
 
 Source: TransactionManager.java, Sender.java.
@@ -257,9 +257,7 @@ class Transacting:
                 for topic in (answer.results_by_topic_v3_and_below if answer is not None else ())
                 for each in topic.results_by_partition
             }
-            if answer is not None and not [
-                each for each in sorted(codes) if not self._succeeds(each, "AddPartitionsToTxn")
-            ]:
+            if answer is not None and all(self._succeeds(each, "AddPartitionsToTxn") for each in sorted(codes)):
                 break
             yield self._pause()
         self.added.update(new)
@@ -328,7 +326,7 @@ class Transacting:
 
 @dataclass(slots=True, eq=False)
 class Carrying(Transacting):
-    """A worker that carries each record of a partition on to another topic, exactly once."""
+    """A worker that carries each record of a partition on to another topic, once: consume, transform, produce."""
 
     source: Place = ("", 0)
     target: Place = ("", 0)

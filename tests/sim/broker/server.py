@@ -19,6 +19,7 @@ from uuid import UUID
 
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import BrokerCore, Call, Close, Settings
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.frames import RequestHeader
 from ottla.codec.wire import api
@@ -57,11 +58,13 @@ class Manner:
     Attributes:
         sync: nothing is told before the disk holds it, so the power may be cut.
         topics: name -> number of partitions.
+        configs: name -> configurations, where a topic has any; these topics are not read by everybody.
         defaults: configurations of all topics.
     """
 
     sync: bool
     topics: dict[str, int]
+    configs: dict[str, dict[str, str]]
     defaults: dict[str, str]
     settings: Settings
 
@@ -187,7 +190,7 @@ class Server:
     def _make_topics(self) -> None:
         for name, partitions in self.manner.topics.items():
             if name not in self.core.topics.by_name:
-                self.core.create_topic(name, partitions, {})
+                self.core.create_topic(name, partitions, self.manner.configs.get(name, {}))
 
     def kill(self, why: str) -> None:
         """End the process, between two operations."""
@@ -251,6 +254,10 @@ class Server:
         if not self._survives(self._hand_out):
             return
         self.written()
+        for job in self.core.jobs():
+            self._go_on(self.starts, job, None)
+            if not self.is_up:
+                return
         if self.core.unsynced is not None and not self._syncing:
             self._begin_sync()
         if (deadline := self.core.deadline) is not None:
@@ -297,6 +304,37 @@ class Server:
         if self._survives(partial(self.core.synced, writes, failed=failed)):
             self._pump()
 
+    def _go_on(self, start: int, job: Job, refused: OSError | None) -> None:
+        """Do the next part of a job on the loop; then its work, later, in a thread."""
+        if not self._is(start):
+            return
+        works: list[Work] = []
+
+        def resume() -> None:
+            try:
+                works.append(next(job) if refused is None else job.throw(refused))
+            except StopIteration:
+                self.features["a job in the background is done"] += 1
+
+        if not self._survives(resume):
+            return
+        if works:
+            self.clock.later(self._chance.uniform(0.0, 0.05), partial(self._work_on, start, job, works[0]))
+        if refused is not None or not works:
+            self._pump()
+
+    def _work_on(self, start: int, job: Job, work: Work) -> None:
+        if not self._is(start):
+            return
+        refused = None
+        try:
+            if not self._survives(work):
+                return
+        except OSError as error:
+            self.features["a job that the disk refuses"] += 1
+            refused = error
+        self._go_on(start, job, refused)
+
     def _add_chore(self, chore: Callable[[], None]) -> None:
         self._chores.append(chore)
         self.clock.later(self._chance.uniform(0.0, 0.1), partial(self._chore_due, self.starts))
@@ -323,4 +361,5 @@ class Server:
     # -- the tests' own look
 
     def places(self) -> Iterable[Place]:
-        return [(name, index) for name, count in self.manner.topics.items() for index in range(count)]
+        topics = self.manner.topics.items()
+        return [(name, index) for name, count in topics if name not in self.manner.configs for index in range(count)]

@@ -1,37 +1,38 @@
-"""One run of the shipped broker on a model disk: drawn from a seed, played until every promise is kept or not."""
+"""One run of the shipped broker on a model disk, drawn from a seed, until all promises are kept or one is not."""
 
 import traceback
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from random import Random
-from types import SimpleNamespace
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
+from ottla.brokerlite.machines import group_log, transaction, transaction_log, transactions
 from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
+from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.codec.wire import NO_UUID
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
+from tests.sim.broker import keyed
+from tests.sim.broker.admin import Administering
 from tests.sim.broker.faults import FAULTS, drawn
+from tests.sim.broker.keyed import Keyed
 from tests.sim.broker.ledger import TransactionLedger
-from tests.sim.broker.logs import Logs, LogView
+from tests.sim.broker.logs import Logs
 from tests.sim.broker.mutations import MUTATIONS
 from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
 from tests.sim.broker.readers import Seen, by_client, by_hand
 from tests.sim.broker.server import DATA, NODE, Manner, Server
+from tests.sim.broker.views import BrokerGroupLedger, Cluster
 from tests.sim.clock import Clock
-from tests.sim.cluster import topic_name
 from tests.sim.data import Place
 from tests.sim.faults import Fault
-from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import History
 from tests.sim.ledger import Ledger
 from tests.sim.members import Consuming
@@ -52,63 +53,6 @@ SLACK = 2.5
 WENT_BACK = "committed offsets have gone back by themselves"
 
 
-class Cluster:
-    """The broker as the ledgers of the client see it, in the model cluster's terms."""
-
-    def __init__(self, server: Server, logs: Logs) -> None:
-        self._server = server
-        self._logs = logs
-        self.network = server.network
-        self.data = SimpleNamespace(features=server.features, strict=False)
-        self.nodes = {NODE: server}
-        self.buried: dict[Place, list[LogView]] = {}
-        self.groups = SimpleNamespace(groups=self)
-
-    @property
-    def logs(self) -> dict[Place, LogView]:
-        return self._logs.views
-
-    def get(self, group: str) -> "GroupView | None":
-        """A group, as the coordinator has it."""
-        core = self._server.core
-        known = core.groups.by_id.get(group)
-        offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
-        members = {name: MemberView(name, each.assignment) for name, each in known.members.items()} if known else {}
-        return GroupView(members, known.generation if known else 0, offsets)
-
-    def ever_named(self, topic: Any) -> str:
-        """The name of a topic in a request or an answer."""
-        by_id: UUID = getattr(topic, "topic_id", NO_UUID)
-        if by_id == NO_UUID:
-            return topic_name(topic)
-        known = self._server.core.topics.by_id.get(by_id)
-        return known.name if known else ""
-
-
-class MemberView(NamedTuple):
-    id: str
-    assignment: bytes
-
-
-@dataclass
-class GroupView:
-    members: dict[str, MemberView]
-    generation: int
-    offsets: dict[Place, tuple[int]]
-
-
-@dataclass(slots=True)
-class BrokerGroupLedger(GroupLedger):
-    """As for the model cluster; a member that leaves while the broker is down cannot say so."""
-
-    server: Server | None = None
-
-    def left(self, who: str, member: str, instance: str | None) -> None:
-        server = self.server
-        if server is not None and server.is_up and server.clock.now - server.since > 10.0:
-            GroupLedger.left(self, who, member, instance)
-
-
 class BrokerWorld:
     """What the seed draws: how the broker is run, who its users are, what goes wrong and when."""
 
@@ -121,14 +65,18 @@ class BrokerWorld:
         self.seconds = chance.choice((3.0, 6.0, 10.0))
         self.topics = {"a": chance.randint(1, 2), "b": 1}
         """Of the shipped client."""
+        self.last_epoch = chance.choice((3, 7)) if chance.random() < 0.2 else None
+        """After which a producer id has no more epochs, where that is worth a try."""
         self.transactional = {"t": chance.randint(1, 3)}
         carried = {"out": self.transactional["t"]}
         self.sync = chance.random() < 0.5
         self.disk = ModelDisk(Random(f"{seed} disk"), ordered=chance.random() < 0.5)
         manner = Manner(
             sync=self.sync,
-            topics={**self.topics, **self.transactional, **carried},
+            topics={**self.topics, **self.transactional, **carried, keyed.TOPIC: 1},
+            configs={keyed.TOPIC: keyed.CONFIGS},
             defaults={
+                "retention.ms": "-1",
                 "segment.bytes": str(chance.choice((2000, 10_000, 2**30))),
                 "index.interval.bytes": str(chance.choice((100, 1000))),
             },
@@ -139,6 +87,7 @@ class BrokerWorld:
                 port=PORT + NODE,
                 sync=self.sync,
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
+                housekeeping=HousekeepingSettings(retention_check=1.0, cleaner_backoff=0.3),
             ),
         )
         self.server = Server(self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner)
@@ -154,8 +103,8 @@ class BrokerWorld:
         self.group.server = self.server
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.server.answered, self.server.started, self.server.written = self._answered, self._started, self._written
-        self.membership = Membership.drawn(chance, Random(f"{seed} manner"))
-        self.membership = _calm(self.membership)
+        drawn_manner = Membership.drawn(chance, Random(f"{seed} manner"))
+        self.membership = replace(drawn_manner, slow=0.0, static=False, pattern=False, curious=False)
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
@@ -172,6 +121,8 @@ class BrokerWorld:
         self.works: list[Work] = []
         self.workers: list[Carrying] = []
         self.seen: list[Seen] = []
+        self.admin: Administering | None = None
+        self.keyed: Keyed | None = None
         self._member_count = self._peer_count = 0
         self._committed: dict[str, dict[Place, int]] = {}
         """Group -> what the coordinator has answered to have."""
@@ -213,6 +164,10 @@ class BrokerWorld:
         """The broker is there again: compare, and watch what it takes."""
         core = self.server.core
         self.logs.compare(core)
+        if self.admin is not None:
+            self.admin.check(core)
+        if self.keyed is not None:
+            self.keyed.check(core)
         for group, offsets in self._committed.items():
             now = core.offsets.of(group)
             for place, offset in offsets.items():
@@ -265,6 +220,16 @@ class BrokerWorld:
             for _ in range(self.chance.choice((1, 1, 2))):
                 self.clock.later(self.chance.uniform(0.0, 1.0), partial(self.carry, work, index))
         self._read()
+        own = Random(f"{self.seed} keyed")
+        if own.random() < 0.6:
+            peer = self.peer("keyed")
+            self.keyed = Keyed(peer, own, self.features, self.seconds / 100, lambda: self.over)
+            peer.run(self.keyed.script(), partial(self._went, "keyed"))
+        own = Random(f"{self.seed} admin")
+        if own.random() < 0.4:
+            peer = self.peer("admin")
+            self.admin = Administering(peer, own, self.features, self.seconds / 10, lambda: self.over)
+            peer.run(self.admin.script(), partial(self._went, "admin"))
 
     def _produce(self) -> None:
         chance = self.chance
@@ -365,7 +330,12 @@ class BrokerWorld:
 
     def run(self) -> Result:
         violation = None
-        with logged_to(None), changed((accumulator, "Batch", lambda _: Watched)):
+        changes: list[Any] = [(accumulator, "Batch", lambda _: Watched)]
+        if (last := self.last_epoch) is not None:
+            changes += [(module, "LAST_EPOCH", lambda _: last) for module in (transaction, transactions)]
+        small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that they are compacted
+        changes += [(module, "CONFIGS", lambda usual: {**usual, **small}) for module in (group_log, transaction_log)]
+        with logged_to(None), changed(*changes):
             try:
                 self._play()
             except Violation as broken:
@@ -451,13 +421,6 @@ class BrokerWorld:
             raise Violation("everything has to be done by now", left or there)
         else:
             self.clock.later(LOOK, self._look)
-
-
-def _calm(manner: Membership) -> Membership:
-    """Members as they may be where this is about the broker."""
-    from dataclasses import replace
-
-    return replace(manner, slow=0.0, static=False, pattern=False, curious=False)
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

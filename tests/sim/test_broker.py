@@ -1,0 +1,82 @@
+"""Seeds of brokerlite on a model disk: every promise is kept in all of them, each replays, a broken broker is found."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.sim.broker.faults import FAULTS
+from tests.sim.broker.mutations import MUTATIONS, SEEDS
+from tests.sim.broker.world import play
+from tests.sim.run import Result, catches, play_many
+
+QUICK = 16
+SLOW = 400
+FEATURES = {
+    "a chore that the disk refuses",
+    "a clean stop",
+    "a kill within an operation of the disk",
+    "a producer gives up a request",
+    "a producer is fenced",
+    "a producer lets its transaction time out",
+    "a start is cut short",
+    "a start that the disk refuses",
+    "a sync that the disk refuses",
+    "a transaction is aborted",
+    "a transaction is committed",
+    "a transaction is unknown",
+    "a transactional producer dies",
+    "a transactional producer is usurped",
+    "the power is cut",
+    *(f"fault: {kind}" for kind in FAULTS),
+}
+"""What occurs at least twenty times in all of them."""
+
+
+def broken(results: list[Result]) -> list[str]:
+    return [f"python -m tests.sim --broker {each.seed}   # {each.cause}" for each in results if each.violation]
+
+
+def test_the_broker_keeps_every_promise() -> None:
+    results = [play(seed) for seed in range(QUICK)]
+    assert not broken(results)
+    assert min(each.records for each in results) >= 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_broker_keeps_every_promise_in_hundreds_of_worlds() -> None:
+    results = list(play_many(range(SLOW), play=play))
+    assert not broken(results)
+    often = sum((each.features for each in results), Counter())
+    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 20, often
+
+
+def test_a_seed_of_the_broker_replays_exactly_wherever_it_is_played() -> None:
+    here = play(7, told=True)
+    assert here.history == play(7, told=True).history
+    there = subprocess.run(
+        [sys.executable, "-m", "tests.sim", "--broker", "7"],
+        env=os.environ | {"PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+    )
+    assert there.stdout.splitlines()[: len(here.history)] == here.history
+    assert there.returncode == 0 and there.stdout.endswith("seed 7: every promise is kept\n")
+
+
+def test_a_broken_broker_is_told_from_its_history() -> None:
+    mutation = "aborted transactions are not named"
+    found = next(catches(mutation, SEEDS[mutation], play=play))
+    told = play(found.seed, told=True, broken=mutation)
+    assert found.cause == told.cause and told.cause
+    assert "EndTxn" in "\n".join(told.history)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_broken_broker_is_found_out(mutation: str) -> None:
+    assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
