@@ -95,7 +95,7 @@ class Segments(Protocol):
         """
 
     @property
-    def recovery_point(self) -> int:
+    def synced_offset(self) -> int:
         """What lies before this offset is on the disk, not merely in the page cache."""
 
     def set_start_offset(self, offset: int) -> None:

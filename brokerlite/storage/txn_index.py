@@ -8,6 +8,7 @@ Rules:
 Source: TransactionIndex.java.
 """
 
+from bisect import bisect_left
 from pathlib import Path
 
 from ottla.brokerlite.storage.disk import Disk
@@ -56,7 +57,11 @@ class TxnIndex:
         self._disk.write(self.path, build_entry(entry), len(entries) * _SIZE)
         entries.append(entry)
 
-    def clear(self) -> None:
-        """Have no entries."""
-        self._disk.unlink(self.path)
-        self._entries = []
+    def keep_before(self, offset: int) -> None:
+        """Drop what is about markers at ``offset`` or behind it, or not whole."""
+        entries = self.entries
+        self._entries = entries[: bisect_left(entries, offset, key=lambda entry: entry.last_offset)]
+        if not self._entries:
+            self._disk.unlink(self.path)
+        else:
+            self._disk.truncate(self.path, len(self._entries) * _SIZE)
