@@ -113,7 +113,7 @@ class Segments(Protocol):
         """
 
     @property
-    def recovery_point(self) -> int:
+    def synced_offset(self) -> int:
         """What lies before this offset is on the disk, not merely in the page cache."""
 
     def set_start_offset(self, offset: int) -> None:
@@ -256,7 +256,7 @@ class PartitionLog:
     @property
     def unflushed(self) -> int:
         """Offsets that the disk may not hold."""
-        return self.end_offset - self.segments.recovery_point
+        return self.end_offset - self.segments.synced_offset
 
     @property
     def high_watermark(self) -> int:

@@ -71,7 +71,7 @@ class Storage(Protocol):
     def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
         """Work, for a thread, that has the disk hold what was stored before this call; of some partitions or of all.
 
-        The work raises the first `OSError` when it has tried everything; `Segments.recovery_point` tells the rest.
+        The work raises the first `OSError` when it has tried everything; `Segments.synced_offset` tells the rest.
         """
 
     def reserve_producer_ids(self, count: int) -> int:

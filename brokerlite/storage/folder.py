@@ -40,6 +40,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+CHECKPOINT_BYTES = 256 * 2**20
+"""After as many bytes in all partitions the recovery points are raised."""
 _ANY_EPOCH = 2**31 - 1
 
 
@@ -230,12 +232,36 @@ class DataFolder:
             partitions: only of these; by default of all. That a topic is there is always held, too.
 
         The work is for a thread. It raises the first `OSError` when it has tried everything. Of each partition, what
-        lies before its `recovery_point` is then on the disk.
+        lies before its `synced_offset` is then on the disk.
         """
         return self._unflushed.begin_flush(partitions)
 
     def note_cleaned(self) -> Work:
         return self._write_checkpoints
+
+    def _written(self, partition: PartitionSegments, size: int) -> None:
+        self._unflushed.written(partition, size)
+        if self._sync and self._unflushed.size >= CHECKPOINT_BYTES:
+            self._unflushed.size = 0
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Raise the recovery points, so that a start after a kill need not read more than this."""
+        work = [
+            each
+            for topic in self._topics.values()
+            for segments, partition in zip(topic.partitions, topic.stored.partitions, strict=True)
+            if (each := segments.begin_checkpoint(partition.producers)) is not None
+        ]
+
+        def chore() -> None:
+            try:
+                for each in work:
+                    each()
+            finally:
+                self._write_checkpoints()
+
+        self._chore(chore)
 
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders were made, of which the disk knows nothing yet."""
@@ -360,7 +386,7 @@ class DataFolder:
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
             PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._unflushed.written
+                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._written
             )
             for i in range(file.partitions)
         ]

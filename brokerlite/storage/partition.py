@@ -30,7 +30,7 @@ from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
 from ottla.brokerlite.storage.segment import Segment
-from ottla.brokerlite.storage.snapshot import snapshot_offsets, snapshot_path, write_snapshot
+from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.brokerlite.storage.unsynced import Unsynced, Work
 from ottla.codec.records import RecordBatch
@@ -39,6 +39,10 @@ from ottla.codec.stored.indexes import AbortedTxn
 from ottla.errors import CorruptMessage, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
+
+
+_LEAST_CHECKPOINT = 2**20
+"""Bytes that must have been stored since the last one."""
 
 
 def nothing() -> None:
@@ -51,13 +55,14 @@ class PartitionSegments:
     Attributes:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
-        recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
+        synced_offset: what lies before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
 
     Args:
         chore: is given what has the disk hold something, which may be left out, and what is to be done then.
-        written: is called when there is something that `begin_flush` would have the disk hold.
+        written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
     """
 
     def __init__(
@@ -67,11 +72,11 @@ class PartitionSegments:
         chore: Callable[[Work, Work], None],
         disk: Disk | None = None,
         buffers: Buffers | None = None,
-        written: "Callable[[PartitionSegments], object]" = lambda partition: None,
+        written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
-        self.recovery_point = 0
+        self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
         self._start_offset = 0
@@ -81,9 +86,9 @@ class PartitionSegments:
         self._buffers = buffers or Buffers()
         self._written = written
         self._segments: list[Segment] = []
-        self._start_offset = 0
         """No record before it is there for anybody; it may lie within a segment, or before the first."""
         self._unsynced = Unsynced(self._disk)
+        self._since_checkpoint = 0
         self._failed: OSError | None = None
         """Why the disk does not hold what it was to hold."""
         self._changed = False
@@ -137,26 +142,25 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("write", error) from error
         self._changed = True
-        self._written(self)
+        self._since_checkpoint += len(batch)
+        self._written(self, len(batch))
 
     def roll(self, producers: Producers) -> None:
         base_offset = self.end_offset
         segment = self._segment(base_offset)
         try:
             self._active.seal()
-            write_snapshot(self._disk, self.folder, base_offset, producers)
+            self._take_snapshot(producers)
             segment.create()
-            self._drop_snapshots(base_offset)
         except OSError as error:
-            for path in (*segment.files, snapshot_path(self.folder, base_offset)):
+            for path in segment.files:
                 self._disk.unlink(path)  # the old segment may yet grow beyond this one's base offset
             raise self._refused("begin a segment", error) from error
         self._active.ends_before(base_offset)
         for path in self._active.files:  # its indexes, too, of which the disk need have nothing while it is active
             self._unsynced.file(path)
         self._segments.append(segment)
-        self.note(snapshot_path(self.folder, base_offset))
-        self._chore(self.begin_flush(), nothing)
+        self._chore(self.begin_flush(indexes=True), nothing)
 
     def set_start_offset(self, offset: int) -> None:
         if offset <= self.start_offset:
@@ -261,14 +265,17 @@ class PartitionSegments:
 
     def note_names(self) -> None:
         self._unsynced.folder(self.folder)
-        self._written(self)
+        self._written(self, 0)
 
     # -- what the disk has
 
-    def begin_flush(self) -> Work:
+    def begin_flush(self, *, indexes: bool = False) -> Work:
         """Work that has the disk hold all that was stored before this call; it may run while more is stored.
 
-        If it fails, this partition takes nothing more.
+        Then `synced_offset` is raised. If it fails, this partition takes nothing more.
+
+        Args:
+            indexes: those of the active segment, too, and raise the `recovery_point`.
         """
         offset = self.end_offset
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
@@ -276,8 +283,13 @@ class PartitionSegments:
         if any(segment.synced < 0 for segment in unsynced):
             self._unsynced.folder(self.folder)
         small = self._unsynced.begin_sync()
-        # The indexes of the active segment are made anew if the disk has lost them.
-        files = [path for each in unsynced for path in ([each.log_path] if each is self._active else each.files)]
+        files = [
+            path
+            for each in unsynced
+            for path in (each.files if indexes or each is not self._active else [each.log_path])
+        ]
+        if indexes and self._active not in unsynced:
+            files += self._active.files
 
         def flush() -> None:
             try:
@@ -292,9 +304,22 @@ class PartitionSegments:
                 raise
             for segment, size in sizes:
                 segment.synced = max(segment.synced, size)
-            self.recovery_point = max(self.recovery_point, offset)
+            self.synced_offset = max(self.synced_offset, offset)
+            if indexes:
+                self.recovery_point = max(self.recovery_point, offset)
 
         return flush
+
+    def begin_checkpoint(self, producers: Producers) -> Work | None:
+        """Work that raises the recovery point to here; ``None`` if too little was stored since the last time."""
+        if self._since_checkpoint < _LEAST_CHECKPOINT:
+            return None
+        try:
+            self._take_snapshot(producers)
+        except OSError as error:  # it is there to spare a start some reading
+            log.error("the disk refused to keep the producers: %s", error, extra={"folder": str(self.folder)})
+            return None
+        return self.begin_flush(indexes=True)
 
     @property
     def is_synced(self) -> bool:
@@ -345,26 +370,23 @@ class PartitionSegments:
             clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch, contiguous=contiguous
         )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
-        self.recovery_point, self.truncated, self._changed = found.recovery_point, found.truncated, found.changed
+        self.recovery_point = self.synced_offset = found.recovery_point
+        self.truncated, self._changed = found.truncated, found.changed
         self._start_offset = min(start_offset, self.end_offset)
         for segment in self._drop_before_start():
             self._remove(segment)
         if found.changed:
             self._unsynced.folder(self.folder)
-            self._written(self)
+            self._written(self, 0)
         return producers
 
     def close(self, producers: Producers, *, sync: bool) -> None:
         """Leave everything such that the next `open` may be a clean one."""
         if self._changed:
             self._active.seal()
-            write_snapshot(self._disk, self.folder, self.end_offset, producers)
-            self._drop_snapshots(self._active.base_offset)
-            self.note(snapshot_path(self.folder, self.end_offset))
+            self._take_snapshot(producers)
             if sync:
-                for path in self._active.files:
-                    self._disk.sync(path)
-                self.begin_flush()()
+                self.begin_flush(indexes=True)()
             self.recovery_point = self.end_offset
 
     def _write_epochs(self) -> None:
@@ -379,21 +401,21 @@ class PartitionSegments:
     def _remove(self, segment: Segment) -> None:
         for path in segment.files:
             self._disk.unlink(path)
-        self._disk.unlink(snapshot_path(self.folder, segment.base_offset))
+        drop_snapshot(self._disk, self.folder, segment.base_offset)
         if segment.end_offset in self._lost:
             self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
 
-    def _drop_snapshots(self, offset: int) -> None:
-        """Remove those that no start will need: it replays from the newest at ``offset`` or the recovery point."""
-        known = snapshot_offsets(self._disk, self.folder)
-        needed = bisect_right(known, min(offset, self.recovery_point)) - 1
-        for each in known[: max(0, min(needed, len(known) - 2))]:
-            self._disk.unlink(snapshot_path(self.folder, each))
+    def _take_snapshot(self, producers: Producers) -> None:
+        """Keep the producers as they are at the end; drop what no start will need."""
+        for path in write_snapshot(self._disk, self.folder, self.end_offset, producers):
+            self.note(path)
+        drop_snapshots(self._disk, self.folder, min(self._active.base_offset, self.recovery_point))
+        self._since_checkpoint = 0
 
     def note(self, path: Path) -> None:
         """A small file has other content, and a new name."""
         self._unsynced.file(path)
-        self._written(self)
+        self._written(self, 0)
 
     @property
     def _active(self) -> Segment:

@@ -1,18 +1,19 @@
 """How a partition is found again after a start.
 
 Rules:
-- After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise every
-  segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
-  valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing reads, unless
-  it is merely a batch that was not written to its end. Behind the recovery point nothing was compacted, so there a
-  segment that does not begin where the one before ends has lost that end to a power cut: the log is cut there, too.
+- After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise all that
+  may not have reached the disk is read, from the recovery point on, each batch checked, and the log cut at the first
+  that is not valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing
+  reads, unless it is merely a batch that was not written to its end. Behind the recovery point nothing was compacted,
+  so there a segment that does not begin where the one before ends has lost that end to a power cut: the log is cut
+  there, too.
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
 - The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
-  the newest before them. A snapshot knows only the last batch of each
-  producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
-  client may send again was in flight, so it is there.
+  the newest before them. Kafka's snapshots know only the last batch of each producer, so with one of them the log's
+  last megabytes are read, too, in whatever segments they lie: what a client may send again was in flight, so it is in
+  them.
 
 Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 """
@@ -29,7 +30,7 @@ from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
 from ottla.brokerlite.storage.segment import LOG, Segment
-from ottla.brokerlite.storage.snapshot import read_snapshot, snapshot_offsets, snapshot_path
+from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import parse_leader_epochs
 from ottla.errors import DecodeError
@@ -37,7 +38,7 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite")
 
 TAIL_BYTES = 8 * 2**20
-"""Of the log, read at every start for the producers' windows."""
+"""Of the log, read for the producers' windows where no file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 DAMAGED, LOST = ".damaged", ".lost"
 _NEVER = 2**63
@@ -143,7 +144,7 @@ class Recovery:
         """Check a segment; whether the log was cut in it."""
         self.changed = True
         cut = False
-        for found in segment.recover():
+        for found in segment.recover(0 if clean else self.recovery_point):
             if isinstance(found, RecordBatch):
                 self._find_epoch(found, leader_epoch)
                 if found.transactional or found.control:  # what the index of aborted transactions had is lost
@@ -227,16 +228,18 @@ class Recovery:
 
     def _find_producers(self) -> Producers:
         producers = Producers()
+        tail = 0
         start = self.segments[0].base_offset
         for offset in reversed(snapshot_offsets(self._disk, self._folder)):
             path = snapshot_path(self._folder, offset)
             snapshot = read_snapshot(self._disk, path) if offset <= self._active.end_offset else None
             if snapshot is None:
-                self._disk.unlink(path)
+                drop_snapshot(self._disk, self._folder, offset)
             elif offset <= self._replay_from:
                 producers, start = snapshot, offset
+                tail = 0 if complete(self._disk, path, producers.entries) else TAIL_BYTES
                 break
-        for transaction in producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start):
+        for transaction in producers.replay(self._tail(start, tail), start):
             if transaction.aborted:
                 self._segment_of(transaction.last_offset).txn_index.add(transaction.index_entry())
         return producers

@@ -151,27 +151,44 @@ class Segment:
         self._since_entry = end - start
         return end == self.size
 
-    def recover(self) -> Iterator[RecordBatch | Damage]:
-        """Read everything, check it, and make the indexes anew.
+    def recover(self, on_disk: int = 0) -> Iterator[RecordBatch | Damage]:
+        """Read what may not be on the disk as it was written, check it, and make the indexes of it anew.
 
         Iterate to the end: what comes out are the whole batches and what lies between them; there the log may be `cut`.
+
+        Args:
+            on_disk: what lies before this offset was on the disk with its indexes, so it need not be read.
         """
         self._log.size = self._disk.size(self.log_path)
+        start, last = self._resume(on_disk)
         self.end_offset = self.base_offset
-        self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, -1
-        self._indexes.clear()
-        self.txn_index.clear()
+        self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
+        self.txn_index.keep_before(self.base_offset if last is None else last)
         self._since_entry = 0
-        for position, found in self._log.around():
+        for position, found in self._log.around(start, last):
             if isinstance(found, RecordBatch):
                 self.ends_damaged = False
                 self._note(found.last_offset, found.max_timestamp)
-                self._add_entries(position, found.last_offset, len(found.data))
+                if position == start and last is not None:
+                    self._since_entry = len(found.data)
+                else:
+                    self._add_entries(position, found.last_offset, len(found.data))
             else:
                 self.ends_damaged = True
                 self._since_entry = self._interval + 1  # a read of what lies behind need not step over it
             yield found
         self._add_time_entry()
+
+    def _resume(self, on_disk: int) -> tuple[int, int | None]:
+        """Where to begin: at the last index entry before ``on_disk``, if the indexes are whole up to there."""
+        try:
+            start, last = self._indexes.keep_before(on_disk)
+            if last is not None and next(self._log.batches(start, self.base_offset, last), None) is not None:
+                return start, last
+        except (OSError, ValueError):
+            pass
+        self._indexes.clear()
+        return 0, None
 
     def cut(self, position: int) -> None:
         """Have the log end there, before any damage behind it."""

@@ -8,6 +8,7 @@ Rules:
 Source: TransactionIndex.java.
 """
 
+from bisect import bisect_left
 from pathlib import Path
 
 from ottla.brokerlite.storage.disk import Disk
@@ -62,7 +63,11 @@ class TxnIndex:
             self._disk.rename(self.path, path)
         self.path = path
 
-    def clear(self) -> None:
-        """Have no entries."""
-        self._disk.unlink(self.path)
-        self._entries = []
+    def keep_before(self, offset: int) -> None:
+        """Drop what is about markers at ``offset`` or behind it, or not whole."""
+        entries = self.entries
+        self._entries = entries[: bisect_left(entries, offset, key=lambda entry: entry.last_offset)]
+        if not self._entries:
+            self._disk.unlink(self.path)
+        else:
+            self._disk.truncate(self.path, len(self._entries) * _SIZE)

@@ -14,10 +14,12 @@ class Unflushed:
 
     Attributes:
         new: those of which the disk need not hold even that they are there.
+        size: bytes that were stored, counted by whoever sets it back.
     """
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self.new: dict[PartitionSegments, None] = {}
+        self.size = 0
         self._written: dict[PartitionSegments, None] = {}
         self._names = Unsynced(disk)
         self._folder = folder
@@ -27,9 +29,10 @@ class Unflushed:
         self._names.folder(self._folder)
         self.new.update(dict.fromkeys(partitions))
 
-    def written(self, partition: PartitionSegments) -> None:
+    def written(self, partition: PartitionSegments, size: int) -> None:
         """Something was stored."""
         self._written[partition] = None
+        self.size += size
 
     def renamed(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders have another name, to be removed."""

@@ -210,7 +210,14 @@ def run(disk: ModelDisk) -> World:
     return world
 
 
-OPERATIONS = run(ModelDisk()).disk.operations
+@pytest.fixture(autouse=True)
+def checkpoints_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.brokerlite.storage.folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.partition._LEAST_CHECKPOINT", 100)
+
+
+def operations() -> int:
+    return run(ModelDisk()).disk.operations
 
 
 def reopened(world: World, rng: random.Random, end: str) -> None:
@@ -253,13 +260,13 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_synced_after_a
     end: str, ordered: bool
 ) -> None:
     """At every operation: at one of ten here, at the others in the slow test below."""
-    for at in range(1, OPERATIONS + 2, 10):
+    for at in range(1, operations() + 2, 10):
         killed_at(at, 0, end, ordered)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, 5))
 @pytest.mark.parametrize("end", ["crash", "power_cut"])
 def test_it_is_there_whichever_operation_it_was(end: str, seed: int) -> None:
-    for at in range(1, OPERATIONS + 2):
+    for at in range(1, operations() + 2):
         killed_at(at, seed, end, ordered=seed % 2 == 1)

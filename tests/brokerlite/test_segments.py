@@ -188,9 +188,9 @@ def test_a_flush_has_the_disk_hold_what_was_stored_before_it_began() -> None:
     kept.append(0, b"d")
     kept.append(2, b"e")
     flush()
-    assert [each.recovery_point for each in kept.segments] == [2, 1, 0]
+    assert [each.synced_offset for each in kept.segments] == [2, 1, 0]
     kept.folder.begin_flush()()
-    assert [each.recovery_point for each in kept.segments] == [3, 1, 1]
+    assert [each.synced_offset for each in kept.segments] == [3, 1, 1]
     for seed in range(20):
         kept.disk._rng = random.Random(seed)
         kept.disk.power_cut()
@@ -205,7 +205,7 @@ def test_a_flush_of_some_partitions_does_not_wait_for_the_others() -> None:
     kept.append(1, *[b"b"] * 3)
     kept.disk.fails = lambda operation, path: operation == "sync" and path.parent.name != "t-1"
     kept.folder.begin_flush([kept.segments[1]])()
-    assert [each.recovery_point for each in kept.segments] == [0, 3, 0]
+    assert [each.synced_offset for each in kept.segments] == [0, 3, 0]
 
 
 def test_a_flush_with_nothing_to_do_does_nothing() -> None:
@@ -234,9 +234,9 @@ def test_a_flush_that_fails_says_so_and_its_partition_takes_nothing_more(failing
     if failing == "data":
         flush = kept.folder.begin_flush()
         flush()
-        assert [each.recovery_point for each in kept.segments] == [1, 1, 1]
+        assert [each.synced_offset for each in kept.segments] == [1, 1, 1]
         return
-    assert [each.recovery_point for each in kept.segments] == [1, 0, 1]
+    assert [each.synced_offset for each in kept.segments] == [1, 0, 1]
     kept.append(0, b"b")
     for _ in range(2):
         with pytest.raises(KafkaStorageError):
