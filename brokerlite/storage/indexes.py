@@ -116,6 +116,8 @@ class Indexes:
         count = bisect_left(offsets, offset - self._base)
         last = offsets[count - 1] if count else -1
         kept = Counts(count, bisect_right(self._time_offsets, last))
+        if count and not kept.times:
+            raise ValueError
         for column in (offsets[:count], self._positions[:count], times[: kept.times]):
             if any(map(ge, column, column[1:])) or (column and column[0] < 0):
                 raise ValueError

@@ -183,7 +183,8 @@ class Segment:
         """Where to begin: at the last index entry before ``on_disk``, if the indexes are whole up to there."""
         try:
             start, last = self._indexes.keep_before(on_disk)
-            if last is not None and next(self._log.batches(start, self.base_offset, last), None) is not None:
+            head = None if last is None else self._log.head(start)
+            if head is not None and head.last_offset == last:
                 return start, last
         except (OSError, ValueError):
             pass
