@@ -68,6 +68,10 @@ class BrokerConfig:
     """Members of one group (`group.max.size`)."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long committed offsets outlive the members of their group (`offsets.retention.minutes`)."""
+    log_retention_check: float = 300.0
+    """How often segments that have expired are looked for (`log.retention.check.interval.ms`)."""
+    log_cleaner_backoff: float = 15.0
+    """How often logs to compact are looked for, while there are none (`log.cleaner.backoff.ms`)."""
     transaction_max_timeout: float = 15 * 60.0
     """The longest that a producer may let a transaction take (`transaction.max.timeout.ms`)."""
     transactional_id_expiration: float = 7 * 24 * 3600.0
@@ -92,6 +96,8 @@ class BrokerConfig:
             ("group_min_session_timeout", 0.001, 1800),
             ("group_max_size", 1, 100_000),
             ("offsets_retention", 0, 10**10),
+            ("log_retention_check", 0.01, 10**10),
+            ("log_cleaner_backoff", 0.01, 10**10),
             ("transaction_max_timeout", 0.001, 2**31 / 1000 - 1),
             ("transactional_id_expiration", 0.001, 10**10),
             ("max_connections", 1, 2**31 - 1),

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +23,11 @@ import trio
 from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
+from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.topics import CONFIGS
+from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.machines.transactions import TransactionSettings
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.unsynced import Work
@@ -160,6 +162,7 @@ async def _serve(
         finally:
             running.ready = False
             front.killed = not running.clean
+            front.core.housekeeping.stop()
             if not front.killed:
                 with trio.CancelScope(shield=True):
                     front.drain()
@@ -179,6 +182,7 @@ async def _work(
 ) -> None:
     with trio.CancelScope(shield=True) as scope:
         async with trio.open_nursery() as nursery:
+            front.begin = lambda job: nursery.start_soon(_work_off, front, job)
             nursery.start_soon(listener.run)
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
@@ -209,6 +213,8 @@ class _Front:
     """
 
     core: BrokerCore
+    begin: Callable[[Job], None]
+    """Has a job done."""
 
     def __init__(self) -> None:
         self.killed = False
@@ -255,6 +261,8 @@ class _Front:
             except Exception:  # a mistake of ours, which must not reach other connections
                 log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")
+        for job in self.core.jobs():
+            self.begin(job)
         self._nap.deadline = self._due()
         if self.core.unsynced is not None:
             self._unsynced.set()
@@ -304,6 +312,26 @@ def _carry_out(action: Answer | Close, ticket: _Ticket) -> None:
 def _serves(api_key: int, api_version: int) -> bool:
     served = SERVED.get(api_key)
     return served is not None and served.lowest <= api_version <= served.highest
+
+
+async def _work_off(front: _Front, job: Job) -> None:
+    """Do a job of the core's: its work in threads, its other parts here."""
+    refused: OSError | None = None
+    try:
+        while True:
+            work = next(job) if refused is None else job.throw(refused)
+            try:
+                await trio.to_thread.run_sync(work)
+                refused = None
+            except OSError as error:
+                refused = error
+    except StopIteration:
+        pass
+    except Exception:  # a mistake of ours, which must not end the broker
+        log.exception("a job in the background failed")
+    finally:
+        job.close()
+    front.send()
 
 
 class _Chores:
@@ -364,6 +392,9 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             max_members=config.group_max_size,
             offsets_retention=config.offsets_retention,
         ),
+        housekeeping=HousekeepingSettings(
+            retention_check=config.log_retention_check, cleaner_backoff=config.log_cleaner_backoff
+        ),
         transactions=TransactionSettings(
             max_timeout=config.transaction_max_timeout, expiration=config.transactional_id_expiration
         ),
@@ -376,8 +407,10 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
             "group.initial.rebalance.delay.ms": str(round(config.group_initial_rebalance_delay * 1000)),
             "group.max.size": str(config.group_max_size),
             "group.min.session.timeout.ms": str(round(config.group_min_session_timeout * 1000)),
+            "log.cleaner.backoff.ms": str(round(config.log_cleaner_backoff * 1000)),
             "log.dirs": str(config.data or ""),
             "log.index.interval.bytes": str(config.index_interval_bytes),
+            "log.retention.check.interval.ms": str(round(config.log_retention_check * 1000)),
             "log.segment.bytes": str(config.segment_bytes),
             "message.max.bytes": str(config.max_message_bytes),
             "node.id": str(config.node_id),

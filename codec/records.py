@@ -174,10 +174,11 @@ _CRC_END = _end_of("crc")
 CRC_AT = _CRC_END - 4
 _ATTRIBUTES_AT, _COUNT_AT = _CRC_END, HEADER_SIZE - 4
 _BEFORE_CRC, _BEHIND_CRC = _packer(0, _CRC_END), _packer(_CRC_END, HEADER_SIZE)
-_COMPRESSION_MASK = 0x07
+COMPRESSION_MASK = 0x07
+DELETE_HORIZON = 0x40
+"""Bits of `attributes`."""
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_DELETE_HORIZON = 0x40
 _INT32_MAX = (1 << 31) - 1
 _BATCH_MEMORY = 512
 """Bytes that an opened batch takes, however few its records are."""
@@ -219,7 +220,7 @@ class RecordBatch(BatchHead):
     @property
     def compression(self) -> int:
         """As `Compression` numbers them; 5 to 7 mean nothing."""
-        return self.attributes & _COMPRESSION_MASK
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def log_append_time(self) -> bool:
@@ -239,7 +240,7 @@ class RecordBatch(BatchHead):
     @property
     def delete_horizon(self) -> int | None:
         """When compaction may remove the batch's tombstones or marker, in ms since 1970; ``None`` where none is set."""
-        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def crc_matches(self) -> bool:
@@ -286,7 +287,7 @@ class RecordBatch(BatchHead):
 
     def _opened(self, limit: int) -> tuple[Buffer, int]:
         """The bytes of the records, and those that are left of ``limit`` for their headers."""
-        if self.attributes & _COMPRESSION_MASK:
+        if self.attributes & COMPRESSION_MASK:
             body: Buffer = self._decompressed(limit)
             room = limit - len(body)
         else:
@@ -307,7 +308,7 @@ class RecordBatch(BatchHead):
         often a few times more than they take.
         """
         size = len(self.data) - HEADER_SIZE
-        if self.attributes & _COMPRESSION_MASK:
+        if self.attributes & COMPRESSION_MASK:
             size = decompressed_bound(self.compression, self.data[HEADER_SIZE:])
         return memory_of(size, min(max(self.count, 0), size // LEAST_RECORD))
 
@@ -464,6 +465,21 @@ def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> byt
     return b"".join((head, partition_leader_epoch.to_bytes(4, "big", signed=True), memoryview(batch)[16:]))
 
 
+def build_header(body: Buffer, base_offset: int, partition_leader_epoch: int, fields: tuple[int, ...]) -> bytes:
+    """The header for the records in ``body``, compressed as ``fields`` say: those of `BatchHeader` behind `crc`.
+
+    Raises:
+        EncodeError: a number does not fit its field.
+    """
+    try:
+        covered = _BEHIND_CRC.pack(*fields)
+        crc = crc32c(body, crc32c(covered))
+        length = HEADER_SIZE - LENGTH_END + len(body)
+        return _BEFORE_CRC.pack(base_offset, length, partition_leader_epoch, MAGIC, crc) + covered
+    except struct.error as error:
+        raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
+
+
 class BatchBuilder(Appender):
     """Collects records and builds one batch of them."""
 
@@ -567,24 +583,17 @@ class BatchBuilder(Appender):
             raise EncodeError(f"the sequence {base_sequence} for a batch without records")
         if compression != Compression.NONE or level is not None:
             body = compress(compression, body, level)
-        attributes = compression | kind
-        length = HEADER_SIZE - LENGTH_END + len(body)
-        try:
-            covered = _BEHIND_CRC.pack(
-                attributes,
-                self.count - 1,
-                self.base_timestamp,
-                self.max_timestamp,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                self.count,
-            )
-            crc = crc32c(body, crc32c(covered))
-            head = _BEFORE_CRC.pack(base_offset, length, partition_leader_epoch, MAGIC, crc)
-        except struct.error as error:
-            raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
-        return head + covered, body
+        fields = (
+            compression | kind,
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        return build_header(body, base_offset, partition_leader_epoch, fields), body
 
 
 def build_batch(records: Iterable[Record], *, compression: Compression = Compression.NONE) -> bytes:

@@ -15,7 +15,7 @@ This is the map of the folder, in the order in which a record passes through it:
                          batches, sender, results, deliveries; `identity.py` has producer id and epoch.
     cluster/             nodes, topics, leaders, coordinators: what is known, and how it is kept fresh.
     connection/          `pool.py`: a connection for each node and channel. `connection.py`: its table of states, with
-                         handshake, pipeline and inbox. `versions.py`: everything about versions of APIs.
+                         handshake and pipeline. `versions.py`: everything about versions of APIs.
     consume/             `core.py`: all that a consumer's calls decide. `fetcher.py` lists its parts, from a position to
                          a batch; committing, notices and leaving are what a group adds.
     group/               a member of a group (`member.py`, a table of states), its commits, the assignors.

@@ -1,6 +1,8 @@
 """How the listener moves bytes: read into their place, written from theirs, and let go of."""
 
+import math
 import socket
+import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,7 +14,8 @@ from trio.testing import MockClock
 from ottla.codec.frames import framed
 from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
-from ottla.serve import Answer, Connection
+from ottla.serve import Answer, Connection, bare
+from ottla.serve.memory import Memory
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
@@ -108,6 +111,19 @@ async def test_requests_of_many_connections_do_not_mix_however_they_are_torn(clo
             await stream.aclose()
 
 
+async def test_a_flood_of_small_requests_leaves_others_their_turn(clock: MockClock) -> None:
+    def work(frame: bytes, answer: Answer) -> None:
+        end = time.thread_time() + 0.002
+        while time.thread_time() < end:
+            pass
+        answer.nothing()
+
+    desk = Desk(work)
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"x") * 200)  # the watch over steps fails this test if they are one
+        await until(lambda: len(desk.asked) == 200)
+
+
 # -- answers
 
 
@@ -191,7 +207,47 @@ async def test_an_answer_to_a_peer_that_is_gone_is_let_go_of_and_counts_for_noth
         assert desk.left[0]._shared.unsent == 0
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system has no such option")
+async def test_a_stream_of_trios_is_taken_over_without_its_bound(clock: MockClock) -> None:
+    async with listening(Desk(echo)) as (_, port):
+        stream = await trio.open_tcp_stream(LOCAL, port)
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 16384
+        with bare(stream.socket) as ours:
+            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 0
+            assert not ours.getblocking()
+
+
 # -- bounds of all connections together
+
+
+async def test_memory_is_given_in_the_order_of_asking_and_who_gives_up_is_left_out(clock: MockClock) -> None:
+    memory, order = Memory(10), list[str]()
+
+    async def ask(name: str, size: int, patience: float = math.inf) -> None:
+        with trio.move_on_after(patience):
+            await memory.take(size)
+            order.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name, size, patience in (("a", 15, 9.0), ("b", 8, 1.0), ("c", 12, 9.0), ("d", 5, 9.0)):
+            nursery.start_soon(ask, name, size, patience)
+            await trio.testing.wait_all_tasks_blocked()
+        assert order == ["a"] and memory.is_wanted
+        await trio.sleep(2)
+        memory.give(15)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == ["a", "c"] and memory.used == 12
+        memory.give(12)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == ["a", "c", "d"] and memory.used == 5 and not memory.is_wanted
+
+
+async def test_memory_that_is_free_when_its_taker_is_cancelled_is_given_back(clock: MockClock) -> None:
+    memory = Memory(10)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await memory.take(10)
+    assert scope.cancelled_caught and memory.used == 0
 
 
 async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than_their_share(clock: MockClock) -> None:

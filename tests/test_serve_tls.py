@@ -12,11 +12,11 @@ import trustme
 from trio.testing import MockClock
 
 import ottla
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.serve import run_broker
 from ottla.codec.frames import framed
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
-from ottla.serve import Listener
+from ottla.serve import Answer, Listener
 from ottla.tls import TLS, ClientCertificates, ServerTLS
 from tests import tls
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, peer, received, until
@@ -195,6 +195,25 @@ async def test_who_does_not_come_to_an_agreement_is_dropped(
     assert caplog.records[0].getMessage() == "connection refused: no agreement on TLS within 10 s"
 
 
+async def test_an_answer_that_is_none_costs_its_connection_only_within_tls_too(
+    clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answering(frame: bytes, answer: Answer) -> None:
+        if frame == b"bad":
+            answer.send("text", b"more")  # type: ignore[arg-type] # on purpose
+        else:
+            echo(frame, answer)
+
+    its = tls.serving(ca, LOCAL)
+    async with secured(Desk(answering), its) as port, secure_peer(port, ca) as good, secure_peer(port, ca) as bad:
+        await good.do_handshake()
+        await bad.send_all(framed(b"bad"))
+        assert await bad.receive_some(10) == b""
+        await good.send_all(framed(b"a"))
+        assert await exactly(good, 5) == framed(b"a")
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
 async def test_a_handshake_that_breaks_off_harms_nobody(
     clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -216,7 +235,7 @@ async def test_a_handshake_that_breaks_off_harms_nobody(
 @asynccontextmanager
 async def a_broker(its: ServerTLS | None) -> AsyncIterator[str]:
     async with trio.open_nursery() as nursery:
-        config = BrokerConfig(port=0, sync=False, group_initial_rebalance_delay=0)
+        config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
 
         async def run(*, task_status: trio.TaskStatus[object]) -> None:
             await run_broker(config, tls=its, task_status=task_status)

@@ -8,8 +8,9 @@ Source: ReplicationControlManager.java (createTopics).
 
 from collections import Counter
 
+from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONFIGS, INTERNAL
+from ottla.brokerlite.machines.topics import INTERNAL
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -4,8 +4,8 @@ v1+: synonyms and sources. v3+: types; documentation is null. Other resources ar
 """
 
 from ottla.brokerlite.handlers.create_topics import config_source
+from ottla.brokerlite.machines.configs import CONFIGS, STRING
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONFIGS, STRING
 from ottla.codec.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

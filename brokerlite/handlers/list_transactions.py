@@ -10,7 +10,8 @@ from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.transaction import State
 from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
-_NAMES = {state.value for state in State} | {"PrepareEpochFence"}
+_NAMES = {state.value for state in State} | {"PrepareEpochFence", "Dead"}
+"""Also of states that Kafka has while it changes something."""
 
 
 def handle(broker: BrokerCore, call: Call) -> ListTransactionsResponse:
@@ -19,7 +20,7 @@ def handle(broker: BrokerCore, call: Call) -> ListTransactionsResponse:
     began_before = broker.clock.timestamp - request.duration_filter
     return ListTransactionsResponse(
         error_code=0,
-        unknown_state_filters=tuple(each for each in request.state_filters if each not in _NAMES),
+        unknown_state_filters=tuple(each for each in dict.fromkeys(request.state_filters) if each not in _NAMES),
         transaction_states=tuple(
             TransactionState(
                 transactional_id=each.transactional_id,

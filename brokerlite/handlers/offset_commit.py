@@ -26,6 +26,7 @@ from ottla.errors import BrokerError, OffsetMetadataTooLarge, UnknownTopicId, Un
 BY_ID = 10
 """The version from which topics are named by id."""
 _BROKERS_RETENTION = -1
+_LAST_TIMESTAMP = 2**63 - 1
 
 
 def handle(broker: BrokerCore, call: Call) -> OffsetCommitResponse:
@@ -63,7 +64,7 @@ def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitReque
     if not known:
         return 0
     retention = request.retention_time_ms
-    expires = -1 if retention == _BROKERS_RETENTION else broker.clock.timestamp + retention
+    expires = -1 if retention == _BROKERS_RETENTION else min(broker.clock.timestamp + retention, _LAST_TIMESTAMP)
     offsets = {
         (topic.name, each.partition_index): Committed(
             each.committed_offset,

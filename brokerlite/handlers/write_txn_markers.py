@@ -16,7 +16,7 @@ from ottla.codec.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.errors import BrokerError
+from ottla.errors import BrokerError, UnknownServerError
 
 
 def handle(broker: BrokerCore, call: Call) -> WriteTxnMarkersResponse:
@@ -43,6 +43,8 @@ def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerRe
 
 
 def _code(broker: BrokerCore, marker: WritableTxnMarker, place: Place) -> int:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:  # there is no better code
+        return UnknownServerError.code
     try:
         broker.write_marker(
             place,

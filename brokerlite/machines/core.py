@@ -2,6 +2,7 @@
 
     core.handle(ticket, call)      # a request; `ticket` is whatever the driver wants back with the answer
     core.poll(now)                 # -> the answers that are ready
+    core.jobs()                    # -> what is to be done in the background
     core.deadline                  # when to poll next if nothing happens
 
 Rules:
@@ -22,6 +23,8 @@ from ottla.brokerlite.machines import group_log, transaction_log
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.fetch_sessions import MAX_EPOCH, FetchSessions
 from ottla.brokerlite.machines.groups import Groups, GroupSettings
+from ottla.brokerlite.machines.housekeeping import Housekeeping, HousekeepingSettings
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.machines.keyed_log import KeyedLog
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
@@ -59,6 +62,7 @@ class Settings:
     """The broker's own configurations, for DescribeConfigs."""
     groups: GroupSettings = field(default_factory=GroupSettings)
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
     sync: bool = False
     """Nothing is told before the disk holds what was written before it."""
 
@@ -162,10 +166,21 @@ class BrokerCore:
             mark=self._mark,
             when_written=self.when_written,
         )
+        self._actions: list[Action] = []
+        self._jobs: list[Job] = []
+        self.housekeeping = Housekeeping(
+            settings.housekeeping,
+            self.topics,
+            self.clock,
+            self.timers,
+            start=self._jobs.append,
+            note_cleaned=storage.note_cleaned,
+        )
         self._storage = storage
         self._producer_ids = range(0)
-        self._actions: list[Action] = []
         self._writes = self._synced = 0
+        self._disk_failed = False
+        """It was to hold something, and nobody knows whether it does."""
         self._unsynced: deque[_Held] = deque()
         """What waits for the disk."""
         groups.load(self.groups.by_id, self.offsets)
@@ -173,6 +188,7 @@ class BrokerCore:
         self.groups.resume(now)
         self.transactions.resume(now)
         self._end_hanging()
+        self.housekeeping.resume(now)
 
     # -- for the driver
 
@@ -207,6 +223,12 @@ class BrokerCore:
         actions, self._actions = self._actions, []
         return actions
 
+    def jobs(self) -> list[Job]:
+        """What is to be done in the background from now on; each job is given once."""
+        jobs = self._jobs.copy()
+        self._jobs.clear()
+        return jobs
+
     @property
     def deadline(self) -> float | None:
         """When to poll next."""
@@ -218,15 +240,23 @@ class BrokerCore:
         return self._unsynced[-1].writes if self._unsynced else None
 
     def synced(self, writes: int, *, failed: bool = False) -> None:
-        """The disk holds what had been written when `unsynced` said so, or (``failed``) nobody knows whether it does:
-        then requests that wait for it lose their connections."""
+        """The disk holds what had been written when `unsynced` said so, or (``failed``) nobody knows whether it does.
+
+        Then nothing is told any more, until another start has found out what the disk holds: requests lose their
+        connections, also those that repeat what was written or read it.
+        """
+        self._disk_failed |= failed
         self._synced = max(self._synced, writes)
-        while self._unsynced and self._unsynced[0].writes <= self._synced:
+        while self._unsynced and (self._unsynced[0].writes <= self._synced or self._disk_failed):
             held = self._unsynced.popleft()
-            if not failed:
-                held.then()
-            elif held.ticket is not None:
-                self._actions.append(Close(held.ticket, "the disk refused to hold what was written"))
+            self._when_held(held.then, held.ticket)
+
+    def _when_held(self, then: Callable[[], None], ticket: Any) -> None:
+        """The disk holds what was waited for, or has failed."""
+        if not self._disk_failed:
+            then()
+        elif ticket is not None:
+            self._actions.append(Close(ticket, "the disk refused to hold what was written"))
 
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
@@ -236,6 +266,7 @@ class BrokerCore:
         """Give every waiting answer as it is; from now on none waits."""
         self.waits.drain()
         self.groups.drain()
+        self.housekeeping.stop()
 
     # -- for the handlers
 
@@ -243,6 +274,7 @@ class BrokerCore:
         """Something was added to ``partition``."""
         self._writes += 1
         self.waits.grown(partition)
+        self.housekeeping.grown(partition)
 
     def when_written(self, then: Callable[[], None], ticket: Any = None) -> None:
         """Call ``then`` when the disk holds what has been written so far; at once where nobody waits for the disk.
@@ -250,10 +282,10 @@ class BrokerCore:
         Args:
             ticket: of the request that waits for it.
         """
-        if self.settings.sync and self._synced < self._writes:
+        if self.settings.sync and self._synced < self._writes and not self._disk_failed:
             self._unsynced.append(_Held(self._writes, then, ticket))
         else:
-            then()
+            self._when_held(then, ticket)
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """As `Topics.create`."""

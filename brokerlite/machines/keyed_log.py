@@ -115,6 +115,7 @@ class KeyedLog:
         """
         if (topic := self._topics.by_name.get(self.name)) is None:
             return Loaded()
+        self._topics.configure(topic, self._configs)
         newest: dict[bytes, Entry] = {}
         pending: dict[int, list[Entry]] = {}
         for batch in topic.partitions[0].batches():

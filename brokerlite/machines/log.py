@@ -4,6 +4,8 @@ Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression, and
   looked into only where a rule needs it (keys of compacted topics, timestamps outside the topic's range).
+- What is stored is what was produced, with offset and leader epoch, unless the topic has a compression of its own or
+  stamps records; sequences and offsets stay as they are then, too.
 - A repeat of a remembered batch is answered with its first offset; nothing is written.
 - With one replica everything stored is committed: the high watermark is the end offset. The last stable offset is where
   the oldest open transaction begins, and the high watermark if none is open: up to there read_committed reads.
@@ -13,14 +15,15 @@ Rules:
 Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
+from ottla.brokerlite.machines.compaction import LastBatch, Round
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.retention import SegmentState, is_full
 from ottla.codec.compression import Compression
 from ottla.codec.records import (
     HEADER_SIZE,
@@ -34,6 +37,7 @@ from ottla.codec.records import (
     rebased,
     records_end,
 )
+from ottla.codec.rewrite import recompressed, stamped
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Buffer
@@ -44,6 +48,7 @@ from ottla.errors import (
     InvalidTimestamp,
     MessageTooLarge,
     OffsetOutOfRange,
+    PolicyViolation,
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
@@ -54,14 +59,23 @@ IMPLICIT_SINCE = 12
 """The version of Produce with which a partition joins a transaction by itself (KIP-890)."""
 DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that the records of one batch may take; what claims more is refused."""
-MAX_RELATIVE_OFFSET = 2**31 - 1
-"""Indexes hold offsets relative to the segment's first, in 32 bits."""
+HIGH_WATERMARK = -1
+"""What DeleteRecords calls it."""
 
-_CRC = slice(17, 21)
-_ATTRIBUTES = slice(21, 23)
-_MAX_TIMESTAMP = slice(35, 43)
-_LOG_APPEND_TIME = 0x08
 _NOTHING = memoryview(b"")
+
+
+class Compaction(Protocol):
+    """A round of compaction on the disk.
+
+    Attributes:
+        stopped: may be set at any time, and has the round end soon.
+    """
+
+    stopped: bool
+
+    def job(self) -> Job:
+        """The round. An `OSError` ends it; what was replaced until then stays so."""
 
 
 class Segments(Protocol):
@@ -98,15 +112,57 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused; the segment goes on.
         """
 
-    def forget(self, offset: int) -> None:
-        """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
+    @property
+    def recovery_point(self) -> int:
+        """What lies before this offset is on the disk, not merely in the page cache."""
 
-    def add_aborted(self, transaction: AbortedTxn) -> None:
-        """Remember a transaction whose marker was just appended; trouble with the disk is told in the log, and the
-        index made anew at the next start."""
+    def set_start_offset(self, offset: int) -> None:
+        """Have no records before ``offset``; a lower one than `start_offset` changes nothing.
 
-    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """Transactions with records before ``up_to`` that ended at ``offset`` or behind it."""
+        Segments that lie wholly before it are removed, as soon as the disk holds what comes after them.
+        """
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        """Note that a transaction was aborted; its marker, at ``entry.last_offset``, is the last batch stored.
+
+        Raises:
+            KafkaStorageError: the disk refused; nothing is noted.
+        """
+
+    def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """The aborted transactions that a reader from ``first_offset`` to before ``upper_bound`` needs to know.
+
+        Source: LogSegment.java and LocalLog.java (collectAbortedTransactions).
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+
+    cleaned_up_to: int
+    """Where the last round of compaction ended; -1: there was none."""
+
+    def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
+        """All segments; the last is the active one.
+
+        Args:
+            first_timestamps: have these, too; they may have to be read.
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+
+    def active_state(self) -> SegmentState: ...
+
+    def begin_flush(self) -> Work:
+        """Work that has the disk hold all that was stored before this call; it may run while more is stored."""
+
+    def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> Compaction:
+        """A round of compaction.
+
+        Args:
+            producers: the active ones, by id.
+            now: milliseconds since 1970.
+        """
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
         """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
@@ -114,8 +170,8 @@ class Segments(Protocol):
         CRCs are not compared: readers do. The memory is used again when nobody holds the view, or a part of it.
 
         Args:
-            max_bytes: no more than this; the last batch may be cut.
-            at_least_one: the first batch is whole, even if it is larger.
+            max_bytes: no more than this; the last batch may be cut, but not the first.
+            at_least_one: the first batch is given, even if it is larger.
             up_to: an offset; batches that begin there or behind it are not given.
 
         Raises:
@@ -130,11 +186,16 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused.
         """
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
-        """The first batch whose largest timestamp is ``timestamp`` (milliseconds) or later."""
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """The batches whose largest timestamp is ``timestamp`` (milliseconds) or later, in order.
 
-    def batch_of_max_timestamp(self) -> RecordBatch | None:
-        """The first batch with the largest timestamp of all; ``None`` where no record has one."""
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest in the log, in milliseconds; -1 for none."""
 
 
 class InvalidRecords(InvalidRecord):
@@ -147,18 +208,6 @@ class InvalidRecords(InvalidRecord):
     def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
         super().__init__(detail)
         self.indexes = indexes
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogSettings:
-    """What a topic's configuration says to its partitions; bytes and milliseconds."""
-
-    compacted: bool = False
-    max_message_bytes: int = 2**20 + 12
-    segment_bytes: int = 2**30
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3600 * 1000
 
 
 class Appended(NamedTuple):
@@ -177,6 +226,7 @@ class PartitionLog:
     Attributes:
         name: ``topic-partition``, for messages.
         settings: may be replaced at any time.
+        segments: where the batches are.
     """
 
     def __init__(
@@ -185,7 +235,7 @@ class PartitionLog:
         self.name = name
         self.settings = settings or LogSettings()
         self.producers = producers or Producers()
-        self._segments = segments
+        self.segments = segments
         self._written = 0
         """Bytes that were appended since the start."""
         self._begun = dict.fromkeys(self.producers.ongoing, 0)
@@ -193,19 +243,24 @@ class PartitionLog:
 
     @property
     def epochs(self) -> LeaderEpochs:
-        return self._segments.epochs
+        return self.segments.epochs
 
     @property
     def start_offset(self) -> int:
-        return self._segments.start_offset
+        return self.segments.start_offset
 
     @property
     def end_offset(self) -> int:
-        return self._segments.end_offset
+        return self.segments.end_offset
+
+    @property
+    def unflushed(self) -> int:
+        """Offsets that the disk may not hold."""
+        return self.end_offset - self.segments.recovery_point
 
     @property
     def high_watermark(self) -> int:
-        return self._segments.end_offset
+        return self.segments.end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -247,7 +302,7 @@ class PartitionLog:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
             self.producers.check(batch)
-        data = batch.data if stamp < 0 else _stamped(batch.data, stamp)
+        data = self._as_stored(batch, stamp)
         return self._store(data, now)._replace(append_time=stamp)
 
     def attempt(self, records: Buffer | None, version: int) -> RecordBatch | None:
@@ -305,10 +360,10 @@ class PartitionLog:
 
     def _store(self, data: Buffer, now: float) -> Appended:
         """Append a batch at the end, as it is but for its place."""
-        self._roll_if_full(len(data), parse_batch(data).last_offset_delta)
+        self._roll_if_full(parse_batch(data))
         stored = rebased(data, self.end_offset, self.epochs.current)
         batch = parse_batch(stored)
-        self._segments.append(stored, batch.last_offset, batch.max_timestamp)
+        self.segments.append(stored, batch.last_offset, batch.max_timestamp)
         if batch.producer_id >= 0:
             self._remember(batch, now)
         self._written += len(stored)
@@ -322,19 +377,11 @@ class PartitionLog:
             return
         self._begun.pop(completed.producer_id, None)
         if completed.aborted:
-            producer_id, first, last, _ = completed
-            self._segments.add_aborted(
-                AbortedTxn(
-                    producer_id=producer_id,
-                    first_offset=first,
-                    last_offset=last,
-                    last_stable_offset=self.last_stable_offset,
-                )
-            )
+            self.segments.add_aborted(completed.index_entry())
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
-        return self._segments.aborted(offset, up_to)
+        return self.segments.aborted(offset, up_to)
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> memoryview:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
@@ -353,11 +400,11 @@ class PartitionLog:
             return _NOTHING
         if max_bytes <= 0 and not at_least_one:
             return _NOTHING
-        return self._segments.read(offset, max_bytes, at_least_one, up_to)
+        return self.segments.read(offset, max_bytes, at_least_one, up_to)
 
     def batches(self) -> Iterator[RecordBatch]:
         """As `Segments.batches`."""
-        return self._segments.batches()
+        return self.segments.batches()
 
     def divergence(self, epoch: int, offset: int) -> tuple[int, int] | None:
         """Whether a reader that came to ``offset``, with a last record of ``epoch`` (-1: unknown), read what is not in
@@ -379,28 +426,52 @@ class PartitionLog:
         Raises:
             KafkaStorageError: the disk refused.
         """
-        if self._segments.active_size:
-            self._segments.roll(self.producers)
+        if self.segments.active_size:
+            self.segments.roll(self.producers)
 
     def forget(self, offset: int) -> None:
-        """Remove the segments that end at ``offset`` or before; it becomes the start offset, if one begins there."""
-        self._segments.forget(offset)
+        """As `Segments.set_start_offset`."""
+        self.segments.set_start_offset(offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Have the log begin at ``offset`` (-1: at the high watermark), or later if it does; return where it begins.
+
+        Raises:
+            PolicyViolation: nothing is deleted from the topic.
+            OffsetOutOfRange: there is no such offset, or it lies behind the high watermark.
+            KafkaStorageError: the disk refused.
+        """
+        if not self.settings.delete:
+            raise PolicyViolation(f'{self.name} is only compacted: its cleanup.policy has no "delete"')
+        start = self.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= start <= self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is not within 0 to {self.high_watermark} of {self.name}")
+        if start > self.start_offset:
+            self.segments.set_start_offset(start)
+        return self.start_offset
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""
-        return offset >= self._segments.active_base_offset
+        return offset >= self.segments.active_base_offset
 
     def first_at(self, timestamp: int) -> Record | None:
         """The first record whose timestamp is ``timestamp`` (milliseconds) or later."""
-        if (batch := self._segments.batch_at_time(timestamp)) is None:
-            return None
-        return next((record for record in batch.records() if record.timestamp >= timestamp), None)
+        start = self.start_offset
+        return next(
+            (
+                record
+                for batch in self.segments.batches_since(timestamp)
+                if batch.last_offset >= start
+                for record in batch.records()
+                if record.timestamp >= timestamp and record.offset >= start
+            ),
+            None,
+        )
 
     def of_max_timestamp(self) -> Record | None:
         """The first record with the largest timestamp."""
-        if (batch := self._segments.batch_of_max_timestamp()) is None:
-            return None
-        return next((record for record in batch.records() if record.timestamp == batch.max_timestamp), None)
+        largest = self.segments.max_timestamp
+        return self.first_at(largest) if largest >= 0 else None
 
     def _only_batch(self, records: Buffer | None, version: int) -> RecordBatch:
         batches = list(_whole_batches(records or b""))
@@ -455,13 +526,27 @@ class PartitionLog:
             if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest:
                 raise InvalidTimestamp(f"{record.timestamp} is not within {earliest} to {latest}")
 
-    def _roll_if_full(self, size: int, last_offset_delta: int) -> None:
-        segments = self._segments
-        last = segments.end_offset + last_offset_delta - segments.active_base_offset
-        if segments.active_size and (
-            segments.active_size > self.settings.segment_bytes - size or last > MAX_RELATIVE_OFFSET
-        ):
-            segments.roll(self.producers)
+    def _as_stored(self, batch: RecordBatch, stamp: int) -> Buffer:
+        """The batch as the topic keeps it: compressed in its way, and with the broker's time if ``stamp`` is one."""
+        settings = self.settings
+        if settings.compression not in (None, batch.compression):
+            data = recompressed(batch, settings.compression, settings.compression_level, DECOMPRESSED_LIMIT)
+            if len(data) > settings.max_message_bytes:
+                raise MessageTooLarge(
+                    f"{len(data)} bytes with the topic's compression; {self.name} takes {settings.max_message_bytes}"
+                )
+            if len(data) > settings.segment_bytes:
+                raise RecordListTooLarge(
+                    f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
+                )
+            batch = parse_batch(data)
+        return batch.data if stamp < 0 else stamped(batch, stamp)
+
+    def _roll_if_full(self, batch: RecordBatch) -> None:
+        last_offset = self.end_offset + batch.last_offset_delta
+        active = self.segments.active_state()
+        if is_full(active, self.settings, self.name, len(batch.data), last_offset, batch.max_timestamp):
+            self.segments.roll(self.producers)
 
 
 def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
@@ -478,16 +563,6 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
             return
         yield parse_batch(records, position)
         position += size
-
-
-def _stamped(data: memoryview, timestamp: int) -> bytes:
-    """The batch as a topic with LogAppendTime keeps it."""
-    batch = bytearray(data)
-    attributes = int.from_bytes(batch[_ATTRIBUTES], "big") | _LOG_APPEND_TIME
-    batch[_ATTRIBUTES] = attributes.to_bytes(2, "big")
-    batch[_MAX_TIMESTAMP] = timestamp.to_bytes(8, "big", signed=True)
-    batch[_CRC] = crc32c(memoryview(batch)[_CRC.stop :]).to_bytes(4, "big")
-    return bytes(batch)
 
 
 def _count_records(batch: RecordBatch) -> None:

@@ -3,24 +3,28 @@
 Rules:
 - A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``; two names that differ only
   in ``.`` against ``_`` are refused, because Kafka's metrics cannot tell them apart.
-- Every configuration that Kafka knows is taken, kept and described. What would promise something that this broker
-  does not do (recompressing, tiering) is refused unless it is the default; `LIMITS.md` lists what is only kept.
+- A configuration that is kept and not acted upon is warned of, by name, when the topic is made and at each start.
 - A topic is in the storage before anybody hears of it.
 - Partitions only grow in number.
 
-Source: Topic.java, TopicConfig.java, LogConfig.java.
+Source: Topic.java.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.brokerlite.machines.log import LogSettings, PartitionLog, Segments
+from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_configs, log_settings, unheeded
+from ottla.brokerlite.machines.jobs import Work
+from ottla.brokerlite.machines.log import PartitionLog, Segments
 from ottla.brokerlite.machines.producers import Producers
-from ottla.errors import InvalidConfig, InvalidPartitions, InvalidRequest, InvalidTopic, TopicAlreadyExists
+from ottla.errors import InvalidPartitions, InvalidRequest, InvalidTopic, TopicAlreadyExists
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+log = logging.getLogger("ottla.brokerlite")
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
@@ -34,54 +38,6 @@ MAX_NAME = 249
 MAX_PARTITIONS = 10_000
 """Of one topic: each is a folder."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
-"""Types of configurations, as DescribeConfigs numbers them."""
-_LONGEST = 2**63 - 1
-
-
-class ConfigKey(NamedTuple):
-    """One configuration that a topic may have."""
-
-    type: int
-    default: str
-    least: float = -float("inf")
-    choices: tuple[str, ...] = ()
-    fixed: bool = False
-    """Only the default is taken: anything else is not implemented here."""
-
-
-CONFIGS: dict[str, ConfigKey] = {
-    "cleanup.policy": ConfigKey(LIST, "delete", choices=("delete", "compact")),
-    "compression.gzip.level": ConfigKey(INT, "-1"),
-    "compression.lz4.level": ConfigKey(INT, "9"),
-    "compression.type": ConfigKey(STRING, "producer", fixed=True),
-    "compression.zstd.level": ConfigKey(INT, "3"),
-    "delete.retention.ms": ConfigKey(LONG, "86400000", 0),
-    "file.delete.delay.ms": ConfigKey(LONG, "60000", 0),
-    "flush.messages": ConfigKey(LONG, str(_LONGEST), 1),
-    "flush.ms": ConfigKey(LONG, str(_LONGEST), 0),
-    "follower.replication.throttled.replicas": ConfigKey(LIST, ""),
-    "index.interval.bytes": ConfigKey(INT, "4096", 0),
-    "leader.replication.throttled.replicas": ConfigKey(LIST, ""),
-    "max.compaction.lag.ms": ConfigKey(LONG, str(_LONGEST), 1),
-    "max.message.bytes": ConfigKey(INT, str(2**20 + 12), 0),
-    "message.timestamp.after.max.ms": ConfigKey(LONG, "3600000", 0),
-    "message.timestamp.before.max.ms": ConfigKey(LONG, str(_LONGEST), 0),
-    "message.timestamp.type": ConfigKey(STRING, "CreateTime", choices=("CreateTime", "LogAppendTime")),
-    "min.cleanable.dirty.ratio": ConfigKey(DOUBLE, "0.5", 0),
-    "min.compaction.lag.ms": ConfigKey(LONG, "0", 0),
-    "min.insync.replicas": ConfigKey(INT, "1", 1),
-    "preallocate": ConfigKey(BOOLEAN, "false", fixed=True),
-    "remote.storage.enable": ConfigKey(BOOLEAN, "false", fixed=True),
-    "retention.bytes": ConfigKey(LONG, "-1"),
-    "retention.ms": ConfigKey(LONG, "604800000", -1),
-    "segment.bytes": ConfigKey(INT, str(2**30), 1024),
-    "segment.index.bytes": ConfigKey(INT, "10485760", 4),
-    "segment.jitter.ms": ConfigKey(LONG, "0", 0),
-    "segment.ms": ConfigKey(LONG, "604800000", 1),
-    "unclean.leader.election.enable": ConfigKey(BOOLEAN, "false"),
-}
 
 
 class Partition(NamedTuple):
@@ -112,8 +68,17 @@ class Storage(Protocol):
     def add_partitions(self, name: str, count: int) -> list[Partition]:
         """Have ``count`` partitions in all; return the new ones."""
 
+    def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
+        """Work, for a thread, that has the disk hold what was stored before this call; of some partitions or of all.
+
+        The work raises the first `OSError` when it has tried everything; `Segments.recovery_point` tells the rest.
+        """
+
     def reserve_producer_ids(self, count: int) -> int:
         """The first of ``count`` producer ids that nobody has had and nobody else will get."""
+
+    def note_cleaned(self) -> Work:
+        """Work that has the disk hold how far each log is cleaned."""
 
 
 @dataclass(slots=True)
@@ -171,8 +136,7 @@ class Topics:
             raise InvalidTopic(f"{name} collides with {clash}: they differ only in '.' and '_'")
         if not 0 < partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
-        for key, value in configs.items():
-            check_config(key, value)
+        check_configs(configs)
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Have so many partitions in all.
@@ -193,6 +157,14 @@ class Topics:
             raise InvalidPartitions(f"{topic.name} has {known} partitions already, and {partitions} is not more")
         if partitions > MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
+
+    def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Give a topic of the broker's own the configuration that the broker wants it to have now, whatever it was made
+        with."""
+        topic.configs.update(configs)
+        settings = self._settings(topic.configs)
+        for partition in topic.partitions:
+            partition.settings = settings
 
     def delete(self, topic: Topic) -> None:
         """Forget a topic, and all its records.
@@ -230,20 +202,12 @@ class Topics:
         self.by_name[topic.name] = topic
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
+        for key in unheeded(topic.configs):
+            log.warning("a configuration is kept, and not acted upon: %s", key, extra={"topic": topic.name})
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:
-        def value(key: str) -> str:
-            return configs.get(key, self.default(key))
-
-        return LogSettings(
-            compacted="compact" in value("cleanup.policy").split(","),
-            max_message_bytes=int(value("max.message.bytes")),
-            segment_bytes=int(value("segment.bytes")),
-            log_append_time=value("message.timestamp.type") == "LogAppendTime",
-            timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
-            timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
-        )
+        return log_settings(lambda key: configs.get(key, self.default(key)))
 
 
 def _folded(name: str) -> str:
@@ -261,23 +225,3 @@ def check_name(name: str) -> None:
         raise InvalidTopic(f"a topic's name has 1 to {MAX_NAME} characters, not {len(name)}")
     if name in (".", "..") or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidTopic(f"{name!r}: a topic's name has letters, digits, '.', '_' and '-' only")
-
-
-def check_config(key: str, value: str) -> None:
-    """Raises `InvalidConfig` if no topic may have this configuration."""
-    if (known := CONFIGS.get(key)) is None:
-        raise InvalidConfig(f"{key} is not a topic's configuration")
-    if known.fixed and value != known.default:
-        raise InvalidConfig(f"{key} can only be {known.default} on this broker")
-    if known.choices and not set(value.split(",")) <= set(known.choices):
-        raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(known.choices)}")
-    if known.type == BOOLEAN and value not in ("true", "false"):
-        raise InvalidConfig(f"{key} is {value!r}; it must be true or false")
-    if known.type in (INT, LONG, DOUBLE):
-        try:
-            number = float(value) if known.type == DOUBLE else int(value)
-        except ValueError:
-            raise InvalidConfig(f"{key} is {value!r}, which is not a number") from None
-        highest = {INT: 2**31 - 1, LONG: _LONGEST}.get(known.type, float("inf"))
-        if not known.least <= number <= highest:
-            raise InvalidConfig(f"{key} is {value}; it must be {known.least:g} to {highest}")

@@ -140,10 +140,8 @@ class Transaction:
         Raises:
             InvalidTxnState: there is nothing to end that way.
         """
-        outcome = Input.COMMITTED if commit else Input.ABORTED
-        if (self.state, outcome) not in TRANSITIONS:
-            raise InvalidTxnState(f"{self.transactional_id} is {self.state.value}")
-        decided = replace(self._after(outcome, timestamp), version=version)
+        decided = self._after(Input.COMMITTED if commit else Input.ABORTED, timestamp)
+        decided = replace(decided, version=version)
         if self.state is not State.ONGOING:
             decided = replace(decided, started=timestamp)
         if version < EPOCH_RISES:
@@ -157,6 +155,6 @@ class Transaction:
         return replace(done, producer_id=self.next_producer_id, epoch=0) if self.next_producer_id >= 0 else done
 
     def _after(self, event: Input, timestamp: int) -> "Transaction":
-        return replace(
-            self, state=TRANSITIONS[self.state, event], previous_producer_id=self.producer_id, updated=timestamp
-        )
+        if (state := TRANSITIONS.get((self.state, event))) is None:
+            raise InvalidTxnState(f"{self.transactional_id} is {self.state.value}, and {event.value}")
+        return replace(self, state=state, previous_producer_id=self.producer_id, updated=timestamp)

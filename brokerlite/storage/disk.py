@@ -90,6 +90,9 @@ class Disk(Protocol):
 
     def size(self, path: Path) -> int: ...
 
+    def modified(self, path: Path) -> int:
+        """When a file was last written to, in milliseconds since 1970."""
+
     def read(self, path: Path, size: int, position: int) -> bytes:
         """As many bytes as there are, up to ``size``."""
 
@@ -212,6 +215,9 @@ class FileSystem:
 
     def size(self, path: Path) -> int:
         return os.stat(path).st_size
+
+    def modified(self, path: Path) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def read(self, path: Path, size: int, position: int) -> bytes:
         with self._use(path) as descriptor:

@@ -23,19 +23,23 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Stored
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.buffers import Buffers
+from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint, Place
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_files import TopicFile, drop_older, read_topic_id, topic_path, write_topic
-from ottla.brokerlite.storage.unsynced import Unsynced, Work
+from ottla.brokerlite.storage.unflushed import Unflushed
+from ottla.brokerlite.storage.unsynced import Work
 from ottla.errors import ConfigurationError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 _ANY_EPOCH = 2**31 - 1
 
 
@@ -85,12 +89,12 @@ class DataFolder:
         self._sync = sync
         self._chore = chore
         self._topics: dict[str, _Topic] = {}
-        self._names = Unsynced(self._disk)
-        """Of the folder itself."""
-        self._new: dict[PartitionSegments, None] = {}
-        """Partitions of which the disk need not hold even that they are there; those that name a topic first."""
-        self._written: dict[PartitionSegments, None] = {}
-        """Those of which the disk need not hold everything."""
+        self._unflushed = Unflushed(self._disk, path)
+        self._deleted: set[str] = set()
+        """Topics that the checkpoints may yet name."""
+        self._recovery_points = OffsetCheckpoint(self._disk, path / RECOVERY_POINTS, sync=sync)
+        self._start_offsets = OffsetCheckpoint(self._disk, path / START_OFFSETS, sync=sync)
+        self._cleaner_offsets = OffsetCheckpoint(self._disk, path / CLEANER_OFFSETS, sync=sync)
         self._state = State(0, "", 0, 0)
         """As the file has it."""
         self._state_file = StateFile(self._disk, path, sync=sync)
@@ -107,7 +111,7 @@ class DataFolder:
             ConfigurationError: it cannot be used; the message says why and what would do.
         """
         try:
-            self._release = take_lock(self._disk, self.path)
+            self._release = take_lock(self._disk, self.path, sync=self._sync)
             self._open(node_id, cluster_id)
         except OSError as error:
             self.abandon()
@@ -126,7 +130,7 @@ class DataFolder:
                 segments.close(partition.producers, sync=self._sync)
         if self._sync:
             self.begin_flush()()
-        self._write_recovery_points()
+        self._write_checkpoints()
         self._write_state(self._state._replace(next_producer_id=self._next_producer_id))
         marker = b'{"version":0,"brokerEpoch":-1}'
         checkpoints.replace(self._disk, self.path / CLEAN_SHUTDOWN, marker, sync=self._sync)
@@ -147,6 +151,8 @@ class DataFolder:
         file = TopicFile(0, topic_id, partitions, configs)
         topic = self._topic(name, file)
         try:
+            if name in self._deleted:
+                self._write_checkpoints()  # or, after a kill, it would go by those of the one before
             for segments in topic.partitions:  # that of partition 0 first, and the topic's file in it last
                 self._make(segments, topic_id)
             topic.partitions[0].note(write_topic(self._disk, topic.partitions[0].folder, file))
@@ -166,7 +172,7 @@ class DataFolder:
         except OSError as error:
             raise self._refused(f"delete topic {name}", error) from error
         del self._topics[name]
-        self._names.folder(self.path)
+        self._deleted.add(name)
         complete = True
         for segments, folder in zip(topic.partitions, gone, strict=True):
             try:
@@ -175,9 +181,8 @@ class DataFolder:
             except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
                 log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
                 complete = False
-            self._written.pop(segments, None)
-            self._new.pop(segments, None)
             segments.folder = folder
+        self._unflushed.renamed(topic.partitions)
         if complete:
             self._chore(partial(self._remove, gone))
 
@@ -227,38 +232,19 @@ class DataFolder:
         The work is for a thread. It raises the first `OSError` when it has tried everything. Of each partition, what
         lies before its `recovery_point` is then on the disk.
         """
-        wanted = None if partitions is None else set(partitions)
-        taken = dict.fromkeys(tuple(self._new))
-        taken.update(dict.fromkeys(each for each in tuple(self._written) if wanted is None or each in wanted))
-        work = [self._names.begin_sync(), *(each.begin_flush() for each in taken)]
+        return self._unflushed.begin_flush(partitions)
 
-        def flush() -> None:
-            errors = []
-            for each in work:
-                try:
-                    each()
-                except OSError as error:
-                    errors.append(error)
-            for partition in taken:
-                if not errors:
-                    self._new.pop(partition, None)
-                self._written.pop(partition, None)
-                if not partition.is_synced:  # it was written to meanwhile
-                    self._written[partition] = None
-            if errors:
-                raise errors[0]
-
-        return flush
+    def note_cleaned(self) -> Work:
+        return self._write_checkpoints
 
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders were made, of which the disk knows nothing yet."""
-        self._names.folder(self.path)
-        self._new.update(dict.fromkeys(partitions))
+        self._unflushed.made(partitions)
         if self._sync:
             self._chore(self._flush_new)
 
     def _flush_new(self) -> None:
-        if self._new:
+        if self._unflushed.new:
             self.begin_flush(())()
 
     def _settled(self, settle: Work, then: Work) -> None:
@@ -267,7 +253,7 @@ class DataFolder:
         def chore() -> None:
             if self._sync:
                 settle()
-                self._write_recovery_points()
+            self._write_checkpoints()
             then()
 
         self._chore(chore)
@@ -276,7 +262,7 @@ class DataFolder:
         """Remove what was renamed; were a name to come back after a power cut, it would be a topic of its own."""
         if self._sync:
             self._disk.sync_folder(self.path)
-        self._write_recovery_points()  # another topic of the name must not go by those of this one
+        self._write_checkpoints()
         for folder in reversed(folders):
             self._disk.remove_tree(folder)
 
@@ -284,21 +270,25 @@ class DataFolder:
 
     def _open(self, node_id: int, cluster_id: str | None) -> None:
         found = self._state_file.read()
-        new = found.next_producer_id is None and not self._disk.exists(self.path / RECOVERY_POINTS)
         identity = identify(self._disk, self.path, node_id, cluster_id, found)
         self.cluster_id = identity.cluster_id
         clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
         topics = find_topics(self._disk, self.path, found.topics)
-        points = self._read_recovery_points()
+        new = found.next_producer_id is None and not topics
+        points, starts = self._recovery_points.read(), self._start_offsets.read()
+        cleaned = self._cleaner_offsets.read()
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
             if self._sync:
                 self._disk.sync_folder(self.path)  # or it could be there after a power cut
         whole = True
         for name, file in topics.items():
-            whole &= self._open_topic(name, file, points, clean, found.leader_epoch)
+            whole &= self._open_topic(name, file, points, starts, clean, found.leader_epoch)
+            for index, segments in enumerate(self._topics[name].partitions):
+                segments.cleaned_up_to = cleaned.get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+        if partitions:
+            self._write_checkpoints()  # as they were found: what was lost is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -311,7 +301,13 @@ class DataFolder:
             self._chore(self.begin_flush())
 
     def _open_topic(
-        self, name: str, file: TopicFile, points: Mapping[tuple[str, int], int], clean: bool, leader_epoch: int | None
+        self,
+        name: str,
+        file: TopicFile,
+        points: Mapping[Place, int],
+        starts: Mapping[Place, int],
+        clean: bool,
+        leader_epoch: int | None,
     ) -> bool:
         """Open a topic's partitions; whether they were all there."""
         topic, whole = self._topic(name, file), True
@@ -319,11 +315,16 @@ class DataFolder:
         for index, segments in enumerate(topic.partitions):
             if not self._disk.is_folder(segments.folder):
                 segments.create(file.topic_id, -1)
-                self._names.folder(self.path)
+                self._unflushed.made([topic.partitions[0], segments])
                 whole = False
                 continue
-            point = points.get((name, index), 0)
-            producers = segments.open(clean=clean, recovery_point=point, leader_epoch=epoch)
+            producers = segments.open(
+                clean=clean,
+                recovery_point=points.get((name, index), 0),
+                start_offset=starts.get((name, index), 0),
+                leader_epoch=epoch,
+                contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
+            )
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) is None:
                 segments.identify(file.topic_id)
@@ -359,15 +360,12 @@ class DataFolder:
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
             PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note
+                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._unflushed.written
             )
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
         return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number)
-
-    def _note(self, segments: PartitionSegments) -> None:
-        self._written[segments] = None
 
     def _make(self, segments: PartitionSegments, topic_id: uuid.UUID) -> None:
         if self._disk.exists(segments.folder):
@@ -384,16 +382,19 @@ class DataFolder:
         self._state_file.write(state)
         self._state = state
 
-    def _read_recovery_points(self) -> dict[tuple[str, int], int]:
-        return checkpoints.read_offsets(self._disk, self.path / RECOVERY_POINTS)
-
-    def _write_recovery_points(self) -> None:
-        points = {
-            (name, index): segments.recovery_point
+    def _write_checkpoints(self) -> None:
+        deleted = tuple(self._deleted)
+        partitions = [
+            ((name, index), segments)
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
-        }
-        checkpoints.write_offsets(self._disk, self.path / RECOVERY_POINTS, points, sync=self._sync)
+        ]
+        starts = ((place, segments.noted_start_offset) for place, segments in partitions)
+        self._start_offsets.write({place: start for place, start in starts if start is not None})
+        self._recovery_points.write({place: segments.recovery_point for place, segments in partitions})
+        cleaned = ((place, segments.cleaned_up_to) for place, segments in partitions)
+        self._cleaner_offsets.write({place: offset for place, offset in cleaned if offset >= 0})
+        self._deleted.difference_update(deleted)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

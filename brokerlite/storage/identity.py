@@ -21,7 +21,7 @@ log = logging.getLogger("ottla.brokerlite")
 
 LOCK = ".lock"
 META = "meta.properties"
-_OURS = frozenset((LOCK, META + TEMPORARY, STATE + TEMPORARY))
+_OURS = frozenset((LOCK, META + TEMPORARY, STATE + TEMPORARY, OLD_STATE + TEMPORARY))
 """What a start that was cut off may leave before there is a `broker.json`."""
 
 
@@ -33,13 +33,17 @@ class Identity(NamedTuple):
     directory_id: str
 
 
-def take_lock(disk: Disk, data: Path) -> Callable[[], None]:
-    """Have the folder for this process alone; the result gives it back.
+def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
+    """Have the folder for this process alone, making it if need be; the result gives it back.
 
     Raises:
         ConfigurationError: it holds something else, or another broker has it.
     """
+    made = [path for path in (data, *data.parents) if not disk.exists(path)]
     disk.make_folder(data)
+    if sync:
+        for path in made:
+            disk.sync_folder(path.parent)
     names = set(disk.names(data))
     if not names & {STATE, OLD_STATE}:
         if META in names:

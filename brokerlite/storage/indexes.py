@@ -36,8 +36,8 @@ class Indexes:
         last_time: the largest timestamp that has an entry, and the offset beside it; -1 for none.
     """
 
-    def __init__(self, disk: Disk, stem: Path, base_offset: int) -> None:
-        self.paths = stem.with_suffix(".index"), stem.with_suffix(".timeindex")
+    def __init__(self, disk: Disk, stem: Path, base_offset: int, suffix: str = "") -> None:
+        self.paths = _paths(stem, suffix)
         self.last_time = NO_TIMESTAMP, -1
         self._disk = disk
         self._base = base_offset
@@ -52,7 +52,20 @@ class Indexes:
     def counts(self) -> Counts:
         return self._counts
 
+    @property
+    def size(self) -> int:
+        """Bytes of the larger one."""
+        return max(self._counts.offsets * _OFFSET_ENTRY.size, self._counts.times * _TIME_ENTRY.size)
+
     # -- life
+
+    def rename(self, stem: Path, suffix: str) -> None:
+        """Give the files, as far as there are any, names with another suffix."""
+        paths = _paths(stem, suffix)
+        for path, new in zip(self.paths, paths, strict=True):
+            if self._disk.exists(path):
+                self._disk.rename(path, new)
+        self.paths = paths
 
     def clear(self) -> None:
         """Have no entries."""
@@ -162,3 +175,7 @@ class Indexes:
             self._times = array("q", (timestamp for timestamp, _ in entries))
             self._time_offsets = array("i", (offset for _, offset in entries))
         return self._times
+
+
+def _paths(stem: Path, suffix: str) -> tuple[Path, Path]:
+    return stem.with_suffix(".index" + suffix), stem.with_suffix(".timeindex" + suffix)

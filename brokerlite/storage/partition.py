@@ -15,18 +15,22 @@ Source: UnifiedLog.java, LocalLog.java.
 import logging
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from ottla.brokerlite.machines.compaction import LastBatch, Round
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.buffers import Buffers
+from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
 from ottla.brokerlite.storage.segment import Segment
-from ottla.brokerlite.storage.snapshot import snapshot_path, write_snapshot
+from ottla.brokerlite.storage.snapshot import snapshot_offsets, snapshot_path, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.brokerlite.storage.unsynced import Unsynced, Work
 from ottla.codec.records import RecordBatch
@@ -48,6 +52,7 @@ class PartitionSegments:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        cleaned_up_to: where the last round of compaction ended; -1: there was none.
         truncated: bytes that recovery cut off.
 
     Args:
@@ -67,18 +72,21 @@ class PartitionSegments:
         self.folder = folder
         self.epochs = LeaderEpochs()
         self.recovery_point = 0
+        self.cleaned_up_to = -1
         self.truncated = 0
+        self._start_offset = 0
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
         self._chore = chore
         self._buffers = buffers or Buffers()
         self._written = written
         self._segments: list[Segment] = []
+        self._start_offset = 0
+        """No record before it is there for anybody; it may lie within a segment, or before the first."""
         self._unsynced = Unsynced(self._disk)
         self._failed: OSError | None = None
         """Why the disk does not hold what it was to hold."""
         self._changed = False
-        self._aborted: list[AbortedTxn] = []
         self._epochs_written = True
         self._lost: set[int] = set()
         self._told: set[tuple[int, int]] = set()
@@ -88,7 +96,12 @@ class PartitionSegments:
 
     @property
     def start_offset(self) -> int:
-        return self._segments[0].base_offset
+        return max(self._start_offset, self._segments[0].base_offset)
+
+    @property
+    def noted_start_offset(self) -> int | None:
+        """The start offset, if it lies within a segment: nothing else tells it after a restart."""
+        return self._start_offset if self._start_offset > self._segments[0].base_offset else None
 
     @property
     def end_offset(self) -> int:
@@ -101,6 +114,18 @@ class PartitionSegments:
     @property
     def active_size(self) -> int:
         return self._active.size
+
+    def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
+        try:
+            return [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
+        except OSError as error:
+            raise self._refused("read", error) from error
+
+    def active_state(self) -> SegmentState:
+        try:
+            return self._active.state(first_timestamp=True)
+        except OSError as error:
+            raise self._refused("read", error) from error
 
     def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
         if self._failed is not None:
@@ -121,8 +146,10 @@ class PartitionSegments:
             self._active.seal()
             write_snapshot(self._disk, self.folder, base_offset, producers)
             segment.create()
+            self._drop_snapshots(base_offset)
         except OSError as error:
-            self._remove(segment)  # the old segment may yet grow beyond this one's base offset
+            for path in (*segment.files, snapshot_path(self.folder, base_offset)):
+                self._disk.unlink(path)  # the old segment may yet grow beyond this one's base offset
             raise self._refused("begin a segment", error) from error
         self._active.ends_before(base_offset)
         for path in self._active.files:  # its indexes, too, of which the disk need have nothing while it is active
@@ -131,24 +158,24 @@ class PartitionSegments:
         self.note(snapshot_path(self.folder, base_offset))
         self._chore(self.begin_flush(), nothing)
 
-    def forget(self, offset: int) -> None:
-        gone = [segment for segment in self._segments[:-1] if segment.end_offset <= offset]
-        if not gone:
+    def set_start_offset(self, offset: int) -> None:
+        if offset <= self.start_offset:
             return
-        del self._segments[: len(gone)]
+        self._start_offset = min(offset, self.end_offset)
+        gone = self._drop_before_start()
 
         def remove() -> None:
             for segment in gone:  # the oldest first: what is left is always the end of the log
                 self._remove(segment)
-            self._disk.sync_folder(self.folder)
 
         self._chore(self.begin_flush(), remove)
 
-    def add_aborted(self, transaction: AbortedTxn) -> None:
-        self._aborted.append(transaction)
-
-    def aborted(self, offset: int, up_to: int) -> list[AbortedTxn]:
-        return [each for each in self._aborted if each.last_offset >= offset and each.first_offset < up_to]
+    def _drop_before_start(self) -> list[Segment]:
+        """Forget the segments that lie wholly before the start offset."""
+        count = sum(segment.base_offset <= self._start_offset for segment in self._segments[1:])
+        gone = self._segments[:count]
+        del self._segments[:count]
+        return gone
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
         for segment in self._segments[self._index_of(offset) :]:
@@ -176,18 +203,65 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("read", error) from error
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
         try:
             for segment in self._segments:
-                if segment.max_timestamp >= timestamp and (batch := segment.batch_at_time(timestamp)):
-                    return batch
+                yield from segment.batches_since(timestamp)
         except OSError as error:
             raise self._refused("read", error) from error
-        return None
 
-    def batch_of_max_timestamp(self) -> RecordBatch | None:
-        largest = max(segment.max_timestamp for segment in self._segments)
-        return self.batch_at_time(largest) if largest >= 0 else None
+    @property
+    def max_timestamp(self) -> int:
+        return max(segment.max_timestamp for segment in self._segments)
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        segment = self._segments[self._index_of(entry.last_offset)]
+        try:
+            segment.txn_index.add(entry)
+        except OSError as error:
+            raise self._refused("write", error) from error
+
+    def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        try:
+            for segment in self._segments[self._index_of(first_offset) :]:
+                for entry in segment.txn_index.entries:
+                    if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
+                        found.append(entry)
+                    if entry.last_stable_offset >= upper_bound:
+                        return found
+        except OSError as error:
+            raise self._refused("read", error) from error
+        return found
+
+    # -- compaction (`ottla.brokerlite.storage.compaction.Host`)
+
+    def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> Compaction:
+        return Compaction(self, self._disk, due, settings, producers, now)
+
+    @property
+    def sealed(self) -> list[Segment]:
+        return self._segments[:-1]
+
+    def new_segment(self, base_offset: int, suffix: str) -> Segment:
+        return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers, suffix)
+
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        if not self.holds(old[0]) or any(segment.end_offset in self._lost for segment in old):
+            return False
+        at = self._segments.index(old[0])
+        if self._segments[at : at + len(old)] != old:
+            return False
+        new.ends_before(self._segments[at + len(old)].base_offset)
+        self._segments[at : at + len(old)] = [new]
+        return True
+
+    def holds(self, segment: Segment) -> bool:
+        return segment in self._segments
+
+    def note_names(self) -> None:
+        self._unsynced.folder(self.folder)
+        self._written(self)
 
     # -- what the disk has
 
@@ -196,10 +270,12 @@ class PartitionSegments:
 
         If it fails, this partition takes nothing more.
         """
-        offset, small = self.end_offset, self._unsynced.begin_sync()
+        offset = self.end_offset
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
         sizes = [(segment, segment.size) for segment in unsynced]
-        made = any(segment.synced < 0 for segment in unsynced)
+        if any(segment.synced < 0 for segment in unsynced):
+            self._unsynced.folder(self.folder)
+        small = self._unsynced.begin_sync()
         # The indexes of the active segment are made anew if the disk has lost them.
         files = [path for each in unsynced for path in ([each.log_path] if each is self._active else each.files)]
 
@@ -207,8 +283,6 @@ class PartitionSegments:
             try:
                 for path in files:
                     self._disk.sync(path)
-                if made:
-                    self._disk.sync_folder(self.folder)
                 small()
             except OSError as error:
                 self._failed = error
@@ -250,18 +324,31 @@ class PartitionSegments:
             if self.end_offset:
                 self._write_epochs()
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int = 0) -> Producers:
+    def open(
+        self,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        leader_epoch: int = 0,
+        contiguous: bool = False,
+    ) -> Producers:
         """Find everything again after a start.
 
         Args:
             clean: the broker was shut down in good order.
-            recovery_point, leader_epoch: as the last broker left them.
+            recovery_point, start_offset, leader_epoch: as the last broker left them.
+            contiguous: there are no gaps between segments behind the recovery point.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
-        producers = found.open(clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch)
+        producers = found.open(
+            clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch, contiguous=contiguous
+        )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
-        self._aborted = found.aborted
         self.recovery_point, self.truncated, self._changed = found.recovery_point, found.truncated, found.changed
+        self._start_offset = min(start_offset, self.end_offset)
+        for segment in self._drop_before_start():
+            self._remove(segment)
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self)
@@ -272,6 +359,7 @@ class PartitionSegments:
         if self._changed:
             self._active.seal()
             write_snapshot(self._disk, self.folder, self.end_offset, producers)
+            self._drop_snapshots(self._active.base_offset)
             self.note(snapshot_path(self.folder, self.end_offset))
             if sync:
                 for path in self._active.files:
@@ -291,8 +379,16 @@ class PartitionSegments:
     def _remove(self, segment: Segment) -> None:
         for path in segment.files:
             self._disk.unlink(path)
+        self._disk.unlink(snapshot_path(self.folder, segment.base_offset))
         if segment.end_offset in self._lost:
             self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
+
+    def _drop_snapshots(self, offset: int) -> None:
+        """Remove those that no start will need: it replays from the newest at ``offset`` or the recovery point."""
+        known = snapshot_offsets(self._disk, self.folder)
+        needed = bisect_right(known, min(offset, self.recovery_point)) - 1
+        for each in known[: max(0, min(needed, len(known) - 2))]:
+            self._disk.unlink(snapshot_path(self.folder, each))
 
     def note(self, path: Path) -> None:
         """A small file has other content, and a new name."""

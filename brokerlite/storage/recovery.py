@@ -4,11 +4,13 @@ Rules:
 - After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise every
   segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
   valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing reads, unless
-  it is merely a batch that was not written to its end.
+  it is merely a batch that was not written to its end. Behind the recovery point nothing was compacted, so there a
+  segment that does not begin where the one before ends has lost that end to a power cut: the log is cut there, too.
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
-- The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
+- The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
+  the newest before them. A snapshot knows only the last batch of each
   producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
   client may send again was in flight, so it is there.
 
@@ -17,18 +19,19 @@ Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 
 import itertools
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
 from ottla.brokerlite.storage.segment import LOG, Segment
 from ottla.brokerlite.storage.snapshot import read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import parse_leader_epochs
-from ottla.codec.stored.indexes import AbortedTxn
 from ottla.errors import DecodeError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -37,6 +40,7 @@ TAIL_BYTES = 8 * 2**20
 """Of the log, read at every start for the producers' windows."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 DAMAGED, LOST = ".damaged", ".lost"
+_NEVER = 2**63
 _PIECE = 2**20
 
 
@@ -65,15 +69,17 @@ class Recovery:
         self.truncated = 0
         self.changed = False
         self.lost: set[int] = set()
-        self.aborted: list[AbortedTxn] = []
+        self._replay_from = _NEVER
+        """The first segment whose transactions are to be found again."""
         self._disk = disk
         self._folder = folder
         self._make = make
         self._tell = tell
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int) -> Producers:
+    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int, contiguous: bool) -> Producers:
         """Find everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
+        self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
         bases = self._offsets_of(LOG)
         self.segments = [self._make(base) for base in bases or [0]]
@@ -87,6 +93,10 @@ class Recovery:
             if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
                 break
             segment.synced = segment.size if on_disk else -1
+            no_gap = contiguous and not clean and segment.end_offset >= recovery_point
+            if no_gap and following is not None and following.base_offset != segment.end_offset:
+                self._cut_behind(segment)
+                break
         self._check_end(clean)
         for segment in self.segments[:-1]:
             segment.seal()
@@ -136,6 +146,8 @@ class Recovery:
         for found in segment.recover():
             if isinstance(found, RecordBatch):
                 self._find_epoch(found, leader_epoch)
+                if found.transactional or found.control:  # what the index of aborted transactions had is lost
+                    self._replay_from = min(self._replay_from, segment.base_offset)
             elif clean or found.offset < self.recovery_point:
                 self._tell(segment, found.position, found.offset)
             else:
@@ -145,24 +157,41 @@ class Recovery:
 
     def _cut(self, segment: Segment, damage: Damage) -> None:
         """Have the log end before ``damage``, and tell so."""
-        at = self.segments.index(segment)
-        dropped = self.segments[at + 1 :]
-        lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in dropped)
+        following = self._following(segment)
+        lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in following)
         what = (self._folder.name, damage.offset, lost)
-        if damage.torn and not dropped:
+        if damage.torn and not following:
             log.warning("%s ends in a batch that was not written: from offset %d on, %d bytes are cut off", *what)
         else:
             aside = self._aside(damage.offset)
             self._keep(segment, damage.position, aside)
-            for each in dropped:
-                self._disk.rename(each.log_path, self._aside(each.base_offset))
-                for path in each.files:
-                    self._disk.unlink(path)
             said = "%s is damaged: from offset %d on, %d bytes are cut off, and kept in %s and the likes behind it"
             log.error(said, *what, aside)
         segment.cut(damage.position)
-        del self.segments[at + 1 :]
+        self._drop(following)
         self.truncated += lost
+
+    def _cut_behind(self, segment: Segment) -> None:
+        """Have the log end with ``segment``, whose end is lost, and tell so."""
+        following = self._following(segment)
+        lost = sum(self._disk.size(each.log_path) for each in following)
+        said = "%s has lost what came from offset %d on: the %d bytes behind that are cut off"
+        log.error(said, self._folder.name, segment.end_offset, lost)
+        self._drop(following)
+        self.changed = True
+        self.truncated += lost
+
+    def _following(self, segment: Segment) -> list[Segment]:
+        return self.segments[self.segments.index(segment) + 1 :]
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Remove segments at the end; their logs are kept under names that nothing reads."""
+        for each in reversed(segments):  # so that a kill leaves no gap
+            if self._disk.size(each.log_path):
+                self._disk.rename(each.log_path, self._aside(each.base_offset))
+            for path in each.files:
+                self._disk.unlink(path)
+            self.segments.remove(each)
 
     def _keep(self, segment: Segment, position: int, aside: Path) -> None:
         """Copy what is to be cut off, and have the disk hold it."""
@@ -204,20 +233,16 @@ class Recovery:
             snapshot = read_snapshot(self._disk, path) if offset <= self._active.end_offset else None
             if snapshot is None:
                 self._disk.unlink(path)
-            else:
+            elif offset <= self._replay_from:
                 producers, start = snapshot, offset
                 break
-        for each in producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start):
-            if each.aborted:
-                self.aborted.append(
-                    AbortedTxn(
-                        producer_id=each.producer_id,
-                        first_offset=each.first_offset,
-                        last_offset=each.last_offset,
-                        last_stable_offset=each.last_offset + 1,
-                    )
-                )
+        for transaction in producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start):
+            if transaction.aborted:
+                self._segment_of(transaction.last_offset).txn_index.add(transaction.index_entry())
         return producers
+
+    def _segment_of(self, offset: int) -> Segment:
+        return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

@@ -1,4 +1,4 @@
-"""One segment of a partition: its log file and the two indexes beside it.
+"""One segment of a partition: its log file and the indexes beside it.
 
 Rules:
 - A batch is written to the log file first and becomes visible when `size` grows; a write that fails leaves no trace.
@@ -11,16 +11,22 @@ Rules:
 Source: LogSegment.java.
 """
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.indexes import Counts, Indexes
 from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
+from ottla.brokerlite.storage.txn_index import TxnIndex
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
 
 LOG = ".log"
+TXN_INDEX = ".txnindex"
+_MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = struct.Struct(">q"), 35
+"""In a batch."""
 
 
 class Segment:
@@ -32,23 +38,37 @@ class Segment:
         max_timestamp: the largest in it, in milliseconds; -1 for none.
         ends_damaged: `recover` found damage behind the last record, so nothing may be appended.
         synced: bytes of the log file that the disk holds; -1 if it does not hold its name.
+        suffix: of the files' names, while the segment is made by compaction.
+        txn_index: of the transactions whose abort markers are in it.
     """
 
-    def __init__(self, disk: Disk, folder: Path, base_offset: int, index_interval_bytes: int, buffers: Buffers) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        base_offset: int,
+        index_interval_bytes: int,
+        buffers: Buffers,
+        suffix: str = "",
+    ) -> None:
         stem = folder / f"{base_offset:020}"
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.max_timestamp = NO_TIMESTAMP
         self.ends_damaged = False
         self.synced = -1
-        self.log_path = stem.with_suffix(LOG)
+        self.suffix = suffix
+        self.log_path = stem.with_suffix(LOG + suffix)
+        self.txn_index = TxnIndex(disk, stem.with_suffix(TXN_INDEX + suffix))
         self._disk = disk
         self._log = LogFile(disk, self.log_path, base_offset)
-        self._indexes = Indexes(disk, stem, base_offset)
+        self._indexes = Indexes(disk, stem, base_offset, suffix)
         self._interval = index_interval_bytes
         self._buffers = buffers
         self._since_entry = 0
         self._max_timestamp_offset = -1
+        self._first_timestamp: int | None = None
+        """`None`: it was not looked at yet."""
         self._torn: Counts | None = None
         """Entries that the indexes had before a write that failed and could not be undone."""
 
@@ -59,13 +79,45 @@ class Segment:
 
     @property
     def files(self) -> list[Path]:
-        return [self.log_path, *self._indexes.paths]
+        return [self.log_path, *self._indexes.paths, self.txn_index.path]
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest of the first batch, in milliseconds; -1 for none. It may have to be read."""
+        if self._first_timestamp is None:
+            if self.size == 0:
+                return NO_TIMESTAMP
+            data = self._disk.read(self.log_path, _MAX_TIMESTAMP.size, _MAX_TIMESTAMP_AT)
+            self._first_timestamp = _MAX_TIMESTAMP.unpack(data)[0] if len(data) == _MAX_TIMESTAMP.size else NO_TIMESTAMP
+        return self._first_timestamp
+
+    def state(self, *, first_timestamp: bool = False) -> SegmentState:
+        """What retention and compaction go by; the first timestamp only if it is asked for."""
+        return SegmentState(
+            self.base_offset,
+            self.end_offset,
+            self.size,
+            self._indexes.size,
+            self.first_timestamp if first_timestamp else NO_TIMESTAMP,
+            self.max_timestamp,
+            self._disk.modified(self.log_path) if self.size and self.max_timestamp < 0 else 0,
+        )
 
     # -- life
 
     def create(self) -> None:
         """Make the empty log file; indexes come when they are needed."""
         self._disk.write_file(self.log_path, b"")
+
+    def rename(self, suffix: str) -> None:
+        """Give the files names with another suffix; the log file's changes last."""
+        stem = self.log_path.parent / f"{self.base_offset:020}"
+        self._indexes.rename(stem, suffix)
+        self.txn_index.rename(stem.with_suffix(TXN_INDEX + suffix))
+        path = stem.with_suffix(LOG + suffix)
+        self._disk.rename(self.log_path, path)
+        self.log_path = self._log.path = path
+        self.suffix = suffix
 
     def ends_before(self, offset: int) -> None:
         """What claims to be at ``offset`` or behind it is damaged."""
@@ -87,6 +139,8 @@ class Segment:
             return False
         if not 0 <= start <= self.size or (self.size and not self._indexes.counts.times):
             return False
+        if not self.txn_index.is_whole():
+            return False
         self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
         end = start
         for position, batch in self._log.batches(start, self.base_offset, last):
@@ -106,6 +160,7 @@ class Segment:
         self.end_offset = self.base_offset
         self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, -1
         self._indexes.clear()
+        self.txn_index.clear()
         self._since_entry = 0
         for position, found in self._log.around():
             if isinstance(found, RecordBatch):
@@ -184,6 +239,8 @@ class Segment:
             return None
         if up_to is not None and first.base_offset >= up_to:
             return self._buffers.take(0)
+        if first.size > max_bytes and not at_least_one:
+            return self._buffers.take(0)  # to Java's consumer a piece of the first batch alone is an error
         end = self.size if up_to is None or up_to >= self.end_offset else self._where_begins(up_to)
         want = min(max(max_bytes, first.size) if at_least_one else max_bytes, end - first.position)
         data = self._buffers.take(want)
@@ -231,10 +288,11 @@ class Segment:
         except Damaged as damaged:
             return damaged.position
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
-        """The first batch whose largest timestamp is ``timestamp`` or later."""
-        start = self._indexes.before_time(timestamp)
-        return next((batch for batch in self.whole(start) if batch.max_timestamp >= timestamp), None)
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """The batches whose largest timestamp is ``timestamp`` or later."""
+        if self.max_timestamp >= timestamp:
+            start = self._indexes.before_time(timestamp)
+            yield from (batch for batch in self.whole(start) if batch.max_timestamp >= timestamp)
 
     def whole(self, start: int = 0) -> Iterator[RecordBatch]:
         """Every whole batch from ``start`` on, which is 0 or the position of an index entry."""

@@ -30,14 +30,12 @@ def snapshot_offsets(disk: Disk, folder: Path) -> list[int]:
 
 
 def write_snapshot(disk: Disk, folder: Path, offset: int, producers: Producers) -> None:
-    """Keep ``producers``, which know every batch before ``offset``; of older snapshots keep one."""
+    """Keep ``producers``, which know every batch before ``offset``."""
     entries = [
         _entry(producer_id, producer, producers.ongoing.get(producer_id, -1))
         for producer_id, producer in producers.entries.items()
     ]
     disk.write_file(snapshot_path(folder, offset), build_snapshot(entries))
-    for old in snapshot_offsets(disk, folder)[:-2]:
-        disk.unlink(snapshot_path(folder, old))
 
 
 def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerEntry:

@@ -151,8 +151,9 @@ class TlsConnection:
 
     def _not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
         said = error.verify_message.rstrip(".")
-        option = "ServerTLS(ca=…)" if self._tls.server_side else "tls=TLS(ca=…)"
-        advice = _ADVICE.get(error.verify_code, f"give the CA that signed it as {option}")
+        advice = _ADVICE.get(error.verify_code, "give the CA that signed it as tls=TLS(ca=…)")
+        if self._tls.server_side:
+            advice = advice.replace("tls=TLS(", "ServerTLS(")
         if error.verify_code in _OF_THE_NAME:
             said = f"it is not for {self._expected!r}"
         return f"{self._other}'s certificate is not trusted: {said}; {advice}"

@@ -4,7 +4,8 @@ Each round lets every way of a case work once, so that a machine that slows down
 within each round: printed are its median, and in brackets the quarters below and above. What counts is the time that
 the processor spent on us, so that other programs on the machine disturb less.
 
-``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`).
+``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`), and
+``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`).
 """
 
 import gc
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from tests.bench import messages, records
+from tests.bench.brokers import run as brokers
 from tests.bench.case import Case
 from tests.bench.clients import run as clients
 
@@ -53,6 +55,8 @@ def main(wanted: list[str]) -> int:
     """Run the cases whose name contains one of ``wanted``, all without any; return the exit code."""
     if wanted[:1] == ["clients"]:
         return clients.main(wanted[1:])
+    if wanted[:1] == ["brokers"]:
+        return brokers.main(wanted[1:])
     if unknown := [word for word in wanted if not any(word in case.name for case in CASES)]:
         names = "".join(f"\n  {case.name}" for case in CASES)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)

@@ -3,7 +3,6 @@
 import importlib
 import math
 import mmap
-import socket
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from tests.bench.clients.canned import ANSWER, ENDLESS, KEYS, CannedBroker, topi
 from tests.bench.clients.cases import CASES, MODULES, Case, Column
 from tests.bench.clients.process import Broken, run
 from tests.bench.clients.task import Meter, Task
+from tests.bench.peer import Peer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
@@ -101,21 +101,8 @@ def test_columns_are_read(broker: CannedBroker) -> None:
 # -- the canned broker -----------------------------------------------------------------------------------------------
 
 
-class Peer:
-    """Asks one thing after the other."""
-
-    def __init__(self, broker: CannedBroker) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", broker.port), timeout=10)
-        self._stream = self._socket.makefile("rb")
-
-    def ask(self, message: Any, version: int, response: type[Any], answered: int | None = None) -> Any:
-        self._socket.sendall(frames.build_request(message, version, 7, "test"))
-        size = int.from_bytes(self._stream.read(4), "big")
-        correlation_id, answer = frames.parse_response(
-            response, version if answered is None else answered, self._stream.read(size)
-        )
-        assert correlation_id == 7
-        return answer
+class Reader(Peer):
+    """Fetches from the canned broker."""
 
     def fetch(self, session_id: int, epoch: int, *wanted: tuple[int, int], forget: tuple[int, ...] = ()) -> Any:
         """Partitions and offsets of the first topic."""
@@ -134,14 +121,10 @@ class Peer:
         )
         return self.ask(asked, 12, FetchResponse)
 
-    def close(self) -> None:
-        self._stream.close()
-        self._socket.close()
-
 
 @pytest.fixture
-def peer(broker: CannedBroker) -> Iterator[Peer]:
-    peer = Peer(broker)
+def peer(broker: CannedBroker) -> Iterator[Reader]:
+    peer = Reader(broker.port)
     yield peer
     peer.close()
 
@@ -155,7 +138,7 @@ def offsets(answer: FetchResponse) -> dict[int, list[int]]:
     }
 
 
-def test_batches_go_on_where_the_last_ones_ended(peer: Peer) -> None:
+def test_batches_go_on_where_the_last_ones_ended(peer: Reader) -> None:
     for start in (0, ANSWER * len(KEYS), 10**9 * len(KEYS) + 3):
         first = start - start % len(KEYS)
         expected = [first + number * len(KEYS) for number in range(ANSWER)]
@@ -163,7 +146,7 @@ def test_batches_go_on_where_the_last_ones_ended(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("broker", [{"end": 1}], indirect=True)
-def test_a_session_tells_only_of_partitions_with_something_new(peer: Peer) -> None:
+def test_a_session_tells_only_of_partitions_with_something_new(peer: Reader) -> None:
     opened = peer.fetch(0, 0, (0, 0), (1, 1))
     assert opened.session_id > 0
     assert offsets(opened) == {0: [0], 1: []}
@@ -172,18 +155,18 @@ def test_a_session_tells_only_of_partitions_with_something_new(peer: Peer) -> No
     assert offsets(peer.fetch(opened.session_id, 3, forget=(1,))) == {2: [0]}
 
 
-def test_a_session_that_there_is_not_is_refused(peer: Peer) -> None:
+def test_a_session_that_there_is_not_is_refused(peer: Reader) -> None:
     assert peer.fetch(99, 5, (0, 0)).error_code == FetchSessionIdNotFound.code
 
 
-def test_a_version_of_the_first_request_that_is_not_served_is_refused_as_kafka_does(peer: Peer) -> None:
+def test_a_version_of_the_first_request_that_is_not_served_is_refused_as_kafka_does(peer: Reader) -> None:
     refused = peer.ask(ApiVersionsRequest(), 5, ApiVersionsResponse, answered=0)
     assert refused.error_code == UnsupportedVersion.code
     assert any(each.api_key == frames.API_VERSIONS and each.max_version == 4 for each in refused.api_keys)
 
 
 @pytest.mark.parametrize("broker", [{"topics": 3, "partitions": 2}], indirect=True)
-def test_all_topics_are_led_by_the_one_node(peer: Peer) -> None:
+def test_all_topics_are_led_by_the_one_node(peer: Reader) -> None:
     answer = peer.ask(MetadataRequest(topics=None), 12, MetadataResponse)
     assert [each.name for each in answer.topics] == topic_names(3)
     [node] = answer.brokers

@@ -7,6 +7,8 @@ from typing import Any
 
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Settings
+from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.folder import DataFolder
@@ -17,6 +19,8 @@ from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.codec.wire import Buffer, api
 from ottla.session import Session
 
+START = 100.0
+"""What a machine's clock shows first."""
 TODAY = 1_700_000_000_000
 """Milliseconds since 1970."""
 NEWEST = {key: served.highest for key, served in SERVED.items()} | {0: 12, 1: 12, 8: 9, 9: 9}
@@ -91,6 +95,21 @@ def a_session() -> Session:
     return Session(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
 
 
+def work_off(job: Job) -> None:
+    """Do a job as the driver does it, in one thread."""
+    refused: OSError | None = None
+    try:
+        while True:
+            work = next(job) if refused is None else job.throw(refused)
+            try:
+                work()
+                refused = None
+            except OSError as error:
+                refused = error
+    except StopIteration:
+        pass
+
+
 class Machine:
     """A `BrokerCore` on a folder.
 
@@ -107,7 +126,7 @@ class Machine:
         disk: Disk | None = None,
         **settings: Any,
     ) -> None:
-        self.now = 100.0
+        self.now = START
         self.disk = disk
         self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore(), disk=disk)
         self.folder.open(1, None)
@@ -137,7 +156,26 @@ class Machine:
         return self._tickets
 
     def poll(self) -> list[Action]:
-        return self.core.poll(self.now)
+        """What is to be sent; jobs are done at once."""
+        actions = self.core.poll(self.now)
+        while jobs := self.core.jobs():
+            for job in jobs:
+                work_off(job)
+            actions += self.core.poll(self.now)
+        return actions
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time go by, and what is due happen."""
+        end = self.now + seconds
+        while (deadline := self.core.deadline) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.poll()
+        self.now = end
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything; there is always something for the broker itself to look after."""
+        return self.core.deadline == START + HousekeepingSettings().cleaner_backoff
 
     def ask(self, message: Any, version: int | None = None) -> Any:
         """Hand in a request that is answered at once; return the answer."""

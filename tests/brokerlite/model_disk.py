@@ -205,6 +205,10 @@ class ModelDisk(Disk):
 
     # -- parts of files
 
+    def modified(self, path: Path) -> int:
+        self._check_alive()
+        return 0
+
     def size(self, path: Path) -> int:
         return len(self._file(path).data)
 

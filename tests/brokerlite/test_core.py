@@ -14,7 +14,7 @@ from tests.brokerlite.machine import Machine, a_batch, a_session, fetching, prod
 def test_a_fetch_with_something_to_read_is_answered_at_once(machine: Machine) -> None:
     machine.produce(a_batch(b"a"))
     assert values_of(machine.ask(fetching()).responses[0].partitions[0].records) == [b"a"]
-    assert machine.core.deadline is None
+    assert machine.is_idle
 
 
 def test_a_fetch_at_the_end_waits_and_is_answered_by_the_next_record(machine: Machine) -> None:
@@ -26,7 +26,7 @@ def test_a_fetch_at_the_end_waits_and_is_answered_by_the_next_record(machine: Ma
     waited = answers[fetch]
     assert isinstance(waited, Answer)
     assert values_of(waited.message.responses[0].partitions[0].records) == [b"a"]
-    assert machine.core.deadline is None
+    assert machine.is_idle
 
 
 def test_a_fetch_that_nothing_comes_for_is_answered_empty_at_its_deadline(machine: Machine) -> None:

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.serve import _Front
 from ottla.codec.apis.heartbeat import HeartbeatResponse
 from ottla.codec.frames import build_response
@@ -48,6 +49,9 @@ class Core:
         self.on_poll()
         actions, self.actions = self.actions, []
         return actions
+
+    def jobs(self) -> list[Job]:
+        return []
 
     def disconnected(self, connection: int) -> None: ...
 

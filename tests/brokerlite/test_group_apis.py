@@ -233,6 +233,17 @@ def test_offset_commit(machine: Machine, version: int) -> None:
     assert errors == [[100 if version >= 10 else 3], [25, 25, 3]], "of the group, and of what does not exist"
 
 
+def test_an_offset_may_be_kept_for_as_long_as_can_be_told(machine: Machine) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id="g",
+        retention_time_ms=2**63 - 1,
+        topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),),
+    )
+    assert asked(machine, request, 2).topics[0].partitions[0].error_code == 0
+    assert machine.core.offsets.of("g")["t", 0].expire_timestamp == 2**63 - 1
+
+
 def test_a_commit_of_nothing_that_exists_makes_no_group(machine: Machine) -> None:
     request = committing(5, partition=77)
     assert asked(machine, request, 9).topics[0].partitions[0].error_code == 3

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.brokerlite.machines import group_log
 from ottla.brokerlite.machines.core import Answer
 from ottla.brokerlite.machines.group import State
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS as NAME
@@ -280,3 +281,36 @@ def test_what_apache_kafka_wrote_is_read(machine: Machine, folder: Path, caplog:
         name: expected.get(name, {}) for name in {**generations, **{k: v for k, v in expected.items() if v}}
     }
     machine.folder.abandon()
+
+
+def test_a_log_of_an_older_broker_is_compacted_as_this_one_does(machine: Machine) -> None:
+    machine.core.topics.create(NAME, 1, {"cleanup.policy": "compact", "segment.bytes": str(100 * 2**20)})
+    commit(machine, 1)
+    machine = machine.restart()
+    assert machine.log(NAME).settings.segment_bytes == int(group_log.CONFIGS["segment.bytes"])
+    assert offsets(machine) == {0: 1}
+    machine.folder.abandon()
+
+
+def test_the_log_does_not_grow_for_ever_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(group_log.CONFIGS, "segment.bytes", "5000")
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 3, {})
+    member = join(machine)
+    sizes = list[int]()
+    for i in range(1000):
+        commit(machine, i, partition=i % 3, group=("g", "simple")[i % 2], **_as_member(i, member))
+        if i % 25 == 0:
+            machine.pass_time(8)
+            machine.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id=member, group_instance_id="i"))
+        sizes.append(sum(path.stat().st_size for path in machine.folder.path.glob(f"{NAME}-0/*.log")))
+    assert max(sizes) < 40_000, "where 150 kB were written"
+    expected = offsets(machine), offsets(machine, "simple")
+    for clean in (False, True):
+        machine = machine.restart(clean=clean)
+        assert (offsets(machine), offsets(machine, "simple")) == expected
+    machine.folder.abandon()
+
+
+def _as_member(i: int, member: str) -> dict[str, Any]:
+    return {} if i % 2 else {"member": member, "generation": 1}

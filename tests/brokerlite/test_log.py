@@ -7,7 +7,8 @@ import pytest
 from crc32c import crc32c
 
 from ottla.brokerlite.machines import log as log_module
-from ottla.brokerlite.machines.log import InvalidRecords, LogSettings, PartitionLog
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.log import InvalidRecords, PartitionLog
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, parse_batch
@@ -243,6 +244,47 @@ def test_a_retry_on_a_topic_that_stamps_is_told_the_first_time(log: PartitionLog
     assert log.append(idempotent(0), version=NEWEST, timestamp=TODAY + 999).append_time == TODAY
 
 
+@pytest.mark.parametrize("produced", Compression)
+@pytest.mark.parametrize("kept", Compression)
+def test_a_topic_with_a_compression_of_its_own_stores_every_batch_in_it(
+    log: PartitionLog, produced: Compression, kept: Compression
+) -> None:
+    log.settings = LogSettings(compression=kept)
+    sent = a_batch(*([b"the same words"] * 50), compression=produced, producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, sent)
+    stored = parse_batch(log.read(0, 2**20))
+    assert stored.crc_matches and stored.compression == kept
+    assert (stored.producer_id, stored.base_sequence, stored.count, stored.last_offset) == (7, 0, 50, 49)
+    assert list(stored.records()) == list(parse_batch(sent).records())
+    if produced == kept:
+        assert stored.data[61:] == sent[61:]
+
+
+def test_a_batch_that_is_compressed_again_may_be_stamped_too(log: PartitionLog) -> None:
+    log.settings = LogSettings(compression=Compression.ZSTD, compression_level=19, log_append_time=True)
+    log.append(a_batch(b"a", b"b", timestamp=5), version=NEWEST, timestamp=TODAY)
+    stored = parse_batch(log.read(0, 2**20))
+    assert stored.crc_matches and stored.compression == Compression.ZSTD
+    assert [(record.timestamp, record.value) for record in stored.records()] == [(TODAY, b"a"), (TODAY, b"b")]
+
+
+def test_a_batch_that_is_too_large_without_its_compression_is_refused_and_not_remembered(log: PartitionLog) -> None:
+    sent = a_batch(*([b"x" * 1000] * 9), compression=Compression.GZIP, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.settings = LogSettings(compression=Compression.NONE, max_message_bytes=9000)
+    with pytest.raises(MessageTooLarge, match="the topic's compression"):
+        append(log, sent)
+    log.settings = LogSettings(compression=Compression.NONE, segment_bytes=9000)
+    with pytest.raises(RecordListTooLarge, match="the topic's compression"):
+        append(log, sent)
+    log.settings = LogSettings(compression=Compression.NONE)
+    assert append(log, sent) == 0
+
+
+def test_a_retry_is_recognised_in_a_topic_with_a_compression_of_its_own(log: PartitionLog) -> None:
+    log.settings = LogSettings(compression=Compression.LZ4)
+    assert [append(log, batch) for batch in (idempotent(0), idempotent(1), idempotent(0))] == [0, 1, 0]
+
+
 def test_a_read_gives_the_batch_that_holds_the_offset(log: PartitionLog) -> None:
     append(log, a_batch(b"a", b"b", b"c"))
     append(log, a_batch(b"d", b"e"))
@@ -264,7 +306,7 @@ def test_a_read_may_end_within_a_batch_but_begins_with_a_whole_one_if_asked(log:
     first, second = a_batch(bytes(500)), a_batch(bytes(300))
     append(log, first)
     append(log, second)
-    assert len(log.read(0, 10)) == 10
+    assert not log.read(0, 10), "less than one batch is nothing"
     assert len(log.read(0, 10, at_least_one=True)) == len(first)
     assert len(log.read(1, 10, at_least_one=True)) == len(second)
     assert len(log.read(0, len(first) + 7)) == len(first) + 7

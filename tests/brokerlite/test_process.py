@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.storage.partition import PartitionSegments
@@ -92,12 +92,13 @@ def test_under_sigterm_it_ends_in_good_order_and_what_was_stored_stays(tmp_path:
         assert values_of(peer.ask(fetching()).responses[0].partitions[0].records) == [b"%d" % i for i in range(5)]
 
 
-def dumped_by_kafka(files: str, *options: str) -> str:
-    """What DumpLogSegments prints; it must complain of nothing."""
+def dumped_by_kafka(files: str, *options: str, gaps: bool = False) -> str:
+    """What DumpLogSegments prints; it must complain of nothing, but for ``gaps`` between offsets."""
     command = java("org.apache.kafka.tools.DumpLogSegments", "--files", files, *options)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     # 4.3.1 starts to compare offsets at -1, so it complains of the first record of each segment but the first.
-    start = re.compile(r"Non-consecutive offsets in .*\n  -1 is followed by \d+\n")
+    first = r"\d+" if gaps else "-1"
+    start = re.compile(rf"Non-consecutive offsets in .*\n(  (-1|{first}) is followed by \d+\n)+")
     assert (done.returncode, start.sub("", done.stderr)) == (0, "")
     return done.stdout
 
@@ -135,6 +136,87 @@ def test_kafkas_own_tool_finds_nothing_wrong_with_the_folders(tmp_path: Path, en
         assert dumped.count("| offset: ") == 6000
         assert "isvalid: false" not in dumped
         assert dumped.count("producerId: ") > 6000 / 7, "batches, and the producers in the snapshots"
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_kafkas_own_tool_finds_nothing_wrong_with_a_compacted_log(tmp_path: Path, end: str) -> None:
+    data = tmp_path / "data"
+    broker = Broker(BrokerConfig(port=0, data=data, segment_bytes=50_000, log_cleaner_backoff=0.05))
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
+    broker.create_topic("t", configs=configs)
+    common = {"bootstrap.servers": broker.bootstrap, "batch.num.messages": 7}
+    expected: dict[bytes, bytes] = {}
+    for number, compression in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        producer = Producer(common | {"enable.idempotence": True, "compression.type": compression})
+        for i in range(600):
+            key, value = b"key %d" % (i * 7919 % 100), None if i % 9 == 0 else os.urandom(100)
+            producer.produce("t", value, key, headers=[("h", b"v")])
+            producer.poll(0)
+            expected.pop(key, None)
+            if value is not None:
+                expected[key] = value
+        assert producer.flush(30) == 0
+        producer = Producer(common | {"transactional.id": compression, "compression.type": compression})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        written = {b"key %d" % i: os.urandom(100) for i in range(0, 150, 10)}
+        for key, value in written.items():
+            producer.produce("t", value, key)
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            expected |= written
+    checkpoint, deadline = data / "cleaner-offset-checkpoint", time.monotonic() + 30
+    folder = data / "t-0"
+    while True:
+        bases = sorted(int(path.stem) for path in folder.glob("*.log"))
+        if checkpoint.exists() and f"t 0 {bases[-1]}" in checkpoint.read_text().splitlines():
+            break
+        assert time.monotonic() < deadline, "nothing is compacted"
+        time.sleep(0.05)  # for a thread there is nothing else to wait on
+    getattr(broker, end)()
+    if end == "kill":
+        broker.start()
+        broker.stop()
+    files = sorted(folder.iterdir())
+    indexed = [path for path in files if path.with_suffix(".index").exists()]  # small segments have no index
+    indexes = ",".join(str(path) for path in indexed if path.suffix in (".index", ".timeindex"))
+    assert dumped_by_kafka(indexes, "--index-sanity-check").count("passed sanity check") == indexes.count(",") + 1
+    names = ",".join(str(path) for path in files if path.suffix in (".log", ".index", ".snapshot", ".txnindex"))
+    dumped = dumped_by_kafka(names, "--deep-iteration", gaps=True)
+    assert "isvalid: false" not in dumped and dumped.count("| offset: ") < 1500
+    broker.start()
+    try:
+        assert consumed(broker.bootstrap) == expected
+    finally:
+        broker.stop()
+
+
+def consumed(bootstrap: str) -> dict[bytes, bytes]:
+    """What a reader of committed records makes of the topic ``t``."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition("t", 0, 0)])
+    table: dict[bytes, bytes] = {}
+    while True:
+        message = consumer.poll(10)
+        assert message is not None
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
+            consumer.close()
+            return table
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        table.pop(key, None)
+        if isinstance(value, bytes):
+            table[key] = value
 
 
 def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka: ApacheKafka, tmp_path: Path) -> None:

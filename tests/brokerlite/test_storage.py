@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.machines.log import LogSettings, PartitionLog
-from ottla.brokerlite.storage import checkpoints
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name
 from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
@@ -628,14 +629,18 @@ def test_a_start_that_was_cut_off_before_the_folder_was_ready_can_be_repeated(tm
     opened(tmp_path / "data").abandon()
 
 
+def points_of(data: Path) -> dict[tuple[str, int], int]:
+    return OffsetCheckpoint(FileSystem(), data / RECOVERY_POINTS, sync=False).read()
+
+
 def test_a_synced_folder_notes_how_far_the_disk_has_it(tmp_path: Path) -> None:
     folder = opened(tmp_path / "data")
     stored = folder.create_topic("t", NO_UUID, 1, {})
     log = PartitionLog("t-0", stored.partitions[0].segments, stored.partitions[0].producers, SMALL)
     for i in range(100):
         log.append(idempotent(i), version=NEWEST, timestamp=TODAY)
-    points = checkpoints.read_offsets(FileSystem(), tmp_path / "data" / RECOVERY_POINTS)
+    points = points_of(tmp_path / "data")
     assert 0 < points["t", 0] < 100, "up to the last full segment"
     folder.close()
-    points = checkpoints.read_offsets(FileSystem(), tmp_path / "data" / RECOVERY_POINTS)
+    points = points_of(tmp_path / "data")
     assert points["t", 0] == 100

@@ -76,6 +76,23 @@ def test_a_disk_that_does_not_hold_it_ends_the_connections_that_wait(machine: Ma
     assert isinstance(action, Close) and "the disk refused" in action.why
 
 
+@pytest.mark.parametrize(
+    "again", [producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)), fetching()]
+)
+def test_once_the_disk_has_failed_neither_a_repeat_nor_a_reader_is_told_of_what_it_may_not_hold(
+    machine: Machine, again: Any
+) -> None:
+    machine.send(producing(a_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)))
+    writes = machine.core.unsynced
+    assert writes is not None
+    machine.core.synced(writes, failed=True)
+    machine.poll()
+    machine.send(again)
+    (action,) = machine.poll()
+    assert isinstance(action, Close) and "the disk refused" in action.why
+    assert machine.core.unsynced is None, "there is nothing left to wait for"
+
+
 def test_the_markers_of_a_transaction_wait_for_its_outcome_to_be_on_the_disk(machine: Machine) -> None:
     transactions = machine.core.transactions
     begun = transactions.initialize("t-1", 60_000, None)

@@ -6,16 +6,12 @@ of their own for each sequence of steps, so that one broker can take many.
 """
 
 import json
-import re
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from ottla.brokerlite.machines.transaction import LAST_EPOCH
-from ottla.codec.apis import APIS
+from ottla.brokerlite.machines.producers import end_marker
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -27,11 +23,15 @@ from ottla.codec.apis.describe_producers import DescribeProducersRequest, TopicR
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
 from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.list_transactions import ListTransactionsRequest
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -46,11 +46,9 @@ from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.codec.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from ottla.codec.frames import build_response, parse_response
-from ottla.codec.records import read_batches
-from ottla.codec.wire import api
-from tests.brokerlite.machine import NEWEST, TODAY, Machine, a_batch
-from tests.brokerlite.peer import Peer
+from ottla.codec.records import RecordBatch, read_batches
+from tests.brokerlite.brokers import PATIENCE, Broker
+from tests.brokerlite.machine import a_batch
 
 Step = list[Any]
 STRANGER = 999
@@ -59,104 +57,8 @@ _STRANGERS = 10**12
 PARTITIONS = 2
 """Of the topic."""
 OFFSETS = "__consumer_offsets"
-PATIENCE = 10.0
-"""Seconds that a broker may take for what it does by itself."""
-_TRANSIENT = {14, 15, 16}
-"""A coordinator is being loaded, or not known yet."""
 MEMBER = "member"
 """Stands for the id of the group's member."""
-
-
-class Broker(Protocol):
-    """Takes requests."""
-
-    def ask(self, message: Any, version: int | None = None) -> Any: ...
-
-    def settle(self, transactional_ids: Iterable[str]) -> None:
-        """Return when no transaction is being ended."""
-
-    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        """Return when every open transaction has taken too long, and is ended."""
-
-    def use_up_epochs(self, transactional_id: str, left: int) -> None:
-        """Raise an id's epoch until ``left`` more are before the last that a client gets."""
-
-    @property
-    def timestamp(self) -> int: ...
-
-
-class InProcess:
-    """brokerlite's machine; its answers go through the bytes of their version."""
-
-    def __init__(self, data: Path) -> None:
-        self.machine = Machine(data)
-
-    def ask(self, message: Any, version: int | None = None) -> Any:
-        key = api(type(message)).key
-        version = NEWEST[key] if version is None else version
-        answer = build_response(self.machine.ask(message, version), version, 0)
-        return parse_response(APIS[key].response, version, answer[4:])[1]
-
-    def settle(self, transactional_ids: Iterable[str]) -> None:
-        pass
-
-    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        self.machine.now += timeout_ms / 1000
-        self.machine.poll()
-
-    def use_up_epochs(self, transactional_id: str, left: int) -> None:
-        known = self.machine.core.transactions.by_id
-        known[transactional_id] = replace(known[transactional_id], epoch=LAST_EPOCH - left)
-
-    @property
-    def timestamp(self) -> int:
-        return TODAY
-
-
-class Remote:
-    """A broker behind a socket, which ends transactions when it finds the time."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._peer = Peer(port, host, timeout=PATIENCE)
-
-    def ask(self, message: Any, version: int | None = None) -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            answer = self._peer.ask(message, version)
-            codes = {int(code) for code in re.findall(r"error_code=(-?\d+)", repr(answer))}
-            if not codes & _TRANSIENT or time.monotonic() > deadline:
-                return answer
-            time.sleep(0.02)
-
-    def settle(self, transactional_ids: Iterable[str]) -> None:
-        self._until(transactional_ids, "Prepare")
-
-    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        self._until(transactional_ids, "Prepare|Ongoing")
-
-    def use_up_epochs(self, transactional_id: str, left: int) -> None:
-        again = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        epoch = self.ask(again, 4).producer_epoch
-        while epoch < LAST_EPOCH - left:
-            ahead = min(500, LAST_EPOCH - left - epoch)
-            for _ in range(ahead):
-                self._peer.send(again, 4)
-            answers = [parse_response(InitProducerIdResponse, 4, self._peer.frame())[1] for _ in range(ahead)]
-            epoch = answers[-1].producer_epoch
-
-    def _until(self, transactional_ids: Iterable[str], unwanted: str) -> None:
-        request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
-        deadline = time.monotonic() + PATIENCE
-        while any(re.match(unwanted, each.transaction_state) for each in self.ask(request, 0).transaction_states):
-            assert time.monotonic() < deadline, f"a transaction stays {unwanted}"
-            time.sleep(0.002)
-
-    @property
-    def timestamp(self) -> int:
-        return int(time.time() * 1000)
-
-    def close(self) -> None:
-        self._peer.close()
 
 
 class Conversation:
@@ -291,6 +193,19 @@ class Conversation:
         answer = self.broker.ask(request, version)
         return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
 
+    def store(self, group: str, offsets: list[list[int]]) -> Any:
+        """OffsetCommit, which is not part of a transaction."""
+        partitions = tuple(
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            for index, offset in offsets
+        )
+        request = OffsetCommitRequest(
+            group_id=self.prefix + group,
+            topics=(OffsetCommitRequestTopic(name=self.topic, partitions=partitions),),
+        )
+        answer = self.broker.ask(request, 8)
+        return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
+
     def produce(self, version: int, name: str | None, producer_id: int, epoch: int, batches: list[list[int]]) -> Any:
         """``batches``: partition, base sequence, count, whether it is transactional."""
         data = tuple(
@@ -402,9 +317,11 @@ class Conversation:
                 -1 if each.error_code else self.seen(each.producer_id),
                 each.producer_epoch,
                 sorted(
-                    [self.bare(topic.topic), index if topic.topic != OFFSETS else 0]
-                    for topic in each.topics
-                    for index in topic.partitions
+                    {
+                        (self.bare(topic.topic), index if topic.topic != OFFSETS else 0)
+                        for topic in each.topics
+                        for index in topic.partitions
+                    }
                 ),
             ]
             for each in sorted(self.broker.ask(request, 0).transaction_states, key=lambda each: each.transactional_id)
@@ -486,7 +403,7 @@ class Conversation:
                     batch.producer_epoch,
                     batch.base_sequence,
                     batch.transactional,
-                    next(iter(batch.records())).key[3] if batch.control else -1,
+                    _marker(batch),
                 ]
                 for batch in batches
             ],
@@ -510,6 +427,12 @@ class Conversation:
         ]
 
 
+def _marker(batch: RecordBatch) -> int:
+    """1: commit, 0: abort, -1: no marker."""
+    marker = end_marker(batch) if batch.control else None
+    return -1 if marker is None else marker.type
+
+
 STEPS: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
@@ -517,6 +440,7 @@ STEPS: dict[str, Callable[..., Any]] = {
         Conversation.add,
         Conversation.offsets,
         Conversation.commit,
+        Conversation.store,
         Conversation.produce,
         Conversation.end,
         Conversation.marker,
@@ -531,9 +455,3 @@ STEPS: dict[str, Callable[..., Any]] = {
         Conversation.committed,
     )
 }
-
-
-def find_coordinators(broker: Broker) -> None:
-    """Have the broker make its internal topics, and wait until its coordinators take requests."""
-    for key_type in (0, 1):
-        broker.ask(FindCoordinatorRequest(key="first", key_type=key_type), 3)

@@ -12,6 +12,7 @@ from tests.brokerlite.transacting import MEMBER, PARTITIONS, STRANGER, Step
 
 SHORT_MS, LONG_MS = 1500, 60_000
 GROUP = "g"
+GROUPS = -1
 LAST_LOOK: list[Step] = [
     ["transactions", [], []],
     ["producers", list(range(PARTITIONS))],
@@ -32,10 +33,13 @@ class Instance:
     epoch: int = -1
     sequences: dict[int, int] = field(default_factory=dict)
     """Partition -> the next one."""
+    joined: set[int] = field(default_factory=set)
+    """What it has added to its transaction: partitions, and `GROUPS` for the group's offsets."""
 
     def adopt(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self.sequences = {}
+        self.joined = set()
         self.producer_id, self.epoch = producer_id, epoch
 
 
@@ -43,18 +47,18 @@ class Walk:
     """One sequence of steps.
 
     Args:
-        versions: of transactions that the clients know: 1, 2, or 0 for both, mixed.
+        versions: of transactions, that the clients know; 0: as the seed has it, also both at once.
     """
 
     def __init__(self, seed: int, versions: int = 0) -> None:
         self.rng = random.Random(seed)
         self._version = versions or self.rng.choice((1, 1, 2, 2, 0))
-        self._care = self.rng.choice((0.5, 0.85, 0.95))
+        self._care = self.rng.choice((0.6, 0.9, 0.97))
         """How often a step is as it should be."""
-        names = [f"x{i}" for i in range(self.rng.choice((1, 1, 2, 3)))]
-        self.instances = [Instance(name) for name in names for _ in range(2)]
-        self.names = names
         self._timeout_ms = SHORT_MS if self.rng.random() < 0.08 else LONG_MS
+        ids = self.rng.choice((1, 1, 2, 3)) if self._timeout_ms == LONG_MS else 1
+        self.names = [f"x{i}" for i in range(ids)]
+        self.instances = [Instance(name) for name in self.names for _ in range(2)]
         self._steps_left = self.rng.randint(10, 28)
         self._last: Step | None = None
 
@@ -68,16 +72,29 @@ class Walk:
 
     def _next(self) -> tuple[Step, Instance | None]:
         rng = self.rng
-        one = rng.choice(self.instances) if rng.random() < 0.3 else self.instances[0]
+        one = rng.choice(self.instances) if rng.random() > self._care else self.instances[0]
         if one.producer_id < 0 and rng.random() < 0.9:
             return self._init(one), one
         if self._last is not None and rng.random() < 0.08:
             return self._last, one
-        kinds = ["init", "end", "end", "end", "produce", "produce", "produce", "look", "commit", "marker", "join"]
-        weights = [1.5, 2, 2, 2, 3, 3, 3, 3, 2, 0.4, 0.15]
+        kinds = [
+            "init",
+            "end",
+            "end",
+            "end",
+            "produce",
+            "produce",
+            "produce",
+            "look",
+            "commit",
+            "marker",
+            "join",
+            "store",
+        ]
+        weights = [1.0, 1.5, 1.5, 1.5, 3, 3, 3, 2, 2, 0.4, 0.15, 0.5]
         if self._v1():
             kinds += ["add", "offsets", "verify"]
-            weights += [6, 1.5, 0.7]
+            weights += [2, 1, 0.6]
         if self._timeout_ms == SHORT_MS:
             kinds.append("time")
             weights.append(2)
@@ -94,8 +111,12 @@ class Walk:
         match step[0]:
             case "init" if answer[0] == 0 and step[2] == one.name:
                 one.adopt(answer[1], answer[2])
-            case "end" if answer[0] == 0 and answer[1] >= 0 and step[2] == one.name:
-                one.adopt(answer[1], answer[2])
+            case "end" if answer[0] == 0 and step[2] == one.name:
+                one.adopt(*(answer[1:] if answer[1] >= 0 else (one.producer_id, one.epoch)))
+            case "add":
+                one.joined |= {partition for partition, error in answer[1] if error == 0}
+            case "offsets" if answer == 0:
+                one.joined.add(GROUPS)
         if step[0] == "produce" and (step[3], step[4]) == (one.producer_id, one.epoch):
             for (partition, sequence, count, _), (_, error, _) in zip(sorted(step[5]), answer, strict=True):
                 if error == 0:
@@ -162,6 +183,8 @@ class Walk:
     def _commit(self, one: Instance) -> Step:
         rng = self.rng
         version = rng.randint(0, 4) if self._v1() else 5
+        if version < 5 and GROUPS not in one.joined and self._right():
+            return self._offsets(one)
         member: list[Any] = ["", -1, None]
         if version >= 3 and rng.random() < 0.3:
             member = rng.choice(([MEMBER, 1, None], [MEMBER, 2, None], ["stranger", 1, None], ["", 1, None]))
@@ -172,9 +195,12 @@ class Walk:
         rng = self.rng
         name, producer_id, epoch = self._who(one)
         version = rng.choice((3, 9, 10, 11)) if self._v1() else 12
+        partitions = self._partitions()
+        if version < 12 and not one.joined.issuperset(partitions) and self._right():
+            return ["add", rng.randint(0, 3), name, producer_id, epoch, partitions]
         batches = []
         transactional = int(rng.random() < 0.93)
-        for partition in self._partitions():
+        for partition in partitions:
             sequence, count = one.sequences.get(partition, 0), rng.choice((1, 1, 2, 3))
             if not self._right():
                 sequence = rng.choice((max(0, sequence - 1), max(0, sequence - count), sequence + 3, 0))
@@ -207,6 +233,9 @@ class Walk:
 
     def _join(self, one: Instance) -> Step:
         return ["join", GROUP]
+
+    def _store(self, one: Instance) -> Step:
+        return ["store", GROUP, [[partition, self.rng.randrange(100)] for partition in (0, 1)]]
 
     def _time(self, one: Instance) -> Step:
         return ["time", self._timeout_ms]

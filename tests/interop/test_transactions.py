@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.brokerlite.running import BrokerProcess
 from tests.interop.lines import Message
@@ -28,7 +28,7 @@ ADMIN = "org.apache.kafka.tools.TransactionsCommand"
 def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a broker, ours or Apache Kafka's."""
     if request.param == "brokerlite":
-        config = BrokerConfig(port=0, data=tmp_path / "data", sync=False, group_initial_rebalance_delay=0)
+        config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_initial_rebalance_delay=0)
         broker = Broker(config)
         yield broker.bootstrap
         broker.stop()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.config import BrokerConfig
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.brokerlite.test_process import dumped_by_kafka
 from tests.interop.transacting import TRANSACTORS
@@ -29,7 +29,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         data=tmp_path / "data",
         segment_bytes=4000,
         index_interval_bytes=500,
-        sync=False,
+        sync=Sync.NEVER,
         group_initial_rebalance_delay=0,
     )
     broker = Broker(config)

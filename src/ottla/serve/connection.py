@@ -188,8 +188,8 @@ class Connection:
     def _say_good_bye(self) -> None:
         """Tell a peer that speaks TLS that this is the end, or why it is refused, if it listens."""
         if self._tls is not None and not self._outbox.full:
-            self._outbox.append_sealed(self._tls.finish())
-            with suppress(OSError):
+            with self._contained(), suppress(OSError):
+                self._outbox.finish(self._tls.finish())
                 self._outbox.write(self._socket)
 
     # -- requests
@@ -216,6 +216,7 @@ class Connection:
         for frame in frames:
             if self._must_wait:
                 self._uncork()
+                await trio.lowlevel.checkpoint()  # others have their turn
             while self._must_wait:
                 await self._waiting.park()
             self._release()
@@ -223,7 +224,6 @@ class Connection:
             answer = Answer(self)
             self._answers.append(answer)
             self._service.request(self, frame, answer)
-            del frame, answer  # what waits for the next frame is not to keep the memory of this one
         self._uncork()
 
     def _release(self) -> None:

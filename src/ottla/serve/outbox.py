@@ -56,6 +56,11 @@ class Outbox:
         if data:
             self._sealed.append(data)
 
+    def finish(self, data: bytes) -> None:
+        """Send nothing more but what TLS has to say last."""
+        self._parts.clear()
+        self.append_sealed(data)
+
     def write(self, sock: socket.socket) -> int:
         """Give a non-blocking socket what it takes now; how many bytes of the parts that were.
 

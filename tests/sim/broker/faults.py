@@ -144,7 +144,10 @@ def _fails(world: "BrokerWorld", fault: Fault) -> object:
         world.disk.fails = lambda operation, path: False
         _well(world)
         if world.server.is_up:
-            world.server.kill("is started again, because its disk has failed")
+            if world.sync and own.random() < 0.5:
+                world.server.cut_power()
+            else:
+                world.server.kill("is started again, because its disk has failed")
             world.clock.later(0.1, world.server.start)
 
     world.clock.later(fault.seconds, end)
@@ -174,7 +177,8 @@ def _silence(world: "BrokerWorld", fault: Fault) -> None:
 
 
 def _freeze(world: "BrokerWorld", fault: Fault) -> None:
-    alive: list[Any] = [each for each in (*world.processes.values(), *world.peers.values()) if each.alive]
+    everybody: list[Any] = [*world.processes.values(), *world.peers.values()]
+    alive = [each for each in everybody if each.alive]
     world.chance.choice(alive).freeze(fault.seconds)
 
 
@@ -189,6 +193,9 @@ def _kill_producer(world: "BrokerWorld", fault: Fault) -> object:
         peer.kill()
         del world.peers[peer.name]
         world.features["a transactional producer dies"] += 1
+        if world.chance.random() < 0.4:  # so that time has to end what it leaves open
+            world.clock.later(12.0, peer.again)
+            return True
     else:
         world.features["a transactional producer is usurped"] += 1
     world.clock.later(fault.seconds / 4, peer.again)

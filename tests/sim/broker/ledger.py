@@ -11,11 +11,10 @@ Rules:
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.records import parse_batch
-from tests.sim.broker.logs import Logs, decided
+from tests.sim.broker.logs import Logs
 from tests.sim.data import Place
 from tests.sim.ledger import brief
 from tests.sim.log import Stored
@@ -104,7 +103,7 @@ class TransactionLedger:
             well_since: when the broker was last hindered in ending one.
         """
         for place, view in self.logs.views.items():
-            _, stable = decided(view.batches)
+            stable = view.stable
             if stable == view.end:
                 self._waiting.pop(place, None)
                 continue
@@ -119,7 +118,7 @@ class TransactionLedger:
     def check(self) -> None:
         """All that has happened, against what was asked for."""
         seen: dict[Place, list[bytes]] = {
-            place: [value for _, value in decided(view.batches)[0]] for place, view in self.logs.views.items()
+            place: [value for _, value in view.decided] for place, view in self.logs.views.items()
         }
         for written in self.transactions:
             self._check_one(written, seen)

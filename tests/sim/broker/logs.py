@@ -45,6 +45,27 @@ class LogView:
     batches: list[Stored] = field(default_factory=list)
     told: int = 0
     epoch: int = -1
+    _decided: tuple[int, list[tuple[int, bytes]], int] = (-1, [], 0)
+    """How many batches there were when it was looked at, and what came of it."""
+
+    def replace(self, batches: list[Stored]) -> None:
+        """After a restart the log is another one."""
+        self.batches, self._decided = batches, (-1, [], 0)
+
+    @property
+    def decided(self) -> list[tuple[int, bytes]]:
+        """(offset, value) of what a read_committed reader is to see."""
+        return self._look()[1]
+
+    @property
+    def stable(self) -> int:
+        """The offset up to which every transaction has ended."""
+        return self._look()[2]
+
+    def _look(self) -> tuple[int, list[tuple[int, bytes]], int]:
+        if self._decided[0] != len(self.batches):
+            self._decided = len(self.batches), *decided(self.batches)
+        return self._decided
 
     @property
     def end(self) -> int:
@@ -124,7 +145,8 @@ class Logs:
             epoch = partition.epochs.current if partition is not None else -1
             if epoch < view.epoch or (end < view.end and epoch == view.epoch):
                 raise Violation(SHORTER, f"{_name(place)}: {end} after {view.end}, epoch {epoch} after {view.epoch}")
-            view.batches, view.epoch = batches, epoch
+            view.epoch = epoch
+            view.replace(batches)
 
     def answered(self, request: Any, answer: Any, name: Callable[[Any], str]) -> None:
         """Note what an answer tells. Args: name: of a topic in an answer."""

@@ -1,6 +1,171 @@
-"""The broker, broken on purpose."""
+"""The broker, broken on purpose: a simulator that does not notice would prove nothing.
+
+As `tests.sim.mutations` does it with the client.
+"""
+
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from ottla.brokerlite.machines.core import BrokerCore
+from ottla.brokerlite.machines.group_log import GroupLog
+from ottla.brokerlite.machines.keyed_log import KeyedLog
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.machines.transactions import Transactions
+from ottla.brokerlite.storage import snapshot
+from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.storage.log_file import LogFile
+from ottla.brokerlite.storage.state import StateFile
+from ottla.brokerlite.storage.txn_index import TxnIndex
+from tests.sim.mutations import Change, changed
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+"""By their names, which say what the broker does wrong."""
+WITHIN = 200
+"""Seeds, within which all are caught."""
 SEEDS: dict[str, list[int]] = {}
+"""By the same names, those to be tried."""
+
+
+def _mutation(name: str, *changes: tuple[Any, str, Change]) -> None:
+    MUTATIONS[name] = lambda: changed(*changes)
+    SEEDS[name] = list(range(WITHIN))
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def _without_storing(decide: Any) -> Any:
+    def broken(self: Transactions, known: Any, commit: bool, version: int) -> Any:
+        store, self._store = self._store, lambda transaction, gone: None
+        try:
+            return decide(self, known, commit, version)
+        finally:
+            self._store = store
+
+    return broken
+
+
+def _takes_older(of: Any) -> Any:
+    def broken(self: Transactions, asked: Any) -> Any:
+        known = self.by_id.get(asked.transactional_id)
+        newer = known is not None and known.producer_id == asked.producer_id and known.epoch > asked.epoch
+        return of(self, asked._replace(epoch=known.epoch) if newer and known is not None else asked)
+
+    return broken
+
+
+def _leaves_what_is_decided(resume: Any) -> Any:
+    def broken(self: Transactions, now: float) -> None:
+        decided = {name: each for name, each in self.by_id.items() if each.is_decided}
+        for name in decided:
+            del self.by_id[name]
+        resume(self, now)
+        self.by_id.update(decided)
+
+    return broken
+
+
+def _one_marker(mark: Any) -> Any:
+    def broken(self: BrokerCore, transaction: Any) -> Any:
+        return mark(self, replace(transaction, partitions=transaction.partitions[:1]))
+
+    return broken
+
+
+def _always_valid(end_transaction: Any) -> Any:
+    def broken(self: Offsets, producer_id: int, *, commit: bool) -> None:
+        end_transaction(self, producer_id, commit=True)
+
+    return broken
+
+
+def _valid_at_once(commit: Any) -> Any:
+    return lambda self, group, offsets, transactional=None: commit(self, group, offsets)
+
+
+def _pending_forgotten(load: Any) -> Any:
+    def broken(self: KeyedLog) -> Any:
+        loaded = load(self)
+        loaded.pending.clear()
+        return loaded
+
+    return broken
+
+
+def _without_open(entry: Any) -> Any:
+    return lambda producer_id, producer, first_offset: entry(producer_id, producer, -1)
+
+
+_mutation("markers are written before their outcome is stored", (Transactions, "_decide", _without_storing))
+_mutation("the coordinator takes an older epoch", (Transactions, "_of", _takes_older))
+_mutation("partitions take an older epoch", (Producers, "_check_epoch", lambda _: lambda self, pid, epoch: None))
+_mutation("outcomes without markers are left at a restart", (Transactions, "resume", _leaves_what_is_decided))
+_mutation("only one partition gets a marker", (BrokerCore, "_mark", _one_marker))
+_mutation("transactions are not timed out", (Transactions, "_watch", lambda _: lambda self, transaction: None))
+_mutation("offsets of an aborted transaction hold", (Offsets, "end_transaction", _always_valid))
+_mutation("offsets of an open transaction hold", (Offsets, "commit", _valid_at_once))
+_mutation("offsets of an open transaction are forgotten at a restart", (KeyedLog, "load", _pending_forgotten))
+_mutation("snapshots have no open transactions", (snapshot, "_entry", _without_open))
+_mutation(
+    "the last stable offset is the end offset",
+    (PartitionLog, "last_stable_offset", lambda _: property(lambda self: self.high_watermark)),
+)
+_mutation("aborted transactions are not named", (PartitionLog, "aborted", lambda _: lambda self, offset, up_to: ()))
+_mutation("aborted transactions are not indexed", (TxnIndex, "add", lambda _: lambda self, entry: None))
+
+
+# -- producers, offsets ------------------------------------------------------------------------------------------------
+
+
+def _from_the_beginning(write: Any) -> Any:
+    return lambda self, state: write(self, state._replace(next_producer_id=0))
+
+
+def _not_stored(store_offsets: Any) -> Any:
+    def broken(self: GroupLog, group_id: str, offsets: Any, transactional: Any) -> int:
+        return 0 if transactional is None else int(store_offsets(self, group_id, offsets, transactional))
+
+    return broken
+
+
+def _one_batch(replay: Any) -> Any:
+    """Only what the snapshot has, and what comes behind it."""
+    return lambda self, batches, since=0: replay(self, [each for each in batches if each.base_offset >= since], since)
+
+
+_mutation("producer ids begin anew after a kill", (StateFile, "write", _from_the_beginning))
+_mutation("repeats are not recognised", (Producers, "duplicate", lambda _: lambda self, batch: None))
+_mutation("after a restart only a producer's last batch is recognised", (Producers, "replay", _one_batch))
+_mutation("committed offsets are not stored", (GroupLog, "store_offsets", _not_stored))
+
+
+# -- the disk ----------------------------------------------------------------------------------------------------------
+
+
+def _at_once(when_written: Any) -> Any:
+    return lambda self, then, ticket=None: then()
+
+
+def _names_only(begin_flush: Any) -> Any:
+    return lambda self, partitions=None: begin_flush(self, ())
+
+
+def _not_raised(lead: Any) -> Any:
+    return lambda self, node_id, found, partitions, raised: lead(self, node_id, found, partitions, False)
+
+
+def _any_crc(may_follow: Any) -> Any:
+    def broken(self: LogFile, batch: Any, least: int) -> bool:
+        return bool(least <= batch.base_offset <= batch.last_offset < self.limit)
+
+    return broken
+
+
+_mutation("an answer does not wait for the disk", (BrokerCore, "when_written", _at_once))
+_mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
+_mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
+_mutation("recovery compares no CRC", (LogFile, "_may_follow", _any_crc))

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ottla.codec import frames
+from ottla.codec.apis import APIS
 from ottla.codec.wire import api
 from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Received, Send
 from tests.sim.clock import Clock
@@ -136,7 +137,7 @@ class Peer:
 
     def _answered(self, frame: bytes) -> None:
         assert self._waits is not None
-        cls = frames.APIS[api(type(self._waits.message)).key].response
+        cls = APIS[api(type(self._waits.message)).key].response
         _, answer = frames.parse_response(cls, self._waits.version, frame)
         self._answer(answer)
 

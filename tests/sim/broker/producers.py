@@ -4,8 +4,8 @@ Rules:
 - One request at a time, and the same one again until it is answered: the protocol says of each that a repeat does no
   harm. In version 1 partitions are added before they are written to, in version 2 (KIP-890) by writing to them.
 - A producer that gives up a request whose fate it does not know aborts, and goes on in another epoch.
-- One that is fenced stops, and perhaps begins anew as a new one does. What it knows of its transaction then is that it is
-  aborted, unless it had asked to commit.
+- One that is fenced stops, and perhaps begins anew as a new one does. What it knows of its transaction then is that it
+  is aborted, unless it had asked to commit.
 - Any other error is a finding: a right client does not get it.
 
 Source: TransactionManager.java, Sender.java.
@@ -48,6 +48,7 @@ from tests.sim.data import Place
 from tests.sim.history import code
 from tests.sim.users import Violation
 
+BY_NOBODY = "a producer is fenced by nobody"
 REFUSED = "a producer that does everything right is refused"
 AGAIN = frozenset(
     each.code
@@ -121,11 +122,17 @@ class Transacting:
                 while self.is_wanted:
                     yield from self._one()
                     yield self.chance.choice((0.0, 0.0, 0.02, 0.3))
-            except Fenced:
+            except Fenced as fenced:
                 self._note("a producer is fenced")
+                self._check_fenced(str(fenced))
                 if self.transaction is not None:
                     self._ended(UNCERTAIN if self.transaction.outcome == ENDING else ABORTED)
                 yield self.chance.uniform(0.1, 3.0)
+
+    def _check_fenced(self, error: str) -> None:
+        """Somebody or something must have fenced it."""
+        if self.transaction is not None and not self._may_have_ended():
+            raise Violation(BY_NOBODY, f"{self.peer.name}: {error}")
 
     @property
     def is_wanted(self) -> bool:
@@ -141,7 +148,7 @@ class Transacting:
             yield from self._fill(self.transaction)
             if self.chance.random() < 0.03:
                 self._note("a producer lets its transaction time out")
-                yield self.work.timeout + self.chance.uniform(0.0, 2.0)
+                yield self.work.timeout + self.chance.uniform(0.0, 5.0)
             commit = self.chance.random() < 0.75
         except GaveUp:
             self._note("a producer gives up a request")
@@ -250,7 +257,9 @@ class Transacting:
                 for topic in (answer.results_by_topic_v3_and_below if answer is not None else ())
                 for each in topic.results_by_partition
             }
-            if answer is not None and all([self._succeeds(each, "AddPartitionsToTxn") for each in sorted(codes)]):
+            if answer is not None and not [
+                each for each in sorted(codes) if not self._succeeds(each, "AddPartitionsToTxn")
+            ]:
                 break
             yield self._pause()
         self.added.update(new)
@@ -319,7 +328,7 @@ class Transacting:
 
 @dataclass(slots=True, eq=False)
 class Carrying(Transacting):
-    """A worker that carries each record of a partition on to another topic, exactly once: consume, transform, produce."""
+    """A worker that carries each record of a partition on to another topic, exactly once."""
 
     source: Place = ("", 0)
     target: Place = ("", 0)
@@ -350,7 +359,9 @@ class Carrying(Transacting):
             if answer is not None:
                 found = answer.groups[0].topics[0].partitions[0]
                 if self._succeeds(found.error_code or answer.groups[0].error_code, "OffsetFetch"):
-                    self._reader = Committed(self.peer.name, [self.source], {self.source: max(0, found.committed_offset)})
+                    self._reader = Committed(
+                        self.peer.name, [self.source], {self.source: max(0, found.committed_offset)}
+                    )
                     return
             yield self._pause()
 
@@ -367,8 +378,9 @@ class Carrying(Transacting):
         try:
             values = [carried(value, written.name) for _, _, value in found]
             steps = [partial(self._write, written, {self.target: values}), partial(self._commit_offset, ahead)]
-            for step in steps if self.chance.random() < 0.7 else reversed(steps):
+            for step in steps if self.chance.random() < 0.5 else reversed(steps):
                 yield from step()
+                yield self.chance.choice((0.0, 0.0, 0.05, 0.3))
             commit = self.chance.random() < 0.8
         except GaveUp:
             self._note("a worker gives up a request")

@@ -13,7 +13,7 @@ from ottla.codec.records import read_batches
 from ottla.errors import KafkaStorageError
 from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetcher, Offset
 from tests.sim.broker.ledger import OTHER
-from tests.sim.broker.logs import Logs, decided, marker_of
+from tests.sim.broker.logs import Logs, marker_of
 from tests.sim.broker.peer import Ask, Steps
 from tests.sim.data import Place
 from tests.sim.history import code
@@ -58,7 +58,9 @@ class Committed:
                 place = (topic.topic, data.partition_index)
                 if data.error_code not in (0, KafkaStorageError.code):
                     raise Violation(OTHER, f"{self.name} is refused {place[0]}-{place[1]}: {code(data.error_code)}")
-                found += [(place, *each) for each in self._visible(place, data.records, data.aborted_transactions or ())]
+                found += [
+                    (place, *each) for each in self._visible(place, data.records, data.aborted_transactions or ())
+                ]
         if answer is None:
             yield 0.1
         return found
@@ -102,7 +104,7 @@ class Seen:
 
     def behind(self) -> str:
         """What is left to be read, for people; empty once all is."""
-        ends = {place: decided(self.logs.views[place].batches)[0] for place in self.places}
+        ends = {place: self.logs.views[place].decided for place in self.places}
         left = [
             f"{place[0]}-{place[1]} from {(self.got.get(place) or [(-1, b'')])[-1][0]} to {there[-1][0]}"
             for place, there in ends.items()
@@ -113,7 +115,7 @@ class Seen:
     def check(self) -> None:
         """It has seen exactly what was committed."""
         for place in self.places:
-            there, got = decided(self.logs.views[place].batches)[0], self.got.get(place, [])
+            there, got = self.logs.views[place].decided, self.got.get(place, [])
             if got != there:
                 wrong = next((pair for pair in zip(got, there, strict=False) if pair[0] != pair[1]), None)
                 told = f"{self.name} has {len(got)} of {len(there)} records of {place[0]}-{place[1]}"

@@ -1,8 +1,8 @@
 """One broker, the shipped one, as its machine and its disk see it: started, killed, stopped, started again.
 
 Rules:
-- The driver's part is done here in virtual time, as `ottla.brokerlite.serve` does it: requests in, answers out, polls at
-  the deadline, chores one after the other, a sync of the disk whenever an answer waits for it.
+- The driver's part is done here in virtual time, as `ottla.brokerlite.serve` does it: requests in, answers out, polls
+  at the deadline, chores one after the other, a sync of the disk whenever an answer waits for it.
 - A kill may come within any operation on the disk. What the process had in memory is gone with it, the page cache is
   not; when the power goes, the disk has what was synced, and of the rest anything.
 - A start that the disk refuses is tried again; any other failure of a start is a finding.
@@ -286,16 +286,15 @@ class Server:
     def _sync(self, start: int, writes: int, work: Callable[[], None]) -> None:
         if not self._is(start):
             return
-        self._syncing = False
+        self._syncing = failed = False
         try:
             if not self._survives(work):
                 return
-        except OSError as error:  # what the page cache has may never reach the disk: only another start can tell
+        except OSError as error:
             self.features["a sync that the disk refuses"] += 1
-            self._ended(f"ends, because its disk does not hold what was written: {error}")
-            self.clock.later(AGAIN, self.start)
-            return
-        if self._survives(partial(self.core.synced, writes)):
+            self._say(f"the disk does not hold what was written: {error}")
+            failed = True
+        if self._survives(partial(self.core.synced, writes, failed=failed)):
             self._pump()
 
     def _add_chore(self, chore: Callable[[], None]) -> None:

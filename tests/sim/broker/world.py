@@ -1,10 +1,8 @@
-"""One run of the shipped broker on a model disk: a world drawn from a seed, played until every promise is kept or not."""
+"""One run of the shipped broker on a model disk: drawn from a seed, played until every promise is kept or not."""
 
 import traceback
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import SimpleNamespace
@@ -13,22 +11,22 @@ from uuid import UUID
 
 from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
-from ottla.brokerlite.machines.offsets import Committer
+from ottla.brokerlite.machines.offset_group import Committer
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.wire import NO_UUID
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
+from tests.sim.bounds import Watched
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.ledger import TransactionLedger
-from tests.sim.broker.logs import Logs, LogView, decided
+from tests.sim.broker.logs import Logs, LogView
 from tests.sim.broker.mutations import MUTATIONS
 from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
 from tests.sim.broker.readers import Seen, by_client, by_hand
 from tests.sim.broker.server import DATA, NODE, Manner, Server
-from tests.sim.bounds import Watched
 from tests.sim.clock import Clock
 from tests.sim.cluster import topic_name
 from tests.sim.data import Place
@@ -143,9 +141,7 @@ class BrokerWorld:
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
             ),
         )
-        self.server = Server(
-            self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner
-        )
+        self.server = Server(self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner)
         self.features = self.network.features = self.server.features
         self.network.cluster = self.server
         self.network.admit = self.server.admit
@@ -428,10 +424,10 @@ class BrokerWorld:
         left += [f"{each.left} transactions of {each.transactional_id}" for each in self.works if each.left > 0]
         left += filter(None, [self.group.behind()])
         for place, view in self.logs.views.items():
-            if decided(view.batches)[1] != view.end:
+            if view.stable != view.end:
                 left.append(f"a transaction is open in {place[0]}-{place[1]}")
         for index in range(self.transactional["t"]):
-            there, carried = (len(decided(self.logs.views[topic, index].batches)[0]) for topic in ("t", "out"))
+            there, carried = (len(self.logs.views[topic, index].decided) for topic in ("t", "out"))
             if carried < there:
                 left.append(f"{carried} of {there} records of t-{index} are carried on")
         left += filter(None, (each.behind() for each in self.seen))

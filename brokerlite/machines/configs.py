@@ -1,0 +1,189 @@
+"""The configurations of a topic: which there are, what they may be, and what they say to its partitions.
+
+Rules:
+- Every configuration that Kafka knows is taken, kept and described.
+- What would promise something that this broker does not do is refused unless it is the default (`fixed`), if the
+  promise is about data (tiering), and otherwise `unheeded`: it changes nothing here, and the log says so.
+
+Source: TopicConfig.java, LogConfig.java, CompressionType.java (levels), Lz4BlockOutputStream.java.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.codec.compression import LEVELS, Compression
+from ottla.errors import InvalidConfig
+
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
+"""Types of configurations, as DescribeConfigs numbers them."""
+LONGEST = 2**63 - 1
+WEEK_MS = 7 * 24 * 3600 * 1000
+DAY_MS = 24 * 3600 * 1000
+_HIGHEST = {INT: 2**31 - 1, LONG: LONGEST}
+_LZ4_DEFAULT = 9
+"""Kafka's `compression.lz4.level`, by which it means the fast compressor; other levels are those of the slow one."""
+
+
+class ConfigKey(NamedTuple):
+    """One configuration that a topic may have."""
+
+    type: int
+    default: str
+    least: float = -float("inf")
+    most: float = float("inf")
+    choices: tuple[str, ...] = ()
+    fixed: bool = False
+    """Only the default is taken: anything else is not implemented here."""
+    unheeded: bool = False
+    """It is kept, and changes nothing."""
+
+
+_COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+CONFIGS: dict[str, ConfigKey] = {
+    "cleanup.policy": ConfigKey(LIST, "delete", choices=("delete", "compact")),
+    "compression.gzip.level": ConfigKey(INT, "-1", choices=("-1", *map(str, range(1, 10)))),
+    "compression.lz4.level": ConfigKey(INT, str(_LZ4_DEFAULT), 1, 17),
+    "compression.type": ConfigKey(STRING, "producer", choices=_COMPRESSIONS),
+    "compression.zstd.level": ConfigKey(INT, "3", *LEVELS[Compression.ZSTD]),
+    "delete.retention.ms": ConfigKey(LONG, str(DAY_MS), 0),
+    "file.delete.delay.ms": ConfigKey(LONG, "60000", 0, unheeded=True),
+    "flush.messages": ConfigKey(LONG, str(LONGEST), 1),
+    "flush.ms": ConfigKey(LONG, str(LONGEST), 0),
+    "follower.replication.throttled.replicas": ConfigKey(LIST, "", unheeded=True),
+    "index.interval.bytes": ConfigKey(INT, "4096", 0),
+    "leader.replication.throttled.replicas": ConfigKey(LIST, "", unheeded=True),
+    "max.compaction.lag.ms": ConfigKey(LONG, str(LONGEST), 1),
+    "max.message.bytes": ConfigKey(INT, str(2**20 + 12), 0),
+    "message.timestamp.after.max.ms": ConfigKey(LONG, "3600000", 0),
+    "message.timestamp.before.max.ms": ConfigKey(LONG, str(LONGEST), 0),
+    "message.timestamp.type": ConfigKey(STRING, "CreateTime", choices=("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": ConfigKey(DOUBLE, "0.5", 0, 1),
+    "min.compaction.lag.ms": ConfigKey(LONG, "0", 0),
+    "min.insync.replicas": ConfigKey(INT, "1", 1),
+    "preallocate": ConfigKey(BOOLEAN, "false", fixed=True),
+    "remote.storage.enable": ConfigKey(BOOLEAN, "false", fixed=True),
+    "retention.bytes": ConfigKey(LONG, "-1"),
+    "retention.ms": ConfigKey(LONG, str(WEEK_MS), -1),
+    "segment.bytes": ConfigKey(INT, str(2**30), 1024),
+    "segment.index.bytes": ConfigKey(INT, str(10 * 2**20), 4),
+    "segment.jitter.ms": ConfigKey(LONG, "0", 0),
+    "segment.ms": ConfigKey(LONG, str(WEEK_MS), 1),
+    "unclean.leader.election.enable": ConfigKey(BOOLEAN, "false", unheeded=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    """What a topic's configuration says to its partitions; bytes and milliseconds, as Kafka's configurations."""
+
+    compacted: bool = False
+    delete: bool = True
+    """`cleanup.policy` has ``compact``, ``delete``, or both."""
+    max_message_bytes: int = 2**20 + 12
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = LONGEST
+    timestamp_after_max_ms: int = 3600 * 1000
+    compression: Compression | None = None
+    """``None``: as the producer compresses."""
+    compression_level: int | None = None
+    """As `ottla.codec.compression.LEVELS` counts; ``None``: the default."""
+    segment_bytes: int = 2**30
+    segment_ms: int = WEEK_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 2**20
+    retention_ms: int = WEEK_MS
+    retention_bytes: int = -1
+    """-1: no limit."""
+    delete_retention_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONGEST
+    flush_messages: int = LONGEST
+    flush_ms: int = LONGEST
+
+
+def log_settings(value: Callable[[str], str]) -> LogSettings:
+    """The settings that ``value``, which has one for each of `CONFIGS`, amounts to."""
+    policies = value("cleanup.policy").split(",")
+    compacted, max_compaction_lag_ms = "compact" in policies, int(value("max.compaction.lag.ms"))
+    segment_ms = int(value("segment.ms"))
+    compression, level = _compression(value)
+    return LogSettings(
+        compacted=compacted,
+        delete="delete" in policies,
+        max_message_bytes=int(value("max.message.bytes")),
+        log_append_time=value("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
+        timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
+        compression=compression,
+        compression_level=level,
+        segment_bytes=int(value("segment.bytes")),
+        # Only a segment that is rolled can be compacted.
+        segment_ms=min(segment_ms, max_compaction_lag_ms) if compacted else segment_ms,
+        segment_jitter_ms=int(value("segment.jitter.ms")),
+        segment_index_bytes=int(value("segment.index.bytes")),
+        retention_ms=int(value("retention.ms")),
+        retention_bytes=int(value("retention.bytes")),
+        delete_retention_ms=int(value("delete.retention.ms")),
+        min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=max_compaction_lag_ms,
+        flush_messages=int(value("flush.messages")),
+        flush_ms=int(value("flush.ms")),
+    )
+
+
+def _compression(value: Callable[[str], str]) -> tuple[Compression | None, int | None]:
+    """What records are compressed with, and its level as our libraries count it."""
+    match value("compression.type"):
+        case "producer":
+            return None, None
+        case "uncompressed":
+            return Compression.NONE, None
+        case "snappy":
+            return Compression.SNAPPY, None
+        case "gzip":
+            level = int(value("compression.gzip.level"))
+            return Compression.GZIP, None if level == -1 else level
+        case "lz4":
+            level = int(value("compression.lz4.level"))
+            return Compression.LZ4, None if level == _LZ4_DEFAULT else min(level, LEVELS[Compression.LZ4][1])
+        case _:
+            return Compression.ZSTD, int(value("compression.zstd.level"))
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    """Raises `InvalidConfig` if no topic may have these configurations."""
+    for key, value in configs.items():
+        _check(key, value)
+    lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    least, most = (int(configs.get(key, CONFIGS[key].default)) for key in lags)
+    if least > most:
+        raise InvalidConfig(f"min.compaction.lag.ms is {least}; it must not be more than max.compaction.lag.ms, {most}")
+
+
+def _check(key: str, value: str) -> None:
+    if (known := CONFIGS.get(key)) is None:
+        raise InvalidConfig(f"{key} is not a topic's configuration")
+    if known.fixed and value != known.default:
+        raise InvalidConfig(f"{key} can only be {known.default} on this broker")
+    chosen = value.split(",") if known.type == LIST else [value]
+    if known.choices and not set(chosen) <= set(known.choices):
+        raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(known.choices)}")
+    if known.type == BOOLEAN and value not in ("true", "false"):
+        raise InvalidConfig(f"{key} is {value!r}; it must be true or false")
+    if known.type in (INT, LONG, DOUBLE):
+        try:
+            number = float(value) if known.type == DOUBLE else int(value)
+        except ValueError:
+            raise InvalidConfig(f"{key} is {value!r}, which is not a number") from None
+        highest = min(known.most, _HIGHEST.get(known.type, known.most))
+        if not known.least <= number <= highest:
+            raise InvalidConfig(f"{key} is {value}; it must be {known.least:g} to {highest}")
+
+
+def unheeded(configs: Mapping[str, str]) -> list[str]:
+    """Which of these configurations are kept and not acted upon."""
+    return [key for key, value in configs.items() if CONFIGS[key].unheeded and value != CONFIGS[key].default]

@@ -1,0 +1,208 @@
+"""What a broker does to its logs by itself, by its own clock.
+
+- Every `retention_check` seconds: segments that have expired go, and producers that were silent for long are forgotten.
+- Every `cleaner_backoff` seconds: the log with the largest dirty part is compacted, and then the next, until none is
+  dirty enough; one at a time.
+- A log whose topic has `flush.messages` or `flush.ms` is flushed after so many records, or so long after the first of
+  them. A request does not wait for that.
+
+Source: LogManager.java (cleanupLogs, flushDirtyLogs), LogCleaner.java, ProducerStateManager.java
+(removeExpiredProducers).
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ottla.brokerlite.machines.clock import Clock
+from ottla.brokerlite.machines.compaction import LastBatch, Round, next_round
+from ottla.brokerlite.machines.configs import LONGEST
+from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.brokerlite.machines.log import Compaction, PartitionLog
+from ottla.brokerlite.machines.retention import deletable
+from ottla.brokerlite.machines.timers import Timers
+from ottla.brokerlite.machines.topics import Topics
+from ottla.errors import KafkaStorageError
+
+log = logging.getLogger("ottla.brokerlite")
+
+_AT_ONCE, _PAUSE = 500, 0.005
+"""Partitions whose retention is looked at in one go, and seconds until the next: requests are not kept waiting."""
+_RETENTION, _CLEANER = "log retention", "log cleaner"
+"""Names of timers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HousekeepingSettings:
+    """How often; seconds."""
+
+    retention_check: float = 300.0
+    """`log.retention.check.interval.ms`."""
+    cleaner_backoff: float = 15.0
+    """`log.cleaner.backoff.ms`."""
+
+
+class Housekeeping:
+    """The housekeeping of one broker.
+
+    Args:
+        start: has a job done.
+        note_cleaned: work that has the disk hold how far the logs are cleaned.
+    """
+
+    def __init__(
+        self,
+        settings: HousekeepingSettings,
+        topics: Topics,
+        clock: Clock,
+        timers: Timers,
+        start: Callable[[Job], None],
+        note_cleaned: Callable[[], Work],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._clock = clock
+        self._timers = timers
+        self._start = start
+        self._note_cleaned = note_cleaned
+        self._left: Iterator[PartitionLog] = iter(())
+        """Partitions that this check has still to look at."""
+        self._uncleanable: set[PartitionLog] = set()
+        """Their last round failed; they are tried again after the next check of retention."""
+        self._flushing: set[PartitionLog] = set()
+        self._compaction: Compaction | None = None
+        """What is under way."""
+        self._stopped = False
+
+    def resume(self, now: float) -> None:
+        """Begin, after a start."""
+        self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
+        self._timers.set(_CLEANER, now + self._settings.cleaner_backoff, self._clean_next)
+
+    def stop(self) -> None:
+        """Have what is under way end soon, and begin nothing more: the broker ends."""
+        self._timers.cancel(_RETENTION)
+        self._timers.cancel(_CLEANER)
+        self._stopped = True
+        if self._compaction is not None:
+            self._compaction.stopped = True
+
+    # -- retention
+
+    def _check_retention(self, now: float) -> None:
+        self._uncleanable.clear()
+        self._left = iter(list(self._partitions()))
+        self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        """Look at the next partitions."""
+        for _ in range(_AT_ONCE):
+            if (partition := next(self._left, None)) is None:
+                self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
+                return
+            partition.producers.expire(now)
+            try:
+                delete_expired(partition, self._clock.timestamp)
+            except KafkaStorageError as error:
+                log.error("segments of %s that have expired stay: %s", partition.name, error)
+        self._timers.set(_RETENTION, now + _PAUSE, self._go_on)
+
+    def _partitions(self) -> Iterator[PartitionLog]:
+        return (partition for topic in self._topics.by_name.values() for partition in topic.partitions)
+
+    # -- compaction
+
+    def _clean_next(self, now: float) -> None:
+        """Compact the log that needs it most."""
+        rounds = [
+            (due, partition)
+            for partition in self._partitions()
+            if partition.settings.compacted
+            and partition not in self._uncleanable
+            and (due := due_round(partition, self._clock.timestamp)) is not None
+        ]
+        if rounds:
+            self._start(self._clean(*max(rounds, key=lambda each: each[0].ratio)))
+        else:
+            self._timers.set(_CLEANER, now + self._settings.cleaner_backoff, self._clean_next)
+
+    def _clean(self, due: Round, partition: PartitionLog) -> Job:
+        producers = {
+            producer_id: LastBatch(each.batches[-1].last_offset if each.batches else -1, each.epoch)
+            for producer_id, each in partition.producers.entries.items()
+        }
+        compaction = partition.segments.compact(due, partition.settings, producers, self._clock.timestamp)
+        self._compaction = compaction
+        try:
+            yield from compaction.job()
+            yield self._note_cleaned()
+        except (KafkaStorageError, OSError) as error:
+            log.error("%s is not compacted: %s", partition.name, error)
+            self._uncleanable.add(partition)
+        finally:
+            self._compaction = None
+            if not self._stopped:
+                self._timers.set(_CLEANER, self._clock.now, self._clean_next)
+
+    # -- flushes
+
+    def grown(self, partition: PartitionLog) -> None:
+        """Something was appended to ``partition``."""
+        settings = partition.settings
+        if settings.flush_messages == settings.flush_ms == LONGEST or partition in self._flushing:
+            return
+        if partition.unflushed >= settings.flush_messages:
+            self._flush(partition)
+        elif settings.flush_ms < LONGEST and not self._timers.is_set(("flush", partition)):
+            deadline = self._clock.now + settings.flush_ms / 1000
+            self._timers.set(("flush", partition), deadline, lambda now: self._flush(partition))
+
+    def _flush(self, partition: PartitionLog) -> None:
+        self._timers.cancel(("flush", partition))
+        if partition.unflushed and partition not in self._flushing:
+            self._flushing.add(partition)
+            self._start(self._flushed(partition))
+
+    def _flushed(self, partition: PartitionLog) -> Job:
+        try:
+            yield partition.segments.begin_flush()
+        except OSError as error:
+            log.error("%s is not flushed: %s", partition.name, error)
+        finally:
+            self._flushing.discard(partition)
+        if partition.unflushed:  # what came meanwhile
+            self.grown(partition)
+
+
+def delete_expired(partition: PartitionLog, now: int) -> None:
+    """Remove the segments whose time has come.
+
+    Args:
+        now: milliseconds since 1970.
+
+    Raises:
+        KafkaStorageError: the disk refused.
+    """
+    states = partition.segments.states()
+    gone = deletable(states, partition.settings, partition.start_offset, partition.high_watermark, now)
+    if gone.segments == 0:
+        return
+    partition.segments.set_start_offset(states[min(gone.segments, len(states) - 1)].base_offset)
+    if gone.segments == len(states):  # the active one is left; another needs room, which there may be now
+        partition.roll()
+        partition.segments.set_start_offset(partition.end_offset)
+    said = "%s: %d segments up to offset %d are deleted: %s"
+    log.info(said, partition.name, gone.segments, partition.start_offset, gone.why)
+
+
+def due_round(partition: PartitionLog, now: int) -> Round | None:
+    """What to compact of a partition; see `next_round`."""
+    segments, settings = partition.segments, partition.settings
+    return next_round(
+        segments.states(first_timestamps=settings.max_compaction_lag_ms < LONGEST),
+        settings,
+        cleaned_up_to=segments.cleaned_up_to,
+        start_offset=partition.start_offset,
+        last_stable_offset=partition.last_stable_offset,
+        now=now,
+    )

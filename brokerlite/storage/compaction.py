@@ -1,0 +1,280 @@
+"""Compaction on disk: what is left of a few segments is written beside them, and takes their place as one.
+
+Theory of operation: the log is read and written by a thread, segment by segment, and goes on being read and written by
+the loop, which alone changes what the partition's segments are. Each replacement is prepared such that the next start
+can either finish it or forget it:
+
+    00.log 50.log  00.log.cleaned    the thread writes it, and has the disk hold it       a kill: .cleaned is removed
+    00.log 50.log  00.log.swap       then it is renamed, and the disk holds the name      a kill: the next start goes on
+                                     the loop reads the new segment from now on
+                   00.log.swap       the thread removes what was replaced; the disk knows
+    00.log                           the loop gives it its name
+
+Source: Cleaner.java (cleanSegments), LocalLog.java (replaceSegments), LogLoader.java
+(removeTempFilesAndCollectSwapFiles).
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from ottla.brokerlite.machines.compaction import Cleaner, LastBatch, OffsetMap, Round, grouped
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.storage.disk import Disk
+from ottla.brokerlite.storage.log_file import Damage, LogFile
+from ottla.brokerlite.storage.segment import LOG, Segment
+from ottla.codec.records import RecordBatch, parse_batch
+from ottla.codec.stored.indexes import AbortedTxn
+
+log = logging.getLogger("ottla.brokerlite")
+
+_SEGMENT_FILES = frozenset(("log", "index", "timeindex", "txnindex"))
+CLEANED, SWAP = ".cleaned", ".swap"
+_PIECE, _PAUSE = 500, 0.0001
+"""Records after which the thread sleeps for so many seconds. Python's threads take turns of 5 ms otherwise, and a
+request needs several: it took 35 ms while a log was compacted."""
+_DELETED = ".deleted"
+"""Kafka's own brokers leave such files."""
+
+
+class Host(Protocol):
+    """The partition whose segments are compacted.
+
+    Attributes:
+        cleaned_up_to: where the last round ended.
+    """
+
+    folder: Path
+    cleaned_up_to: int
+
+    @property
+    def sealed(self) -> list[Segment]:
+        """All segments but the active one."""
+
+    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
+        """As `ottla.brokerlite.machines.log.Segments.aborted`."""
+
+    def new_segment(self, base_offset: int, suffix: str) -> Segment:
+        """A segment that is not yet one of the partition's."""
+
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
+
+    def holds(self, segment: Segment) -> bool:
+        """Whether the segment is one of the partition's."""
+
+    def note_names(self) -> None:
+        """Names in the folder have changed."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """What becomes of a group of segments, and of all."""
+
+    changed: bool = False
+    damaged: bool = False
+    before: int = 0
+    after: int = 0
+    """Bytes of what was replaced, and of what replaced it."""
+
+
+class Compaction:
+    """A round on one partition (`ottla.brokerlite.machines.log.Compaction`).
+
+    Args:
+        due: what is to be cleaned.
+        producers: the active ones.
+        now: milliseconds since 1970.
+
+    Attributes:
+        stopped: may be set at any time; the round then ends soon, and leaves the segments as they are.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        disk: Disk,
+        due: Round,
+        settings: LogSettings,
+        producers: Mapping[int, LastBatch],
+        now: int,
+    ) -> None:
+        self.stopped = False
+        self._host = host
+        self._disk = disk
+        self._due = due
+        self._settings = settings
+        self._producers = producers
+        self._now = now
+        self._records = 0
+        """Since the last pause."""
+
+    def job(self) -> Job:
+        """The round. An `OSError` ends it; what was replaced until then stays so."""
+        due, settings = self._due, self._settings
+        segments = [each for each in self._host.sealed if each.base_offset < due.end_offset]
+        if not segments:
+            return
+        if any(each.suffix for each in segments):
+            raise OSError("an earlier compaction was not finished; the next start does that")
+        aborted = self._host.aborted(segments[0].base_offset, due.end_offset)
+        offsets = OffsetMap(due.first_dirty_offset, aborted)
+        yield partial(self._read, segments, offsets)
+        if self.stopped:
+            return
+        part = {each.base_offset: each for each in segments if each.base_offset < offsets.end_offset}
+        states = [each.state() for each in part.values()]
+        groups = grouped(states, settings.segment_bytes, settings.segment_index_bytes)
+        cleaner = Cleaner(
+            offsets,
+            aborted=aborted,
+            producers=self._producers,
+            ends=[group[-1].end_offset for group in groups],
+            now=self._now,
+            delete_retention_ms=settings.delete_retention_ms,
+        )
+        made = _Made()
+        for group in groups:
+            yield from self._replace([part[each.base_offset] for each in group], cleaner, made)
+            if self.stopped:
+                return
+        self._host.cleaned_up_to = offsets.end_offset
+        self._tell(cleaner, made, sum(each.size for each in states))
+
+    def _read(self, segments: Sequence[Segment], offsets: OffsetMap) -> None:
+        """Fill the map (in a thread)."""
+        for segment in segments:
+            if segment.end_offset <= offsets.start_offset:
+                continue
+            for _, found in _content(self._disk, segment):
+                if self.stopped:
+                    return
+                if isinstance(found, Damage) or found.last_offset < offsets.start_offset:
+                    continue
+                if not offsets.add(found):
+                    return
+                self._let_others_run(found)
+            offsets.skip_to(segment.end_offset)
+
+    def _replace(self, old: list[Segment], cleaner: Cleaner, made: _Made) -> Job:
+        """Have one segment in place of ``old``."""
+        new = self._host.new_segment(old[0].base_offset, CLEANED)
+        made.changed, made.damaged = len(old) > 1, False
+        try:
+            yield partial(self._write, old, new, cleaner, made)
+        except OSError:
+            yield partial(self._discard, new)  # a full disk needs the room
+            if all(self._host.holds(segment) for segment in old):
+                raise
+            return
+        if self.stopped or made.damaged or not made.changed or not self._host.replace(old, new):
+            yield partial(self._discard, new)
+            return
+        made.before += sum(segment.size for segment in old)
+        made.after += new.size
+        yield partial(self._remove, old)
+        if self._host.holds(new):
+            new.rename("")
+            self._host.note_names()
+        else:  # removed meanwhile, under one of its names
+            yield partial(self._discard, new)
+
+    def _write(self, old: list[Segment], new: Segment, cleaner: Cleaner, made: _Made) -> None:
+        """Write what is left (in a thread)."""
+        new.create()
+        known = len(cleaner.transactions.kept)
+        for segment in old:
+            for _, found in _content(self._disk, segment):
+                if self.stopped:
+                    return
+                if isinstance(found, RecordBatch):
+                    self._clean(found, new, cleaner, made)
+                    self._let_others_run(found)
+                else:  # it is told when it is read; what is missing could be anything
+                    made.damaged = True
+        if made.damaged or not made.changed:
+            return
+        for entry in cleaner.transactions.kept[known:]:
+            new.txn_index.add(entry)
+        new.seal()
+        for path in new.files:
+            self._disk.sync(path)
+        new.synced = new.size
+        new.rename(SWAP)
+        self._disk.sync_folder(self._host.folder)
+
+    def _let_others_run(self, batch: RecordBatch) -> None:
+        self._records += batch.count
+        if self._records >= _PIECE:
+            self._records = 0
+            time.sleep(_PAUSE)
+
+    def _clean(self, batch: RecordBatch, new: Segment, cleaner: Cleaner, made: _Made) -> None:
+        data = cleaner.clean(batch)
+        made.changed |= data is not batch.data
+        if data and not made.damaged:
+            left = parse_batch(data)
+            new.append(bytes(data), left.last_offset, left.max_timestamp)
+
+    def _tell(self, cleaner: Cleaner, made: _Made, size: int) -> None:
+        name = self._host.folder.name
+        for offset, what in cleaner.unreadable.items():
+            log.error("%s: the batch at offset %d is kept as it is: %s", name, offset, what)
+        said = "%s is compacted up to offset %d: of %d bytes, %d became %d"
+        log.info(said, name, self._host.cleaned_up_to, size, made.before, made.after)
+
+    def _discard(self, new: Segment) -> None:
+        for path in new.files:
+            self._disk.unlink(path)
+
+    def _remove(self, old: list[Segment]) -> None:
+        for segment in old:
+            for path in segment.files:
+                self._disk.unlink(path)
+        self._disk.sync_folder(self._host.folder)
+
+
+def finish_swaps(disk: Disk, folder: Path) -> bool:
+    """At a start: remove what was not finished, and finish what was; whether there was anything."""
+    names = disk.names(folder)
+    for name in names:
+        if name.endswith((CLEANED, _DELETED)):
+            disk.unlink(folder / name)
+    swaps = [name for name in names if name.endswith(SWAP)]
+    for name in sorted(swaps):
+        if not name.endswith(LOG + SWAP):
+            continue
+        log.warning("a compaction is finished", extra={"file": str(folder / name)})
+        base, end = int(name.partition(".")[0]), _end_of(disk, folder / name)
+        for other in names:
+            stem, _, suffix = other.partition(".")
+            if suffix in _SEGMENT_FILES and base <= int(stem) < end:
+                disk.unlink(folder / other)
+        disk.sync_folder(folder)
+        disk.rename(folder / name, folder / name.removesuffix(SWAP))
+    for name in swaps:  # indexes are made anew
+        disk.unlink(folder / name)
+    return bool(swaps)
+
+
+def _content(disk: Disk, segment: Segment) -> Iterator[tuple[int, RecordBatch | Damage]]:
+    """Everything in a segment, read without its indexes, which belong to the loop."""
+    file = LogFile(disk, segment.log_path, segment.base_offset)
+    file.size = segment.size
+    file.limit = segment.end_offset
+    return file.around()
+
+
+def _end_of(disk: Disk, path: Path) -> int:
+    """The offset behind the last batch of a log file."""
+    file = LogFile(disk, path, int(path.name.partition(".")[0]))
+    file.size = disk.size(path)
+    end = file.base_offset
+    for head in file.heads(0):
+        end = head.last_offset + 1
+    return end

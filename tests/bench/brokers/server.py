@@ -1,0 +1,211 @@
+"""The brokers that are compared, each as a process of its own with its data in a folder of its own.
+
+Both are set up as their users have them: Apache Kafka with the flags that its own scripts give to the JVM, and with its
+defaults but for what one node needs; brokerlite with its defaults. Neither waits for the disk before it answers.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+import ottla
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from tests import kafka
+from tests.bench.clients.canned import PREFIX, topic_names
+from tests.bench.clients.process import Broken
+from tests.bench.peer import Peer
+
+READY_SECONDS = 300.0
+STOP_SECONDS = 120.0
+_GLANCE = 0.002
+"""Seconds between two looks whether a broker is ready."""
+_METADATA = 1
+_TICKS = os.sysconf("SC_CLK_TCK")
+JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+)
+"""As kafka-server-start.sh and kafka-run-class.sh have them."""
+
+
+class Broker(Protocol):
+    """A kind of broker."""
+
+    name: str
+
+    def prepare(self, home: Path, port: int) -> None:
+        """Make what it needs before it is first started, in an empty folder."""
+
+    def command(self, home: Path, port: int) -> list[str]: ...
+
+
+class Brokerlite:
+    name = "brokerlite"
+
+    def prepare(self, home: Path, port: int) -> None:
+        pass
+
+    def command(self, home: Path, port: int) -> list[str]:
+        listen = ["--listen", f"{kafka.HOST}:{port}", "--data", str(home / "data")]
+        return [sys.executable, "-m", "ottla", "broker", *listen, "--group-delay", "0"]
+
+
+class Apache:
+    name = f"Apache Kafka {kafka.VERSION}"
+
+    def prepare(self, home: Path, port: int) -> None:
+        [controller] = kafka.free_ports(1)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{kafka.HOST}:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{kafka.HOST}:{port},CONTROLLER://{kafka.HOST}:{controller}",
+            "log.dirs": str(home / "data"),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # After a minute, by itself: then the topics of a whole case would lie on the disk together.
+            "log.segment.delete.delay.ms": "500",
+        }
+        (home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        kafka.run("kafka.tools.StorageTool", "format", "-t", kafka.CLUSTER_ID, "-c", home / "server.properties")
+
+    def command(self, home: Path, port: int) -> list[str]:
+        java = kafka.need("java", "a JDK, 17 or newer")
+        return [java, *JVM, "-cp", kafka.classpath(), "kafka.Kafka", str(home / "server.properties")]
+
+
+BROKERS: tuple[Broker, Broker] = (Brokerlite(), Apache())
+"""The first is compared with the second."""
+
+
+class Server:
+    """A broker below the folder ``home``; it can be started again on its data.
+
+    Attributes:
+        port, bootstrap: where it listens; the latter ``host:port``.
+    """
+
+    def __init__(self, broker: Broker, home: Path) -> None:
+        [self.port] = kafka.free_ports(1)
+        self.bootstrap = f"{kafka.HOST}:{self.port}"
+        self._home, self._command = home, broker.command(home, self.port)
+        self._process: subprocess.Popen[bytes] | None = None
+        broker.prepare(home, self.port)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    def start(self) -> float:
+        """Seconds from its exec until it answered a Metadata request, in which every partition has a leader.
+
+        Raises:
+            Broken: it ended, or took too long.
+        """
+        with (self._home / "log").open("ab") as log:
+            began = time.perf_counter()
+            # A group of its own, or Ctrl-C would end it before those who still speak to it.
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        while not self._is_ready():
+            if self._process.poll() is not None:
+                raise Broken(f"the broker ended while it started:\n{self._said()}")
+            if time.perf_counter() - began > READY_SECONDS:
+                raise Broken(f"the broker was not ready after {READY_SECONDS:.0f} s:\n{self._said()}")
+            time.sleep(_GLANCE)
+        return time.perf_counter() - began
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(OSError), contextlib.closing(Peer(self.port, timeout=READY_SECONDS)) as peer:
+            found = peer.ask(MetadataRequest(topics=None), _METADATA, MetadataResponse)
+            led = (each.leader_id >= 0 for topic in found.topics for each in topic.partitions)
+            return len(found.brokers) > 0 and all(led)
+        return False
+
+    def _said(self) -> str:
+        return "\n".join((self._home / "log").read_text(errors="replace").splitlines()[-5:])
+
+    def cpu(self) -> float:
+        """Seconds of processor time that it has taken, user's and system's, all threads together. Linux only."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory(self, what: str = "VmRSS") -> float:
+        """Resident memory in MB, 10⁶ bytes; ``VmHWM``: the most it has been."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        [size] = [line.split()[1] for line in lines if line.startswith(what)]
+        return int(size) * 1024 / 1e6
+
+    def end(self, sig: signal.Signals = signal.SIGTERM) -> float:
+        """Seconds from the signal until it ended; nothing is done where it does not run."""
+        if self._process is None:
+            return 0.0
+        began = time.perf_counter()
+        self._process.send_signal(sig)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise Broken(f"the broker did not stop within {STOP_SECONDS:.0f} s") from None
+        finally:
+            self._process = None
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        """End it if it runs, and remove its data."""
+        self.end(signal.SIGKILL)
+        shutil.rmtree(self._home / "data", ignore_errors=True)
+
+    @contextlib.contextmanager
+    def topic(self, partitions: int, *, prefix: str = PREFIX) -> Iterator[str]:
+        """A topic, removed with its data in the end; gives the prefix of its name.
+
+        Where something fails it is left to `close`: the broker may be gone, and that would be said instead of why.
+        """
+        [name] = topic_names(1, prefix)
+        trio.run(_create, self.bootstrap, name, partitions)
+        yield prefix
+        trio.run(_delete, self.bootstrap, name)
+
+    def stored(self, partitions: int, *, prefix: str = PREFIX) -> int:
+        """How many records the topic has."""
+        [name] = topic_names(1, prefix)
+        return trio.run(functools.partial(_count, self.bootstrap, name, partitions))
+
+
+async def _create(bootstrap: str, name: str, partitions: int) -> None:
+    async with ottla.connect(bootstrap) as client:
+        await client.create_topic(name, partitions=partitions)
+
+
+async def _delete(bootstrap: str, name: str) -> None:
+    async with ottla.connect(bootstrap) as client:
+        await client.delete_topic(name)
+
+
+async def _count(bootstrap: str, name: str, partitions: int) -> int:
+    async with ottla.connect(bootstrap) as client:
+        return sum((await client.offsets({(name, each): "end" for each in range(partitions)})).values())

@@ -1,0 +1,265 @@
+"""A broker's folder is killed, or loses power, at every single operation on its disk; then it is opened again."""
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.storage.unsynced import Work
+from tests.brokerlite.machine import TODAY, a_batch, records_of
+from tests.brokerlite.model_disk import Killed, ModelDisk
+
+DATA = Path("/data")
+SMALL = LogSettings(segment_bytes=800)
+CONFIGS = {"retention.ms": "5"}
+
+Place = tuple[str, int]
+
+
+class Known(NamedTuple):
+    """A topic, as its creation was acknowledged."""
+
+    topic_id: uuid.UUID
+    partitions: int
+    configs: dict[str, str]
+
+
+class World:
+    """A folder, and what was told to those that use it.
+
+    Attributes:
+        topics: that there are; `doubtful`: that are being made, grown or deleted, or may be there in spite of it.
+        written: what each partition was given; the last may not have been acknowledged.
+        acknowledged, synced: how many of them were.
+        ids: producer ids that were given out.
+    """
+
+    def __init__(self, disk: ModelDisk) -> None:
+        self.disk = disk
+        self.chores: list[Work] = []
+        self.topics: dict[str, Known] = {}
+        self.synced_topics: dict[str, Known] = {}
+        self.doubtful: set[str] = set()
+        self.written: dict[tuple[uuid.UUID, int], list[bytes]] = {}
+        self.acknowledged: dict[tuple[uuid.UUID, int], int] = {}
+        self.synced: dict[tuple[uuid.UUID, int], int] = {}
+        self.ids: set[int] = set()
+        self.starts: dict[tuple[uuid.UUID, int], int] = {}
+        self.holed: set[tuple[uuid.UUID, int]] = set()
+        self.epoch = -1
+
+    def open(self) -> None:
+        self.chores.clear()
+        self.folder = DataFolder(DATA, index_interval_bytes=200, chore=self.chores.append, disk=self.disk)
+        self.folder.open(1, "cluster")
+        self.logs: dict[Place, PartitionLog] = {}
+        for topic in self.folder.topics():
+            for i, each in enumerate(topic.partitions):
+                self.logs[topic.name, i] = PartitionLog(f"{topic.name}-{i}", each.segments, each.producers, SMALL)
+
+    # -- what a broker does
+
+    def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        self.doubtful.add(name)
+        known = Known(uuid.uuid4(), partitions, configs)
+        self.topics.setdefault(name, known)  # for those that look after a kill
+        for i in range(partitions):
+            self.written[known.topic_id, i] = []
+        stored = self.folder.create_topic(name, known.topic_id, partitions, configs)
+        for i, each in enumerate(stored.partitions):
+            self.logs[name, i] = PartitionLog(f"{name}-{i}", each.segments, each.producers, SMALL)
+        self.topics[name] = known
+        self.doubtful.discard(name)
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.doubtful.add(name)
+        known = self.topics[name]
+        for i in range(known.partitions, partitions):
+            self.written[known.topic_id, i] = []
+        for i, each in enumerate(self.folder.add_partitions(name, partitions), known.partitions):
+            self.logs[name, i] = PartitionLog(f"{name}-{i}", each.segments, each.producers, SMALL)
+        self.topics[name] = known._replace(partitions=partitions)
+        self.doubtful.discard(name)
+
+    def delete(self, name: str) -> None:
+        self.doubtful.add(name)
+        self.folder.delete_topic(name)
+        del self.topics[name]
+        for place in [place for place in self.logs if place[0] == name]:
+            del self.logs[place]
+
+    def append(self, name: str, partition: int, *sizes: int) -> None:
+        place = self.topics[name].topic_id, partition
+        for size in sizes:
+            value = random.Random(len(self.written[place])).randbytes(size)
+            self.written[place].append(value)
+            self.logs[name, partition].append(a_batch(value), version=13, timestamp=TODAY)
+            self.acknowledged[place] = len(self.written[place])
+
+    def trim(self, name: str, partition: int, offset: int) -> None:
+        self.starts[self.topics[name].topic_id, partition] = offset
+        self.logs[name, partition].forget(offset)
+
+    def flush(self, *places: Place) -> None:
+        taken = {place: self.logs[place].end_offset for place in places or self.logs}
+        topics = dict(self.topics)
+        self.folder.begin_flush([self.logs[place].segments for place in places] if places else None)()
+        for (name, partition), end in taken.items():
+            self.synced[self.topics[name].topic_id, partition] = end
+        self.synced_topics = topics
+        self.doubtful.clear()
+
+    def work(self) -> None:
+        while self.chores:
+            self.chores.pop(0)()
+
+    def reserve(self) -> None:
+        first = self.folder.reserve_producer_ids(600_000)
+        self.ids.update((first, first + 599_999))
+
+    def close(self) -> None:
+        self.work()
+        self.folder.close()
+        self.synced = dict(self.acknowledged)
+        self.synced_topics = dict(self.topics)
+        self.doubtful.clear()
+
+    # -- what must be there afterwards
+
+    def check(self, synced_only: bool) -> None:
+        found = {topic.name: topic for topic in self.folder.topics()}
+        sure = self.synced_topics if synced_only else self.topics
+        for name, known in sure.items():
+            if name in self.doubtful or self.topics.get(name, known).topic_id != known.topic_id:
+                continue
+            topic = found[name]
+            assert (topic.topic_id, topic.configs) == (known.topic_id, known.configs)
+            assert len(topic.partitions) >= known.partitions
+        assert set(found) <= {*self.topics, *self.doubtful}
+        for place, log in self.logs.items():
+            self.check_log((found[place[0]].topic_id, place[1]), log, synced_only)
+        assert self.folder.reserve_producer_ids(1) not in range(max(self.ids, default=-1) + 1)
+
+    def check_log(self, place: tuple[uuid.UUID, int], log: PartitionLog, synced_only: bool) -> None:
+        records = [record for batch in log.batches() for record in batch.records() if record.offset >= log.start_offset]
+        assert [record.value for record in records] == [self.written[place][record.offset] for record in records]
+        if synced_only and all(known.topic_id != place[0] for known in self.synced_topics.values()):
+            self.holed.add(place)  # the disk did not even have the topic's name: it may have lost anything
+        if place in self.holed:
+            return
+        assert [record.offset for record in records] == list(range(log.start_offset, log.end_offset))
+        kept = (self.synced if synced_only else self.acknowledged).get(place, 0)
+        assert log.end_offset >= kept and log.start_offset <= self.starts.get(place, 0 if kept else log.start_offset)
+        self.starts[place] = log.start_offset
+        for offset in range(log.start_offset, log.end_offset):
+            first = records_of(log.read(offset, 1, at_least_one=True))[0]
+            assert (first.offset, first.value) == (offset, self.written[place][offset])
+
+
+def history(world: World) -> Iterator[Callable[[], None]]:
+    """What a broker does, step by step: each kind of operation, beside each other."""
+    w = world
+    yield lambda: w.open()
+    yield lambda: w.create("a", 2, {})
+    yield lambda: w.append("a", 0, 50, 50, 600, 10, 300, 10)
+    yield lambda: w.append("a", 1, 10, 600)
+    yield lambda: w.flush(("a", 1))
+    yield lambda: w.work()
+    yield lambda: w.create("b", 1, CONFIGS)
+    yield lambda: w.append("b", 0, 20, 20)
+    yield lambda: w.reserve()
+    yield lambda: w.flush()
+    yield lambda: w.append("a", 0, 10, 200, 200, 200)
+    yield lambda: w.append("b", 0, 20)
+    yield lambda: w.flush(("a", 0))
+    yield lambda: w.trim("a", 0, 5)
+    yield lambda: w.work()
+    yield lambda: w.trim("a", 1, 1)
+    yield lambda: w.grow("a", 4)
+    yield lambda: w.append("a", 3, 30)
+    yield lambda: w.flush(("a", 3))
+    yield lambda: w.delete("b")
+    yield lambda: w.append("a", 2, 30)
+    yield lambda: w.work()
+    yield lambda: w.create("b", 2, {})
+    yield lambda: w.append("b", 1, 20)
+    yield lambda: w.reserve()
+    yield lambda: w.flush()
+    yield lambda: w.append("b", 1, 20)
+    yield lambda: w.close()
+    yield lambda: w.open()
+    yield lambda: w.append("a", 0, 5, 500)
+    yield lambda: w.work()
+    yield lambda: w.delete("a")
+    yield lambda: w.work()
+    yield lambda: w.append("b", 0, 10)
+
+
+def run(disk: ModelDisk) -> World:
+    world = World(disk)
+    with suppress(Killed):
+        for step in history(world):
+            step()
+    return world
+
+
+OPERATIONS = run(ModelDisk()).disk.operations
+
+
+def reopened(world: World, rng: random.Random, end: str) -> None:
+    """Open the folder again, which may be killed as well; and write, and close, and open once more."""
+    getattr(world.disk, end)()
+    if rng.random() < 0.5:
+        world.disk.kill_at = world.disk.operations + rng.randint(1, 40)
+        with suppress(Killed):
+            world.open()
+            world.work()
+        getattr(world.disk, end)()
+    world.open()
+    world.check(end == "power_cut")
+    for (name, partition), log in world.logs.items():
+        topic_id = next(topic.topic_id for topic in world.folder.topics() if topic.name == name)
+        world.topics[name] = Known(topic_id, 0, {})
+        del world.written[topic_id, partition][log.end_offset :]
+        world.append(name, partition, 70)
+    world.folder.close()
+    world.open()
+    world.synced = dict(world.acknowledged)
+    for (name, partition), log in world.logs.items():
+        world.check_log((world.topics[name].topic_id, partition), log, False)
+
+
+def killed_at(at: int, seed: int, end: str, ordered: bool) -> None:
+    rng = random.Random(seed * 10_000 + at)
+    disk = ModelDisk(rng, ordered=ordered)
+    disk.kill_at = at
+    try:
+        reopened(run(disk), rng, end)
+    except BaseException as error:
+        error.add_note(f"killed at operation {at}")
+        raise
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["as POSIX allows", "as ext4 does"])
+@pytest.mark.parametrize("end", ["crash", "power_cut"])
+def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_synced_after_a_power_cut(
+    end: str, ordered: bool
+) -> None:
+    """At every operation: at one of ten here, at the others in the slow test below."""
+    for at in range(1, OPERATIONS + 2, 10):
+        killed_at(at, 0, end, ordered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("end", ["crash", "power_cut"])
+def test_it_is_there_whichever_operation_it_was(end: str, seed: int) -> None:
+    for at in range(1, OPERATIONS + 2):
+        killed_at(at, seed, end, ordered=seed % 2 == 1)

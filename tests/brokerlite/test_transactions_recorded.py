@@ -1,0 +1,82 @@
+"""What Apache Kafka 4.3.1 answered to sequences of transactional requests, brokerlite answers, too.
+
+The recorded ones are compared at once; new ones with a Kafka that runs, where there is one.
+"""
+
+import functools
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokerlite.brokers import InProcess, Remote
+from tests.brokerlite.record_transactions import RECORDED, WALKS
+from tests.brokerlite.transacting import Conversation
+from tests.brokerlite.transaction_scripts import SCRIPTS
+from tests.brokerlite.transaction_walks import LAST_LOOK, Walk
+from tests.kafka import ApacheKafka
+
+LIVE = range(1000, 1030)
+"""Seeds of walks that are not recorded."""
+
+
+@functools.cache
+def recorded() -> list[dict[str, Any]]:
+    with gzip.open(RECORDED, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    """For all walks, as the Kafka that they were recorded with."""
+    broker = InProcess(tmp_path_factory.mktemp("walks") / "data")
+    yield broker
+    broker.machine.folder.abandon()
+
+
+def test_every_script_is_recorded_and_as_many_walks_as_are_wanted() -> None:
+    names = [each["name"] for each in recorded()]
+    assert names == [*SCRIPTS, *(f"walk {seed}" for seed in range(WALKS))]
+    for each in recorded()[: len(SCRIPTS)]:
+        assert [step for step, _ in each["exchanges"]] == SCRIPTS[each["name"]]
+
+
+@pytest.mark.parametrize("name", [each["name"] for each in recorded()])
+def test_the_answers_are_apache_kafkas(broker: InProcess, name: str) -> None:
+    (exchanges,) = [each["exchanges"] for each in recorded() if each["name"] == name]
+    ours = Conversation(broker)
+    for i, (step, theirs) in enumerate(exchanges):
+        assert ours.perform(step) == theirs, f"step {i} of {name} is {step}, after {exchanges[max(0, i - 5) : i]}"
+
+
+@pytest.mark.parametrize("name", [each["name"] for each in recorded()][::4])
+def test_after_a_kill_there_is_what_apache_kafka_has(tmp_path: Path, name: str) -> None:
+    (exchanges,) = [each["exchanges"] for each in recorded() if each["name"] == name]
+    broker = InProcess(tmp_path / "data")
+    ours = Conversation(broker)
+    look = -len(LAST_LOOK)
+    for step, _ in exchanges[:look]:
+        ours.perform(step)
+    broker.machine = broker.machine.restart(clean=False)
+    for step, theirs in exchanges[look:]:
+        answer = ours.perform(step)
+        if step[0] == "ends":  # a kill raises the leader epoch
+            answer, theirs = [each[:-1] for each in answer], [each[:-1] for each in theirs]
+        assert answer == theirs, step
+    broker.machine.folder.abandon()
+
+
+@pytest.mark.slow
+def test_a_running_apache_kafka_gives_the_same_answers(broker: InProcess, kafka: ApacheKafka) -> None:
+    remote = Remote(kafka.bootstrap.split(",")[0])
+    for seed in LIVE:
+        theirs, ours = Conversation(remote), Conversation(broker)
+        walk = Walk(seed)
+        for step, one in walk.steps():
+            answer = theirs.perform(step)
+            assert ours.perform(step) == answer, f"walk {seed}, {step}"
+            walk.learn(step, one, answer)
+    remote.close()
