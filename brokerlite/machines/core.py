@@ -178,7 +178,7 @@ class BrokerCore:
         )
         self._storage = storage
         self._producer_ids = range(0)
-        self._writes = self._synced = 0
+        self._writes, self._synced = 1, 0  # what was found may be in the page cache only, of a broker that was killed
         self._disk_failed = False
         """It was to hold something, and nobody knows whether it does."""
         self._unsynced: deque[_Held] = deque()
@@ -290,17 +290,20 @@ class BrokerCore:
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
         """As `Topics.create`."""
         topic = self.topics.create(name, partitions, configs)
+        self._writes += 1
         log.info("topic created", extra={"topic": name, "partitions": partitions})
         return topic
 
     def add_partitions(self, topic: Topic, partitions: int) -> None:
         """As `Topics.grow`."""
         self.topics.grow(topic, partitions)
+        self._writes += 1
         log.info("topic has grown", extra={"topic": topic.name, "partitions": partitions})
 
     def delete_topic(self, topic: Topic) -> None:
         """As `Topics.delete`; requests that wait for the topic's records are answered."""
         self.topics.delete(topic)
+        self._writes += 1
         self.offsets.topic_deleted(topic.name)
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)

@@ -273,12 +273,14 @@ class Transactions:
         if not asked.transactional_id:
             raise InvalidRequest("a transactional id is not empty")
         known = self.by_id.get(asked.transactional_id)
-        if known is None or known.producer_id != asked.producer_id:
+        if known is None:
+            raise InvalidProducerIdMapping(f"{asked.transactional_id} is not known")
+        if known.is_decided:  # before all else: the producer may have its next id or epoch already
+            raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
+        if known.producer_id != asked.producer_id:
             raise InvalidProducerIdMapping(f"{asked.transactional_id} does not have producer id {asked.producer_id}")
         if known.epoch != asked.epoch:
             raise ProducerFenced(f"{asked.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
-        if known.is_decided:
-            raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return known
 
     def _to_end(self, asked: Producing, version: int) -> tuple[Transaction, bool]:

@@ -29,7 +29,7 @@ from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
-from ottla.brokerlite.storage.topic_files import TopicFile, drop_older, read_topic_id, topic_path, write_topic
+from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
 from ottla.brokerlite.storage.unflushed import Unflushed
 from ottla.brokerlite.storage.unsynced import Work
 from ottla.errors import ConfigurationError, KafkaStorageError
@@ -307,6 +307,8 @@ class DataFolder:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
             if self._sync:
                 self._disk.sync_folder(self.path)  # or it could be there after a power cut
+        else:
+            self._unflushed.made(())  # names that the broker that was killed had in the page cache
         whole = True
         for name, file in topics.items():
             whole &= self._open_topic(name, file, points, starts, clean, found.leader_epoch)
@@ -354,16 +356,26 @@ class DataFolder:
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) is None:
                 segments.identify(file.topic_id)
+            elif not clean:  # the broker that was killed may not have had the disk hold it
+                segments.note(segments.folder / METADATA)
         first = topic.partitions[0]
         if file.number < 0:  # listed in a `broker.json` of version 1, or rebuilt
             file = file._replace(number=1)
             first.note(write_topic(self._disk, first.folder, file))
             if self._sync:
                 first.begin_flush()()
-        else:
+        elif clean or not self._sync:
             drop_older(self._disk, first.folder, file.number)
+        else:
+            first.note(topic_path(first.folder, file.number))
+            self._chore(partial(self._settle_topic, first.begin_flush(), first.folder, file.number))
         self._topics[name] = topic._replace(number=file.number)
         return whole
+
+    def _settle_topic(self, flush: Work, folder: Path, number: int) -> None:
+        """Have the disk hold a topic's file, before those that it replaces go."""
+        flush()
+        drop_older(self._disk, folder, number)
 
     def _lead(self, node_id: int, found: Found, partitions: list[PartitionSegments], raised: bool) -> None:
         """Lead all partitions, in a new epoch if a log may be shorter than what was acknowledged.

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from ottla.brokerlite.machines import compaction
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.group_log import GroupLog
 from ottla.brokerlite.machines.keyed_log import KeyedLog
@@ -169,3 +170,15 @@ _mutation("an answer does not wait for the disk", (BrokerCore, "when_written", _
 _mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
 _mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
 _mutation("recovery compares no CRC", (LogFile, "_may_follow", _any_crc))
+
+
+# -- compaction --------------------------------------------------------------------------------------------------------
+
+
+def _beyond_the_last_stable(first_uncleanable: Any) -> Any:
+    return lambda segments, settings, dirty_from, last_stable_offset, now: first_uncleanable(
+        segments, settings, dirty_from, 2**62, now
+    )
+
+
+_mutation("what is open is compacted", (compaction, "_first_uncleanable", _beyond_the_last_stable))
