@@ -187,12 +187,12 @@ def delete_expired(partition: PartitionLog, now: int) -> None:
     gone = deletable(states, partition.settings, partition.start_offset, partition.high_watermark, now)
     if gone.segments == 0:
         return
-    end = states[gone.segments - 1].end_offset
-    partition.segments.forget(end)
+    partition.segments.set_start_offset(states[min(gone.segments, len(states) - 1)].base_offset)
     if gone.segments == len(states):  # the active one is left; another needs room, which there may be now
         partition.roll()
-        partition.segments.forget(end)
-    log.info("%s: %d segments up to offset %d are deleted: %s", partition.name, gone.segments, end, gone.why)
+        partition.segments.set_start_offset(partition.end_offset)
+    said = "%s: %d segments up to offset %d are deleted: %s"
+    log.info(said, partition.name, gone.segments, partition.start_offset, gone.why)
 
 
 def due_round(partition: PartitionLog, now: int) -> Round | None:

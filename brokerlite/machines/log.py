@@ -112,15 +112,34 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused; the segment goes on.
         """
 
-    def forget(self, offset: int) -> None:
-        """Remove the segments that end at ``offset`` or before, as soon as the disk holds what comes after them."""
+    @property
+    def synced_offset(self) -> int:
+        """What lies before this offset is on the disk, not merely in the page cache."""
+
+    def set_start_offset(self, offset: int) -> None:
+        """Have no records before ``offset``; a lower one than `start_offset` changes nothing.
+
+        Segments that lie wholly before it are removed, as soon as the disk holds what comes after them.
+        """
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        """Note that a transaction was aborted; its marker, at ``entry.last_offset``, is the last batch stored.
+
+        Raises:
+            KafkaStorageError: the disk refused; nothing is noted.
+        """
+
+    def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """The aborted transactions that a reader from ``first_offset`` to before ``upper_bound`` needs to know.
+
+        Source: LogSegment.java and LocalLog.java (collectAbortedTransactions).
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
 
     cleaned_up_to: int
     """Where the last round of compaction ended; -1: there was none."""
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything before this offset is on the disk, not merely in the page cache."""
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
         """All segments; the last is the active one.
@@ -145,20 +164,6 @@ class Segments(Protocol):
             now: milliseconds since 1970.
         """
 
-    def set_start_offset(self, offset: int) -> None:
-        """Have the log begin at ``offset``, which may lie within a segment; those before it are removed.
-
-        Raises:
-            KafkaStorageError: the disk refused.
-        """
-
-    def add_aborted(self, transaction: AbortedTxn) -> None:
-        """Remember a transaction whose marker was just appended; trouble with the disk is told in the log, and the
-        index made anew at the next start."""
-
-    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """Transactions with records before ``up_to`` that ended at ``offset`` or behind it."""
-
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
         """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
 
@@ -181,11 +186,16 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused.
         """
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
-        """The first batch whose largest timestamp is ``timestamp`` (milliseconds) or later."""
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """The batches whose largest timestamp is ``timestamp`` (milliseconds) or later, in order.
 
-    def batch_of_max_timestamp(self) -> RecordBatch | None:
-        """The first batch with the largest timestamp of all; ``None`` where no record has one."""
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest in the log, in milliseconds; -1 for none."""
 
 
 class InvalidRecords(InvalidRecord):
@@ -246,7 +256,7 @@ class PartitionLog:
     @property
     def unflushed(self) -> int:
         """Offsets that the disk may not hold."""
-        return self.end_offset - self.segments.recovery_point
+        return self.end_offset - self.segments.synced_offset
 
     @property
     def high_watermark(self) -> int:
@@ -367,15 +377,7 @@ class PartitionLog:
             return
         self._begun.pop(completed.producer_id, None)
         if completed.aborted:
-            producer_id, first, last, _ = completed
-            self.segments.add_aborted(
-                AbortedTxn(
-                    producer_id=producer_id,
-                    first_offset=first,
-                    last_offset=last,
-                    last_stable_offset=self.last_stable_offset,
-                )
-            )
+            self.segments.add_aborted(completed.index_entry())
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
@@ -428,8 +430,8 @@ class PartitionLog:
             self.segments.roll(self.producers)
 
     def forget(self, offset: int) -> None:
-        """Remove the segments that end at ``offset`` or before; it becomes the start offset, if one begins there."""
-        self.segments.forget(offset)
+        """As `Segments.set_start_offset`."""
+        self.segments.set_start_offset(offset)
 
     def delete_records(self, offset: int) -> int:
         """Have the log begin at ``offset`` (-1: at the high watermark), or later if it does; return where it begins.
@@ -454,15 +456,22 @@ class PartitionLog:
 
     def first_at(self, timestamp: int) -> Record | None:
         """The first record whose timestamp is ``timestamp`` (milliseconds) or later."""
-        if (batch := self.segments.batch_at_time(timestamp)) is None:
-            return None
-        return next((record for record in batch.records() if record.timestamp >= timestamp), None)
+        start = self.start_offset
+        return next(
+            (
+                record
+                for batch in self.segments.batches_since(timestamp)
+                if batch.last_offset >= start
+                for record in batch.records()
+                if record.timestamp >= timestamp and record.offset >= start
+            ),
+            None,
+        )
 
     def of_max_timestamp(self) -> Record | None:
         """The first record with the largest timestamp."""
-        if (batch := self.segments.batch_of_max_timestamp()) is None:
-            return None
-        return next((record for record in batch.records() if record.timestamp == batch.max_timestamp), None)
+        largest = self.segments.max_timestamp
+        return self.first_at(largest) if largest >= 0 else None
 
     def _only_batch(self, records: Buffer | None, version: int) -> RecordBatch:
         batches = list(_whole_batches(records or b""))

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, parse_control
+from ottla.codec.stored.indexes import AbortedTxn
 from ottla.errors import (
     DecodeError,
     InvalidProducerEpoch,
@@ -69,6 +70,17 @@ class CompletedTransaction(NamedTuple):
     last_offset: int
     """Of its marker."""
     aborted: bool
+    last_stable_offset: int
+    """Behind the marker, as far as other transactions are open."""
+
+    def index_entry(self) -> AbortedTxn:
+        """What the index of aborted transactions says of it."""
+        return AbortedTxn(
+            producer_id=self.producer_id,
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            last_stable_offset=self.last_stable_offset,
+        )
 
 
 @dataclass(slots=True)
@@ -252,7 +264,9 @@ class Producers:
         first = self.ongoing.pop(batch.producer_id, None)
         if first is None:
             return None
-        return CompletedTransaction(batch.producer_id, first, batch.base_offset, marker.type == ABORT)
+        unstable = self.first_unstable_offset
+        stable = batch.next_offset if unstable is None else unstable
+        return CompletedTransaction(batch.producer_id, first, batch.base_offset, marker.type == ABORT, stable)
 
     def replay(self, batches: Iterable[RecordBatch], since: int = 0) -> list[CompletedTransaction]:
         """Remember ``batches`` of a log, as they were accepted before; return the transactions that they end.

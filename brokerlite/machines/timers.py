@@ -53,9 +53,15 @@ class Timers:
         heapq.heapify(self._heap)
 
     def expire(self, now: float) -> None:
-        """Call what is due, in the order of the deadlines, and what this brings about."""
-        while (deadline := self.deadline) is not None and deadline <= now:
-            name = heapq.heappop(self._heap)[2]
+        """Call what is due, in the order of the deadlines, and what this brings about.
+
+        Under each name once, however far the clock has gone: what is set again, and due at once, is left for the next
+        call, so that nothing is called for ever.
+        """
+        called: set[Hashable] = set()
+        while (deadline := self.deadline) is not None and deadline <= now and (name := self._heap[0][2]) not in called:
+            called.add(name)
+            heapq.heappop(self._heap)
             self._timers.pop(name).action(now)
 
     @property

@@ -68,6 +68,12 @@ class Storage(Protocol):
     def add_partitions(self, name: str, count: int) -> list[Partition]:
         """Have ``count`` partitions in all; return the new ones."""
 
+    def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
+        """Work, for a thread, that has the disk hold what was stored before this call; of some partitions or of all.
+
+        The work raises the first `OSError` when it has tried everything; `Segments.synced_offset` tells the rest.
+        """
+
     def reserve_producer_ids(self, count: int) -> int:
         """The first of ``count`` producer ids that nobody has had and nobody else will get."""
 

@@ -195,7 +195,7 @@ class Transactions:
             told_again = repeated or version < EPOCH_RISES
             if told_again and known.state is not State.EMPTY and known.commits == commit:
                 return known.producer_id, known.epoch
-            if told_again or commit:  # version 2 may abort a transaction in which nothing was written
+            if told_again:
                 raise InvalidTxnState(f"{known.transactional_id} is {known.state.value}")
         decided = self._decide(known, commit, version)
         next_one = decided.completed(self._clock.timestamp)

@@ -1,12 +1,21 @@
 """The disk: Kafka's own folder and segment format, so that Kafka's tools read what this broker writes.
 
     <data>/meta.properties                           whose folder it is
-    <data>/broker.json                               the topics, the producer ids that were given out, the leader epoch
-    <data>/.lock  .kafka_cleanshutdown  recovery-point-offset-checkpoint
-    <data>/<topic>-<partition>/<20-digit base offset>.log .index .timeindex .snapshot
+    <data>/broker.json  broker.json.old              the producer ids that may have been given out, the leader epoch
+    <data>/.lock  .kafka_cleanshutdown  recovery-point-offset-checkpoint  log-start-offset-checkpoint
+    <data>/<topic>-0/topic-<number>.json             what the topic is: id, number of partitions, configurations
+    <data>/<topic>-<partition>/<20-digit base offset>.log .index .timeindex .txnindex
+    <data>/<topic>-<partition>/<20-digit offset>.snapshot .window  .damaged .lost
     <data>/<topic>-<partition>/partition.metadata  leader-epoch-checkpoint
 
-`folder.py` is the whole, `partition.py` one partition and its recovery, `segment.py` one segment and its indexes,
-`snapshot.py` and `checkpoints.py` the small files. Nothing here knows of trio: writes go to the page cache at once,
-and what must wait for the disk is a chore that the driver runs in a thread.
+Each layer knows only those below it:
+
+    folder.py      the whole     identity.py, state.py, find_topics.py, topic_files.py its small files
+                                 unflushed.py what of it the disk has
+    partition.py   a partition   recovery.py how it is found again, snapshot.py its producers
+    segment.py     a segment     log_file.py its batches, indexes.py, txn_index.py
+    disk.py        files         checkpoints.py written whole, unsynced.py not yet on the disk; buffers.py memory
+
+Nothing here knows of trio: writes go to the page cache at once, and what must wait for the disk is work that the
+driver runs in a thread. Only `disk.py` touches a file.
 """

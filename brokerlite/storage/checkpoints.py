@@ -1,5 +1,7 @@
 """The small files of the data folder, written whole; their formats are those of `ottla.codec.stored.checkpoints`."""
 
+import logging
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,7 +9,12 @@ from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.checkpoints import PartitionOffset, build_offsets, parse_offsets
 from ottla.errors import DecodeError
 
+log = logging.getLogger("ottla.brokerlite")
+
 TEMPORARY = ".tmp"
+
+Place = tuple[str, int]
+"""A topic's name and a partition."""
 
 
 def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None = None) -> None:
@@ -28,15 +35,33 @@ def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None
         disk.sync_folder(path.parent)
 
 
-def write_offsets(disk: Disk, path: Path, offsets: Mapping[tuple[str, int], int], *, sync: bool) -> None:
-    """An offset checkpoint: (topic, partition) -> offset."""
-    lines = (PartitionOffset(*place, offset) for place, offset in offsets.items())
-    replace(disk, path, build_offsets(lines), sync=sync)
+class OffsetCheckpoint:
+    """A file with an offset for each of some partitions; for the loop and threads."""
 
+    def __init__(self, disk: Disk, path: Path, *, sync: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._sync = sync
+        self._guard = threading.Lock()
+        self._known: dict[Place, int] | None = None
 
-def read_offsets(disk: Disk, path: Path) -> dict[tuple[str, int], int]:
-    """The opposite; a file that is gone or damaged is an empty one: then nothing is taken for on the disk unseen."""
-    try:
-        return {(topic, partition): offset for topic, partition, offset in parse_offsets(disk.read_file(path))}
-    except (FileNotFoundError, DecodeError):
-        return {}
+    def read(self) -> dict[Place, int]:
+        """A file that is gone or damaged is an empty one: then nothing is taken for true unseen."""
+        try:
+            lines = parse_offsets(self._disk.read_file(self._path))
+            self._known = {(topic, partition): offset for topic, partition, offset in lines}
+        except FileNotFoundError:
+            self._known = {}
+        except DecodeError as error:
+            log.warning("%s is damaged, and made anew: %s", self._path.name, error, extra={"file": str(self._path)})
+            return {}
+        return dict(self._known)
+
+    def write(self, offsets: Mapping[Place, int]) -> None:
+        """Have the file say so; this waits for the disk, unless it says so already."""
+        with self._guard:
+            if offsets != self._known:
+                self._known = None
+                lines = (PartitionOffset(*place, offset) for place, offset in offsets.items())
+                replace(self._disk, self._path, build_offsets(lines), sync=self._sync)
+                self._known = dict(offsets)

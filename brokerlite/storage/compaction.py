@@ -187,6 +187,7 @@ class Compaction:
     def _write(self, old: list[Segment], new: Segment, cleaner: Cleaner, made: _Made) -> None:
         """Write what is left (in a thread)."""
         new.create()
+        known = len(cleaner.transactions.kept)
         for segment in old:
             for _, found in _content(self._disk, segment):
                 if self.stopped:
@@ -198,6 +199,8 @@ class Compaction:
                     made.damaged = True
         if made.damaged or not made.changed:
             return
+        for entry in cleaner.transactions.kept[known:]:
+            new.txn_index.add(entry)
         new.seal()
         for path in new.files:
             self._disk.sync(path)

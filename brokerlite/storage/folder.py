@@ -12,7 +12,6 @@ Source: LogManager.java (lock, clean shutdown file).
 """
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -24,21 +23,25 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Stored
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.buffers import Buffers
+from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint, Place
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
-from ottla.brokerlite.storage.unsynced import Unsynced, Work
+from ottla.brokerlite.storage.unflushed import Unflushed
+from ottla.brokerlite.storage.unsynced import Work
 from ottla.errors import ConfigurationError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-"""Where the last round of compaction ended; -1 and no line: there was none."""
+CHECKPOINT_BYTES = 256 * 2**20
+"""After as many bytes in all partitions the recovery points are raised."""
 _ANY_EPOCH = 2**31 - 1
 
 
@@ -88,20 +91,18 @@ class DataFolder:
         self._sync = sync
         self._chore = chore
         self._topics: dict[str, _Topic] = {}
-        self._names = Unsynced(self._disk)
-        """Of the folder itself."""
-        self._new: dict[PartitionSegments, None] = {}
-        """Partitions of which the disk need not hold even that they are there; those that name a topic first."""
-        self._written: dict[PartitionSegments, None] = {}
-        """Those of which the disk need not hold everything."""
+        self._unflushed = Unflushed(self._disk, path)
+        self._deleted: set[str] = set()
+        """Topics that the checkpoints may yet name."""
+        self._recovery_points = OffsetCheckpoint(self._disk, path / RECOVERY_POINTS, sync=sync)
+        self._start_offsets = OffsetCheckpoint(self._disk, path / START_OFFSETS, sync=sync)
+        self._cleaner_offsets = OffsetCheckpoint(self._disk, path / CLEANER_OFFSETS, sync=sync)
         self._state = State(0, "", 0, 0)
         """As the file has it."""
         self._state_file = StateFile(self._disk, path, sync=sync)
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
-        self._guard = threading.Lock()
-        """Of the checkpoints, which threads write."""
 
     # -- life
 
@@ -131,7 +132,7 @@ class DataFolder:
                 segments.close(partition.producers, sync=self._sync)
         if self._sync:
             self.begin_flush()()
-        self._write_recovery_points()
+        self._write_checkpoints()
         self._write_state(self._state._replace(next_producer_id=self._next_producer_id))
         marker = b'{"version":0,"brokerEpoch":-1}'
         checkpoints.replace(self._disk, self.path / CLEAN_SHUTDOWN, marker, sync=self._sync)
@@ -152,6 +153,8 @@ class DataFolder:
         file = TopicFile(0, topic_id, partitions, configs)
         topic = self._topic(name, file)
         try:
+            if name in self._deleted:
+                self._write_checkpoints()  # or, after a kill, it would go by those of the one before
             for segments in topic.partitions:  # that of partition 0 first, and the topic's file in it last
                 self._make(segments, topic_id)
             topic.partitions[0].note(write_topic(self._disk, topic.partitions[0].folder, file))
@@ -171,7 +174,7 @@ class DataFolder:
         except OSError as error:
             raise self._refused(f"delete topic {name}", error) from error
         del self._topics[name]
-        self._names.folder(self.path)
+        self._deleted.add(name)
         complete = True
         for segments, folder in zip(topic.partitions, gone, strict=True):
             try:
@@ -180,9 +183,8 @@ class DataFolder:
             except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
                 log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
                 complete = False
-            self._written.pop(segments, None)
-            self._new.pop(segments, None)
             segments.folder = folder
+        self._unflushed.renamed(topic.partitions)
         if complete:
             self._chore(partial(self._remove, gone))
 
@@ -230,43 +232,45 @@ class DataFolder:
             partitions: only of these; by default of all. That a topic is there is always held, too.
 
         The work is for a thread. It raises the first `OSError` when it has tried everything. Of each partition, what
-        lies before its `recovery_point` is then on the disk.
+        lies before its `synced_offset` is then on the disk.
         """
-        wanted = None if partitions is None else set(partitions)
-        taken = dict.fromkeys(tuple(self._new))
-        taken.update(dict.fromkeys(each for each in tuple(self._written) if wanted is None or each in wanted))
-        work = [self._names.begin_sync(), *(each.begin_flush() for each in taken)]
-
-        def flush() -> None:
-            errors = []
-            for each in work:
-                try:
-                    each()
-                except OSError as error:
-                    errors.append(error)
-            for partition in taken:
-                if not errors:
-                    self._new.pop(partition, None)
-                self._written.pop(partition, None)
-                if not partition.is_synced:  # it was written to meanwhile
-                    self._written[partition] = None
-            if errors:
-                raise errors[0]
-
-        return flush
+        return self._unflushed.begin_flush(partitions)
 
     def note_cleaned(self) -> Work:
-        return self._write_cleaner_offsets
+        return self._write_checkpoints
+
+    def _written(self, partition: PartitionSegments, size: int) -> None:
+        self._unflushed.written(partition, size)
+        if self._sync and self._unflushed.size >= CHECKPOINT_BYTES:
+            self._unflushed.size = 0
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Raise the recovery points, so that a start after a kill need not read more than this."""
+        work = [
+            each
+            for topic in self._topics.values()
+            for segments, partition in zip(topic.partitions, topic.stored.partitions, strict=True)
+            if (each := segments.begin_checkpoint(partition.producers)) is not None
+        ]
+
+        def chore() -> None:
+            try:
+                for each in work:
+                    each()
+            finally:
+                self._write_checkpoints()
+
+        self._chore(chore)
 
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders were made, of which the disk knows nothing yet."""
-        self._names.folder(self.path)
-        self._new.update(dict.fromkeys(partitions))
+        self._unflushed.made(partitions)
         if self._sync:
             self._chore(self._flush_new)
 
     def _flush_new(self) -> None:
-        if self._new:
+        if self._unflushed.new:
             self.begin_flush(())()
 
     def _settled(self, settle: Work, then: Work) -> None:
@@ -275,7 +279,7 @@ class DataFolder:
         def chore() -> None:
             if self._sync:
                 settle()
-                self._write_recovery_points()
+            self._write_checkpoints()
             then()
 
         self._chore(chore)
@@ -284,8 +288,7 @@ class DataFolder:
         """Remove what was renamed; were a name to come back after a power cut, it would be a topic of its own."""
         if self._sync:
             self._disk.sync_folder(self.path)
-        self._write_recovery_points()  # another topic of the name must not go by those of this one
-        self._write_cleaner_offsets()
+        self._write_checkpoints()
         for folder in reversed(folders):
             self._disk.remove_tree(folder)
 
@@ -298,21 +301,22 @@ class DataFolder:
         clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
         topics = find_topics(self._disk, self.path, found.topics)
         new = found.next_producer_id is None and not topics
-        points, cleaned = self._read_offsets(RECOVERY_POINTS), self._read_offsets(CLEANER_OFFSETS)
+        points, starts = self._recovery_points.read(), self._start_offsets.read()
+        cleaned = self._cleaner_offsets.read()
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
             if self._sync:
                 self._disk.sync_folder(self.path)  # or it could be there after a power cut
         else:
-            self._names.folder(self.path)
+            self._unflushed.made(())  # names that the broker that was killed had in the page cache
         whole = True
         for name, file in topics.items():
-            whole &= self._open_topic(name, file, points, clean, found.leader_epoch)
+            whole &= self._open_topic(name, file, points, starts, clean, found.leader_epoch)
             for index, segments in enumerate(self._topics[name].partitions):
                 segments.cleaned_up_to = cleaned.get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
         if partitions:
-            self._write_recovery_points()  # as they were found: what was lost is not on the disk any more
+            self._write_checkpoints()  # as they were found: what was lost is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -325,7 +329,13 @@ class DataFolder:
             self._chore(self.begin_flush())
 
     def _open_topic(
-        self, name: str, file: TopicFile, points: Mapping[tuple[str, int], int], clean: bool, leader_epoch: int | None
+        self,
+        name: str,
+        file: TopicFile,
+        points: Mapping[Place, int],
+        starts: Mapping[Place, int],
+        clean: bool,
+        leader_epoch: int | None,
     ) -> bool:
         """Open a topic's partitions; whether they were all there."""
         topic, whole = self._topic(name, file), True
@@ -333,12 +343,13 @@ class DataFolder:
         for index, segments in enumerate(topic.partitions):
             if not self._disk.is_folder(segments.folder):
                 segments.create(file.topic_id, -1)
-                self._names.folder(self.path)
+                self._unflushed.made([topic.partitions[0], segments])
                 whole = False
                 continue
             producers = segments.open(
                 clean=clean,
                 recovery_point=points.get((name, index), 0),
+                start_offset=starts.get((name, index), 0),
                 leader_epoch=epoch,
                 contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
             )
@@ -386,14 +397,13 @@ class DataFolder:
         """A topic that was not opened."""
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._note)
+            PartitionSegments(
+                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._written
+            )
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
         return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number)
-
-    def _note(self, segments: PartitionSegments) -> None:
-        self._written[segments] = None
 
     def _make(self, segments: PartitionSegments, topic_id: uuid.UUID) -> None:
         if self._disk.exists(segments.folder):
@@ -410,24 +420,19 @@ class DataFolder:
         self._state_file.write(state)
         self._state = state
 
-    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        return checkpoints.read_offsets(self._disk, self.path / name)
-
-    def _write_recovery_points(self) -> None:
-        self._write_offsets(RECOVERY_POINTS, lambda segments: segments.recovery_point)
-
-    def _write_cleaner_offsets(self) -> None:
-        self._write_offsets(CLEANER_OFFSETS, lambda segments: segments.cleaned_up_to)
-
-    def _write_offsets(self, file: str, of: Callable[[PartitionSegments], int]) -> None:
-        offsets = {
-            (name, index): offset
+    def _write_checkpoints(self) -> None:
+        deleted = tuple(self._deleted)
+        partitions = [
+            ((name, index), segments)
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
-            if (offset := of(segments)) >= 0
-        }
-        with self._guard:
-            checkpoints.write_offsets(self._disk, self.path / file, offsets, sync=self._sync)
+        ]
+        starts = ((place, segments.noted_start_offset) for place, segments in partitions)
+        self._start_offsets.write({place: start for place, start in starts if start is not None})
+        self._recovery_points.write({place: segments.recovery_point for place, segments in partitions})
+        cleaned = ((place, segments.cleaned_up_to) for place, segments in partitions)
+        self._cleaner_offsets.write({place: offset for place, offset in cleaned if offset >= 0})
+        self._deleted.difference_update(deleted)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

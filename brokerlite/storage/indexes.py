@@ -10,7 +10,8 @@ Source: OffsetIndex.java, TimeIndex.java.
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from operator import ge
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,6 +101,28 @@ class Indexes:
         last = self._disk.read(self.paths[0], _OFFSET_ENTRY.size, sizes[0] - _OFFSET_ENTRY.size)
         offset, position = _OFFSET_ENTRY.unpack(last)
         return position, self._base + offset
+
+    def keep_before(self, offset: int) -> tuple[int, int | None]:
+        """As `load`, for files that the disk has up to ``offset``, and of which it may have any part behind that.
+
+        What is behind is dropped; the batch is the last one that has an entry and lies before ``offset``.
+
+        Raises:
+            ValueError: they cannot be whole, not even up to there.
+            OSError: one is missing.
+        """
+        self.load()
+        offsets, times = self._by_offset(), self._by_time()
+        count = bisect_left(offsets, offset - self._base)
+        last = offsets[count - 1] if count else -1
+        kept = Counts(count, bisect_right(self._time_offsets, last))
+        if count and not kept.times:
+            raise ValueError
+        for column in (offsets[:count], self._positions[:count], times[: kept.times]):
+            if any(map(ge, column, column[1:])) or (column and column[0] < 0):
+                raise ValueError
+        self.cut(kept)
+        return self._entry(count - 1)
 
     # -- writing
 

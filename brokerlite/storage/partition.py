@@ -30,7 +30,7 @@ from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
 from ottla.brokerlite.storage.segment import Segment
-from ottla.brokerlite.storage.snapshot import snapshot_path, write_snapshot
+from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.brokerlite.storage.unsynced import Unsynced, Work
 from ottla.codec.records import RecordBatch
@@ -39,6 +39,10 @@ from ottla.codec.stored.indexes import AbortedTxn
 from ottla.errors import CorruptMessage, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
+
+
+_LEAST_CHECKPOINT = 2**20
+"""Bytes that must have been stored since the last one."""
 
 
 def nothing() -> None:
@@ -51,13 +55,14 @@ class PartitionSegments:
     Attributes:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
-        recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
+        synced_offset: what lies before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
 
     Args:
         chore: is given what has the disk hold something, which may be left out, and what is to be done then.
-        written: is called when there is something that `begin_flush` would have the disk hold.
+        written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
     """
 
     def __init__(
@@ -67,11 +72,11 @@ class PartitionSegments:
         chore: Callable[[Work, Work], None],
         disk: Disk | None = None,
         buffers: Buffers | None = None,
-        written: "Callable[[PartitionSegments], object]" = lambda partition: None,
+        written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
-        self.recovery_point = 0
+        self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
         self._start_offset = 0
@@ -81,11 +86,12 @@ class PartitionSegments:
         self._buffers = buffers or Buffers()
         self._written = written
         self._segments: list[Segment] = []
+        """No record before it is there for anybody; it may lie within a segment, or before the first."""
         self._unsynced = Unsynced(self._disk)
+        self._since_checkpoint = 0
         self._failed: OSError | None = None
         """Why the disk does not hold what it was to hold."""
         self._changed = False
-        self._aborted: list[AbortedTxn] = []
         self._epochs_written = True
         self._lost: set[int] = set()
         self._told: set[tuple[int, int]] = set()
@@ -96,6 +102,11 @@ class PartitionSegments:
     @property
     def start_offset(self) -> int:
         return max(self._start_offset, self._segments[0].base_offset)
+
+    @property
+    def noted_start_offset(self) -> int | None:
+        """The start offset, if it lies within a segment: nothing else tells it after a restart."""
+        return self._start_offset if self._start_offset > self._segments[0].base_offset else None
 
     @property
     def end_offset(self) -> int:
@@ -131,47 +142,44 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("write", error) from error
         self._changed = True
-        self._written(self)
+        self._since_checkpoint += len(batch)
+        self._written(self, len(batch))
 
     def roll(self, producers: Producers) -> None:
         base_offset = self.end_offset
         segment = self._segment(base_offset)
         try:
             self._active.seal()
-            write_snapshot(self._disk, self.folder, base_offset, producers)
+            self._take_snapshot(producers)
             segment.create()
         except OSError as error:
-            self._remove(segment)  # the old segment may yet grow beyond this one's base offset
+            for path in segment.files:
+                self._disk.unlink(path)  # the old segment may yet grow beyond this one's base offset
             raise self._refused("begin a segment", error) from error
         self._active.ends_before(base_offset)
         for path in self._active.files:  # its indexes, too, of which the disk need have nothing while it is active
             self._unsynced.file(path)
         self._segments.append(segment)
-        self.note(snapshot_path(self.folder, base_offset))
-        self._chore(self.begin_flush(), nothing)
+        self._chore(self.begin_flush(indexes=True), nothing)
 
-    def forget(self, offset: int) -> None:
-        gone = [segment for segment in self._segments[:-1] if segment.end_offset <= offset]
-        if not gone:
+    def set_start_offset(self, offset: int) -> None:
+        if offset <= self.start_offset:
             return
-        del self._segments[: len(gone)]
+        self._start_offset = min(offset, self.end_offset)
+        gone = self._drop_before_start()
 
         def remove() -> None:
             for segment in gone:  # the oldest first: what is left is always the end of the log
                 self._remove(segment)
-            self._disk.sync_folder(self.folder)
 
         self._chore(self.begin_flush(), remove)
 
-    def set_start_offset(self, offset: int) -> None:
-        self._start_offset = max(self._start_offset, offset)
-        self.forget(offset)
-
-    def add_aborted(self, transaction: AbortedTxn) -> None:
-        self._aborted.append(transaction)
-
-    def aborted(self, offset: int, up_to: int) -> list[AbortedTxn]:
-        return [each for each in self._aborted if each.last_offset >= offset and each.first_offset < up_to]
+    def _drop_before_start(self) -> list[Segment]:
+        """Forget the segments that lie wholly before the start offset."""
+        count = sum(segment.base_offset <= self._start_offset for segment in self._segments[1:])
+        gone = self._segments[:count]
+        del self._segments[:count]
+        return gone
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
         for segment in self._segments[self._index_of(offset) :]:
@@ -199,18 +207,36 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("read", error) from error
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
         try:
             for segment in self._segments:
-                if segment.max_timestamp >= timestamp and (batch := segment.batch_at_time(timestamp)):
-                    return batch
+                yield from segment.batches_since(timestamp)
         except OSError as error:
             raise self._refused("read", error) from error
-        return None
 
-    def batch_of_max_timestamp(self) -> RecordBatch | None:
-        largest = max(segment.max_timestamp for segment in self._segments)
-        return self.batch_at_time(largest) if largest >= 0 else None
+    @property
+    def max_timestamp(self) -> int:
+        return max(segment.max_timestamp for segment in self._segments)
+
+    def add_aborted(self, entry: AbortedTxn) -> None:
+        segment = self._segments[self._index_of(entry.last_offset)]
+        try:
+            segment.txn_index.add(entry)
+        except OSError as error:
+            raise self._refused("write", error) from error
+
+    def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        try:
+            for segment in self._segments[self._index_of(first_offset) :]:
+                for entry in segment.txn_index.entries:
+                    if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
+                        found.append(entry)
+                    if entry.last_stable_offset >= upper_bound:
+                        return found
+        except OSError as error:
+            raise self._refused("read", error) from error
+        return found
 
     # -- compaction (`ottla.brokerlite.storage.compaction.Host`)
 
@@ -239,14 +265,17 @@ class PartitionSegments:
 
     def note_names(self) -> None:
         self._unsynced.folder(self.folder)
-        self._written(self)
+        self._written(self, 0)
 
     # -- what the disk has
 
-    def begin_flush(self) -> Work:
+    def begin_flush(self, *, indexes: bool = False) -> Work:
         """Work that has the disk hold all that was stored before this call; it may run while more is stored.
 
-        If it fails, this partition takes nothing more.
+        Then `synced_offset` is raised. If it fails, this partition takes nothing more.
+
+        Args:
+            indexes: those of the active segment, too, and raise the `recovery_point`.
         """
         offset = self.end_offset
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
@@ -254,8 +283,13 @@ class PartitionSegments:
         if any(segment.synced < 0 for segment in unsynced):
             self._unsynced.folder(self.folder)
         small = self._unsynced.begin_sync()
-        # The indexes of the active segment are made anew if the disk has lost them.
-        files = [path for each in unsynced for path in ([each.log_path] if each is self._active else each.files)]
+        files = [
+            path
+            for each in unsynced
+            for path in (each.files if indexes or each is not self._active else [each.log_path])
+        ]
+        if indexes and self._active not in unsynced:
+            files += self._active.files
 
         def flush() -> None:
             try:
@@ -270,9 +304,22 @@ class PartitionSegments:
                 raise
             for segment, size in sizes:
                 segment.synced = max(segment.synced, size)
-            self.recovery_point = max(self.recovery_point, offset)
+            self.synced_offset = max(self.synced_offset, offset)
+            if indexes:
+                self.recovery_point = max(self.recovery_point, offset)
 
         return flush
+
+    def begin_checkpoint(self, producers: Producers) -> Work | None:
+        """Work that raises the recovery point to here; ``None`` if too little was stored since the last time."""
+        if self._since_checkpoint < _LEAST_CHECKPOINT:
+            return None
+        try:
+            self._take_snapshot(producers)
+        except OSError as error:  # it is there to spare a start some reading
+            log.error("the disk refused to keep the producers: %s", error, extra={"folder": str(self.folder)})
+            return None
+        return self.begin_flush(indexes=True)
 
     @property
     def is_synced(self) -> bool:
@@ -303,13 +350,19 @@ class PartitionSegments:
                 self._write_epochs()
 
     def open(
-        self, *, clean: bool, recovery_point: int = 0, leader_epoch: int = 0, contiguous: bool = False
+        self,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        leader_epoch: int = 0,
+        contiguous: bool = False,
     ) -> Producers:
         """Find everything again after a start.
 
         Args:
             clean: the broker was shut down in good order.
-            recovery_point, leader_epoch: as the last broker left them.
+            recovery_point, start_offset, leader_epoch: as the last broker left them.
             contiguous: there are no gaps between segments behind the recovery point.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
@@ -317,23 +370,23 @@ class PartitionSegments:
             clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch, contiguous=contiguous
         )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
-        self._aborted = found.aborted
-        self.recovery_point, self.truncated, self._changed = found.recovery_point, found.truncated, found.changed
+        self.recovery_point = self.synced_offset = found.recovery_point
+        self.truncated, self._changed = found.truncated, found.changed
+        self._start_offset = min(start_offset, self.end_offset)
+        for segment in self._drop_before_start():
+            self._remove(segment)
         if found.changed:
             self._unsynced.folder(self.folder)
-            self._written(self)
+            self._written(self, 0)
         return producers
 
     def close(self, producers: Producers, *, sync: bool) -> None:
         """Leave everything such that the next `open` may be a clean one."""
         if self._changed:
             self._active.seal()
-            write_snapshot(self._disk, self.folder, self.end_offset, producers)
-            self.note(snapshot_path(self.folder, self.end_offset))
+            self._take_snapshot(producers)
             if sync:
-                for path in self._active.files:
-                    self._disk.sync(path)
-                self.begin_flush()()
+                self.begin_flush(indexes=True)()
             self.recovery_point = self.end_offset
 
     def _write_epochs(self) -> None:
@@ -348,13 +401,21 @@ class PartitionSegments:
     def _remove(self, segment: Segment) -> None:
         for path in segment.files:
             self._disk.unlink(path)
+        drop_snapshot(self._disk, self.folder, segment.base_offset)
         if segment.end_offset in self._lost:
             self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
+
+    def _take_snapshot(self, producers: Producers) -> None:
+        """Keep the producers as they are at the end; drop what no start will need."""
+        for path in write_snapshot(self._disk, self.folder, self.end_offset, producers):
+            self.note(path)
+        drop_snapshots(self._disk, self.folder, min(self._active.base_offset, self.recovery_point))
+        self._since_checkpoint = 0
 
     def note(self, path: Path) -> None:
         """A small file has other content, and a new name."""
         self._unsynced.file(path)
-        self._written(self)
+        self._written(self, 0)
 
     @property
     def _active(self) -> Segment:

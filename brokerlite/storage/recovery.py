@@ -1,44 +1,47 @@
 """How a partition is found again after a start.
 
 Rules:
-- After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise every
-  segment that may not have reached the disk is read, each batch checked, and the log cut at the first that is not
-  valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing reads, unless
-  it is merely a batch that was not written to its end. Behind the recovery point nothing was compacted, so there a
-  segment that does not begin where the one before ends has lost that end to a power cut: the log is cut there, too.
+- After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise all that
+  may not have reached the disk is read, from the recovery point on, each batch checked, and the log cut at the first
+  that is not valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing
+  reads, unless it is merely a batch that was not written to its end. Behind the recovery point nothing was compacted,
+  so there a segment that does not begin where the one before ends has lost that end to a power cut: the log is cut
+  there, too.
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
-- The producers come from the newest snapshot and the batches after it. A snapshot knows only the last batch of each
-  producer, so the log's last megabytes are read too, in whatever segments they lie, if there are producers: what a
-  client may send again was in flight, so it is there.
+- The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
+  the newest before them. Kafka's snapshots know only the last batch of each producer, so with one of them the log's
+  last megabytes are read, too, in whatever segments they lie: what a client may send again was in flight, so it is in
+  them.
 
 Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 """
 
 import itertools
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
-from ottla.brokerlite.machines.producers import CompletedTransaction, Producers
+from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
 from ottla.brokerlite.storage.segment import LOG, Segment
-from ottla.brokerlite.storage.snapshot import read_snapshot, snapshot_offsets, snapshot_path
+from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import parse_leader_epochs
-from ottla.codec.stored.indexes import AbortedTxn
 from ottla.errors import DecodeError
 
 log = logging.getLogger("ottla.brokerlite")
 
 TAIL_BYTES = 8 * 2**20
-"""Of the log, read at every start for the producers' windows."""
+"""Of the log, read for the producers' windows where no file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 DAMAGED, LOST = ".damaged", ".lost"
+_NEVER = 2**63
 _PIECE = 2**20
 
 
@@ -67,7 +70,8 @@ class Recovery:
         self.truncated = 0
         self.changed = False
         self.lost: set[int] = set()
-        self.aborted: list[AbortedTxn] = []
+        self._replay_from = _NEVER
+        """The first segment whose transactions are to be found again."""
         self._disk = disk
         self._folder = folder
         self._make = make
@@ -140,9 +144,11 @@ class Recovery:
         """Check a segment; whether the log was cut in it."""
         self.changed = True
         cut = False
-        for found in segment.recover():
+        for found in segment.recover(0 if clean else self.recovery_point):
             if isinstance(found, RecordBatch):
                 self._find_epoch(found, leader_epoch)
+                if found.transactional or found.control:  # what the index of aborted transactions had is lost
+                    self._replay_from = min(self._replay_from, segment.base_offset)
             elif clean or found.offset < self.recovery_point:
                 self._tell(segment, found.position, found.offset)
             else:
@@ -222,34 +228,24 @@ class Recovery:
 
     def _find_producers(self) -> Producers:
         producers = Producers()
+        tail = 0
         start = self.segments[0].base_offset
         for offset in reversed(snapshot_offsets(self._disk, self._folder)):
             path = snapshot_path(self._folder, offset)
             snapshot = read_snapshot(self._disk, path) if offset <= self._active.end_offset else None
             if snapshot is None:
-                self._disk.unlink(path)
-            else:
+                drop_snapshot(self._disk, self._folder, offset)
+            elif offset <= self._replay_from:
                 producers, start = snapshot, offset
+                tail = 0 if complete(self._disk, path, producers.entries) else TAIL_BYTES
                 break
-        self._keep_aborted(producers.replay(self._tail(start, TAIL_BYTES if producers.entries else 0), start))
-        if start > self.segments[0].base_offset and any(e.coordinator_epoch >= 0 for e in producers.entries.values()):
-            # There is no index of aborted transactions yet, so where there may have been any, all is read.
-            before = (batch for segment in self.segments for batch in segment.whole() if batch.base_offset < start)
-            self._keep_aborted(Producers().replay(before))
-            self.aborted.sort(key=lambda each: each.last_offset)
+        for transaction in producers.replay(self._tail(start, tail), start):
+            if transaction.aborted:
+                self._segment_of(transaction.last_offset).txn_index.add(transaction.index_entry())
         return producers
 
-    def _keep_aborted(self, completed: list[CompletedTransaction]) -> None:
-        self.aborted += [
-            AbortedTxn(
-                producer_id=each.producer_id,
-                first_offset=each.first_offset,
-                last_offset=each.last_offset,
-                last_stable_offset=each.last_offset + 1,
-            )
-            for each in completed
-            if each.aborted
-        ]
+    def _segment_of(self, offset: int) -> Segment:
+        return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

@@ -1,4 +1,4 @@
-"""One segment of a partition: its log file and the two indexes beside it.
+"""One segment of a partition: its log file and the indexes beside it.
 
 Rules:
 - A batch is written to the log file first and becomes visible when `size` grows; a write that fails leaves no trace.
@@ -20,9 +20,11 @@ from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.indexes import Counts, Indexes
 from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
+from ottla.brokerlite.storage.txn_index import TxnIndex
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
 
 LOG = ".log"
+TXN_INDEX = ".txnindex"
 _MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = struct.Struct(">q"), 35
 """In a batch."""
 
@@ -37,6 +39,7 @@ class Segment:
         ends_damaged: `recover` found damage behind the last record, so nothing may be appended.
         synced: bytes of the log file that the disk holds; -1 if it does not hold its name.
         suffix: of the files' names, while the segment is made by compaction.
+        txn_index: of the transactions whose abort markers are in it.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Segment:
         self.synced = -1
         self.suffix = suffix
         self.log_path = stem.with_suffix(LOG + suffix)
+        self.txn_index = TxnIndex(disk, stem.with_suffix(TXN_INDEX + suffix))
         self._disk = disk
         self._log = LogFile(disk, self.log_path, base_offset)
         self._indexes = Indexes(disk, stem, base_offset, suffix)
@@ -75,7 +79,7 @@ class Segment:
 
     @property
     def files(self) -> list[Path]:
-        return [self.log_path, *self._indexes.paths]
+        return [self.log_path, *self._indexes.paths, self.txn_index.path]
 
     @property
     def first_timestamp(self) -> int:
@@ -109,6 +113,7 @@ class Segment:
         """Give the files names with another suffix; the log file's changes last."""
         stem = self.log_path.parent / f"{self.base_offset:020}"
         self._indexes.rename(stem, suffix)
+        self.txn_index.rename(stem.with_suffix(TXN_INDEX + suffix))
         path = stem.with_suffix(LOG + suffix)
         self._disk.rename(self.log_path, path)
         self.log_path = self._log.path = path
@@ -134,6 +139,8 @@ class Segment:
             return False
         if not 0 <= start <= self.size or (self.size and not self._indexes.counts.times):
             return False
+        if not self.txn_index.is_whole():
+            return False
         self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
         end = start
         for position, batch in self._log.batches(start, self.base_offset, last):
@@ -144,26 +151,45 @@ class Segment:
         self._since_entry = end - start
         return end == self.size
 
-    def recover(self) -> Iterator[RecordBatch | Damage]:
-        """Read everything, check it, and make the indexes anew.
+    def recover(self, on_disk: int = 0) -> Iterator[RecordBatch | Damage]:
+        """Read what may not be on the disk as it was written, check it, and make the indexes of it anew.
 
         Iterate to the end: what comes out are the whole batches and what lies between them; there the log may be `cut`.
+
+        Args:
+            on_disk: what lies before this offset was on the disk with its indexes, so it need not be read.
         """
         self._log.size = self._disk.size(self.log_path)
+        start, last = self._resume(on_disk)
         self.end_offset = self.base_offset
-        self.max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, -1
-        self._indexes.clear()
+        self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
+        self.txn_index.keep_before(self.base_offset if last is None else last)
         self._since_entry = 0
-        for position, found in self._log.around():
+        for position, found in self._log.around(start, last):
             if isinstance(found, RecordBatch):
                 self.ends_damaged = False
                 self._note(found.last_offset, found.max_timestamp)
-                self._add_entries(position, found.last_offset, len(found.data))
+                if position == start and last is not None:
+                    self._since_entry = len(found.data)
+                else:
+                    self._add_entries(position, found.last_offset, len(found.data))
             else:
                 self.ends_damaged = True
                 self._since_entry = self._interval + 1  # a read of what lies behind need not step over it
             yield found
         self._add_time_entry()
+
+    def _resume(self, on_disk: int) -> tuple[int, int | None]:
+        """Where to begin: at the last index entry before ``on_disk``, if the indexes are whole up to there."""
+        try:
+            start, last = self._indexes.keep_before(on_disk)
+            head = None if last is None else self._log.head(start)
+            if head is not None and head.last_offset == last:
+                return start, last
+        except (OSError, ValueError):
+            pass
+        self._indexes.clear()
+        return 0, None
 
     def cut(self, position: int) -> None:
         """Have the log end there, before any damage behind it."""
@@ -280,10 +306,11 @@ class Segment:
         except Damaged as damaged:
             return damaged.position
 
-    def batch_at_time(self, timestamp: int) -> RecordBatch | None:
-        """The first batch whose largest timestamp is ``timestamp`` or later."""
-        start = self._indexes.before_time(timestamp)
-        return next((batch for batch in self.whole(start) if batch.max_timestamp >= timestamp), None)
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """The batches whose largest timestamp is ``timestamp`` or later."""
+        if self.max_timestamp >= timestamp:
+            start = self._indexes.before_time(timestamp)
+            yield from (batch for batch in self.whole(start) if batch.max_timestamp >= timestamp)
 
     def whole(self, start: int = 0) -> Iterator[RecordBatch]:
         """Every whole batch from ``start`` on, which is 0 or the position of an index entry."""

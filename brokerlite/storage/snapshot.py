@@ -1,13 +1,20 @@
-"""`.snapshot` files on disk: the producers of a partition as they were at an offset.
+"""The producers of a partition as they were at an offset, which is the name of two files.
 
-A file that does not parse, or whose CRC is wrong, is as good as none. The format is that of
-`ottla.codec.stored.snapshots`: of each producer only its last batch, which is why recovery also reads the log's tail.
+    00000000000000004711.snapshot   Kafka's (`ottla.codec.stored.snapshots`): of each producer its last batch
+    00000000000000004711.window     ours: the batches before the last that are remembered, if there are producers
+
+A file whose CRC is wrong is as good as none. Where there is no window, as in a folder of Kafka's, recovery reads the
+log's tail instead.
 
 Source: ProducerStateManager.java.
 """
 
 import logging
+import struct
+from bisect import bisect_right
 from pathlib import Path
+
+from crc32c import crc32c
 
 from ottla.brokerlite.machines.producers import BatchMetadata, Producer, Producers
 from ottla.brokerlite.storage.disk import Disk
@@ -16,7 +23,15 @@ from ottla.errors import DecodeError
 
 log = logging.getLogger("ottla.brokerlite")
 
-SUFFIX = ".snapshot"
+SUFFIX, WINDOW_SUFFIX = ".snapshot", ".window"
+_KEPT = 2
+"""Snapshots that are kept at least: the newest may be damaged."""
+
+_CRC = struct.Struct(">I")
+_WINDOW = struct.Struct(">qhi")
+"""A producer's id, its epoch, and how many batches follow."""
+_BATCH = struct.Struct(">iqiq")
+"""The fields of a `BatchMetadata`."""
 
 
 def snapshot_path(folder: Path, offset: int) -> Path:
@@ -29,15 +44,33 @@ def snapshot_offsets(disk: Disk, folder: Path) -> list[int]:
     return sorted(int(name.stem) for name in names if name.suffix == SUFFIX and name.stem.isdigit())
 
 
-def write_snapshot(disk: Disk, folder: Path, offset: int, producers: Producers) -> None:
-    """Keep ``producers``, which know every batch before ``offset``; of older snapshots keep one."""
+def write_snapshot(disk: Disk, folder: Path, offset: int, producers: Producers) -> list[Path]:
+    """Keep ``producers``, which know every batch before ``offset``; where, as the disk need not hold it yet."""
+    path = snapshot_path(folder, offset)
     entries = [
         _entry(producer_id, producer, producers.ongoing.get(producer_id, -1))
         for producer_id, producer in producers.entries.items()
     ]
-    disk.write_file(snapshot_path(folder, offset), build_snapshot(entries))
-    for old in snapshot_offsets(disk, folder)[:-2]:
-        disk.unlink(snapshot_path(folder, old))
+    disk.write_file(path, build_snapshot(entries))
+    if not entries:
+        return [path]
+    window = path.with_suffix(WINDOW_SUFFIX)
+    disk.write_file(window, _window(producers))
+    return [path, window]
+
+
+def drop_snapshot(disk: Disk, folder: Path, offset: int) -> None:
+    path = snapshot_path(folder, offset)
+    for each in (path, path.with_suffix(WINDOW_SUFFIX)):
+        disk.unlink(each)
+
+
+def drop_snapshots(disk: Disk, folder: Path, offset: int) -> None:
+    """Drop those before the newest at ``offset`` or before it."""
+    known = snapshot_offsets(disk, folder)
+    needed = bisect_right(known, offset) - 1
+    for each in known[: max(0, min(needed, len(known) - _KEPT))]:
+        drop_snapshot(disk, folder, each)
 
 
 def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerEntry:
@@ -54,8 +87,18 @@ def _entry(producer_id: int, producer: Producer, first_offset: int) -> ProducerE
     )
 
 
+def _window(producers: Producers) -> bytes:
+    parts = []
+    for producer_id, producer in producers.entries.items():
+        older = list(producer.batches)[:-1]
+        parts.append(_WINDOW.pack(producer_id, producer.epoch, len(older)))
+        parts += [_BATCH.pack(*batch) for batch in older]
+    data = b"".join(parts)
+    return _CRC.pack(crc32c(data)) + data
+
+
 def read_snapshot(disk: Disk, path: Path) -> Producers | None:
-    """The producers in the file; ``None`` if it is damaged."""
+    """The producers in the file, each with its last batch; ``None`` if it is damaged."""
     try:
         entries = parse_snapshot(disk.read_file(path))
     except DecodeError as error:
@@ -73,3 +116,22 @@ def read_snapshot(disk: Disk, path: Path) -> Producers | None:
         (entry.current_txn_first_offset, entry.producer_id) for entry in entries if entry.current_txn_first_offset >= 0
     )
     return Producers(producers, {producer_id: offset for offset, producer_id in begun})
+
+
+def complete(disk: Disk, path: Path, producers: dict[int, Producer]) -> bool:
+    """Give ``producers``, as they were read from the snapshot at ``path``, their batches before the last; whether the
+    window is there and whole."""
+    window = path.with_suffix(WINDOW_SUFFIX)
+    data = disk.read_file(window) if disk.exists(window) else b""
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32c(memoryview(data)[_CRC.size :]):
+        return not producers
+    at = _CRC.size
+    while at < len(data):
+        producer_id, epoch, count = _WINDOW.unpack_from(data, at)
+        at += _WINDOW.size
+        older = [BatchMetadata(*_BATCH.unpack_from(data, at + i * _BATCH.size)) for i in range(count)]
+        at += count * _BATCH.size
+        producer = producers.get(producer_id)
+        if producer is not None and producer.epoch == epoch:
+            producer.batches.extendleft(reversed(older))
+    return True

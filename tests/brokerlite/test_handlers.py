@@ -519,6 +519,15 @@ def test_records_are_deleted_up_to_an_offset(machine: Machine, version: int) -> 
     assert machine.log().end_offset == 11
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_records_that_were_deleted_are_gone_after_a_restart(machine: Machine, clean: bool) -> None:
+    machine.produce(*(a_batch(b"a", b"b") for _ in range(5)))
+    asked(machine, deleting(3), 2)
+    again = machine.restart(clean=clean)
+    assert (again.log().start_offset, again.log().end_offset) == (3, 10)
+    again.folder.abandon()
+
+
 def test_nothing_is_deleted_from_a_topic_that_is_only_compacted_or_the_brokers_own(machine: Machine) -> None:
     machine.core.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     machine.core.create_topic("both", 1, {"cleanup.policy": "compact,delete"})

@@ -234,11 +234,46 @@ def dirty_log(disk: ModelDisk, settings: LogSettings = SETTINGS) -> OnePartition
     for i in range(16):
         one.append(keyed((b"a", b"%d" % i * 10), (b"b%d" % (i % 3), b"%d" % i)))
     one.append(keyed((b"a", None)))
+    return synced(one, settings)
+
+
+def transactional_log(disk: ModelDisk) -> OnePartition:
+    """The same with transactions of two producers, which overlap, and of which every third is aborted."""
+    one = OnePartition(Path("/t-0"), settings=LogSettings(segment_bytes=300), disk=disk)
+    sequences = {7: 0, 8: 0}
+    for i in range(5):
+        for producer in sequences:
+            pair = (b"%d" % (i % 2), b"%d of %d" % (i, producer))
+            of = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+            one.append(keyed(pair, transactional=True, **of))
+            sequences[producer] += 1
+        for producer in sequences:
+            commit = (i + producer) % 3 != 0
+            one.log.end_transaction(producer, 0, commit=commit, coordinator_epoch=0, timestamp=TODAY)
+    return synced(one, SETTINGS)
+
+
+def synced(one: OnePartition, settings: LogSettings) -> OnePartition:
     one.segments.begin_flush()()
-    disk.sync_folder(one.folder.parent)
+    one.disk.sync_folder(one.folder.parent)
     one.settings = settings
     assert len(one.segments.states()) > 4
     return one
+
+
+def committed(log: PartitionLog) -> list[Record]:
+    """What a reader of committed records sees: it leaves out what the index of aborted transactions names."""
+    aborted = log.aborted(log.start_offset, log.end_offset)
+    return [
+        record
+        for batch in log.batches()
+        if not batch.control
+        for record in batch.records()
+        if not any(
+            each.producer_id == batch.producer_id and each.first_offset <= record.offset < each.last_offset
+            for each in aborted
+        )
+    ]
 
 
 def job_of(one: OnePartition) -> Any:
@@ -265,36 +300,83 @@ def test_readers_see_a_legal_log_between_any_two_steps() -> None:
     assert steps > 4 and len(read_all(one.log)) < len(before)
 
 
+@pytest.mark.parametrize("make", [dirty_log, transactional_log])
 @pytest.mark.parametrize(
     ("end", "ordered", "seeds"),
-    [(ModelDisk.crash, True, 1), (ModelDisk.power_cut, True, 2), (ModelDisk.power_cut, False, 2)],
+    [(ModelDisk.crash, True, 1), (ModelDisk.power_cut, True, 1), (ModelDisk.power_cut, False, 2)],
 )
 def test_a_kill_at_any_moment_of_a_compaction_harms_nothing(
-    end: Callable[[ModelDisk], None], ordered: bool, seeds: int
+    make: Callable[[ModelDisk], OnePartition], end: Callable[[ModelDisk], None], ordered: bool, seeds: int
 ) -> None:
     disk = ModelDisk()
-    one = dirty_log(disk)
-    before, first = read_all(one.log), disk.operations
+    one = make(disk)
+    before, end_offset, first = committed(one.log), one.log.end_offset, disk.operations
     work_off(job_of(one).job())
-    after, operations = read_all(one.log), disk.operations - first
-    assert table(after) == table(before) and operations > 30
+    after, operations = committed(one.log), disk.operations - first
+    assert table(after) == table(before) and set(after) < set(before) and operations > 20
     for moment, seed in itertools.product(range(1, operations + 1), range(seeds)):
         disk = ModelDisk(random.Random(seed), ordered=ordered)
-        one = dirty_log(disk)
+        one = make(disk)
         disk.kill_at = disk.operations + moment
         with pytest.raises(Killed):
             work_off(job_of(one).job())
         end(disk)
-        one.reopen(recovery_point=one.log.end_offset)
-        found = read_all(one.log)
+        one.reopen(recovery_point=end_offset)
+        found = committed(one.log)
         assert table(found) == table(before), (moment, seed)
-        assert one.log.end_offset == 33 and set(after) <= set(found) <= set(before)
+        assert one.log.end_offset == end_offset and set(after) <= set(found) <= set(before)
         offsets = [record.offset for record in found]
         assert offsets == sorted(set(offsets))
         names = disk.names(one.folder)
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
         work_off(job_of(one).job())
-        assert read_all(one.log) == after
+        assert committed(one.log) == after
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_index_of_aborted_transactions_that_is_lost_is_made_again_as_it_was(seed: int) -> None:
+    rng, sequences, running = random.Random(seed), dict.fromkeys((7, 8, 9), 0), set[int]()
+    one = OnePartition(Path("/t-0"), settings=LogSettings(segment_bytes=400), disk=ModelDisk())
+    for _ in range(40):
+        producer = rng.choice(list(sequences))
+        if producer in running and rng.random() < 0.4:
+            commit = rng.random() < 0.3
+            one.log.end_transaction(producer, 0, commit=commit, coordinator_epoch=0, timestamp=TODAY)
+            running.discard(producer)
+            continue
+        of = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+        one.append(keyed((b"k", b"v"), transactional=True, **of))
+        sequences[producer] += 1
+        running.add(producer)
+    before, end = one.log.aborted(0, one.log.end_offset), one.log.end_offset
+    assert before
+    for name in one.files(".txnindex"):
+        one.disk.unlink(one.folder / name)
+    for name in (*one.files(".index"), *one.files(".timeindex")):
+        one.disk.unlink(one.folder / name)
+    one.reopen()
+    assert one.log.aborted(0, end) == before
+    assert [one.log.aborted(start, end) for start in range(end)] == [
+        [each for each in before if each.last_offset >= start] for start in range(end)
+    ]
+
+
+def test_a_compacted_segment_has_an_index_of_the_aborted_transactions_of_which_something_is_left() -> None:
+    one = transactional_log(ModelDisk())
+    before = one.log.aborted(0, one.log.end_offset)
+    work_off(job_of(one).job())
+    after = one.log.aborted(0, one.log.end_offset)
+    assert after == before, "their data went in this round"
+    for _ in range(3):  # those of which nothing is left are found in the next round
+        work_off(job_of(one).job())
+    left = one.log.aborted(0, one.log.end_offset)
+    places = {(batch.producer_id, batch.base_offset) for batch in one.log.batches() if not batch.control}
+    for each in before:
+        is_left = any((each.producer_id, at) in places for at in range(each.first_offset, each.last_offset))
+        assert (each in left) == is_left
+    assert len(left) < len(before)
+    one.reopen(recovery_point=one.log.end_offset)
+    assert one.log.aborted(0, one.log.end_offset) == left
 
 
 def test_a_full_disk_ends_a_compaction_and_leaves_the_log_as_it_was() -> None:
@@ -316,7 +398,7 @@ def test_segments_that_go_meanwhile_do_not_come_back() -> None:
     for _ in range(2):
         next(job)()
     start = one.segments.states()[2].base_offset
-    one.segments.forget(start)
+    one.segments.set_start_offset(start)
     left = read_all(one.log)
     work_off(job)
     assert one.log.start_offset == start

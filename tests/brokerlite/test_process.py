@@ -181,8 +181,9 @@ def test_kafkas_own_tool_finds_nothing_wrong_with_a_compacted_log(tmp_path: Path
         broker.stop()
     files = sorted(folder.iterdir())
     indexed = [path for path in files if path.with_suffix(".index").exists()]  # small segments have no index
-    indexes = ",".join(str(path) for path in indexed if path.suffix in (".index", ".timeindex"))
-    assert dumped_by_kafka(indexes, "--index-sanity-check").count("passed sanity check") == indexes.count(",") + 1
+    indexed = [path for path in indexed if path.suffix in (".index", ".timeindex") and path.stat().st_size]
+    sound = dumped_by_kafka(",".join(map(str, indexed)), "--index-sanity-check")
+    assert sound.count("passed sanity check") == len(indexed)
     names = ",".join(str(path) for path in files if path.suffix in (".log", ".index", ".snapshot", ".txnindex"))
     dumped = dumped_by_kafka(names, "--deep-iteration", gaps=True)
     assert "isvalid: false" not in dumped and dumped.count("| offset: ") < 1500

@@ -38,9 +38,8 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
     segments = PartitionSegments(folder, KAFKAS_INTERVAL, lambda settle, then: None)
     producers = segments.open(clean=clean, recovery_point=0)
     assert segments.truncated == 0
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        path.name: path.read_bytes() for path in recorded.iterdir()
-    }
+    files = [{path.name: path.read_bytes() for path in each.iterdir()} for each in (folder, recorded)]
+    assert files[0] == files[1]
     records = records_of(segments.read(segments.start_offset, 2**30, True))
     assert records[-1].offset == segments.end_offset - 1
     (snapshot,) = recorded.glob("*.snapshot")

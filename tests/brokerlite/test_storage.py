@@ -11,7 +11,7 @@ import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.log import PartitionLog
-from ottla.brokerlite.storage import checkpoints
+from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name
 from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
@@ -242,6 +242,90 @@ def test_a_producer_that_wrote_long_ago_is_known_from_the_snapshot(
     with pytest.raises(OutOfOrderSequenceNumber):
         one.append(idempotent(4, producer_id=1, epoch=2))
     one.append(idempotent(3, producer_id=1, epoch=2))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_producers_may_send_again_is_known_without_reading_the_log(clean: bool) -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk, settings=LogSettings(segment_bytes=2**20))
+    one.append(*(idempotent(2 * i, 2, producer_id=producer_id) for i in range(100) for producer_id in range(9)))
+    one.segments.roll(one.log.producers)
+    size = sum(map(len, one.files(".log").values()))
+    if clean:
+        one.close()
+    disk.read_bytes = 0
+    one.reopen(clean=clean, recovery_point=one.log.end_offset)
+    assert disk.read_bytes < size / 4
+    for i in range(95, 100):
+        for producer_id in range(9):
+            assert (
+                one.log.append(idempotent(2 * i, 2, producer_id=producer_id), version=NEWEST, timestamp=TODAY).size == 0
+            )
+    with pytest.raises(OutOfOrderSequenceNumber):
+        one.append(idempotent(2 * 94, 2, producer_id=3))
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"\0" * 50])
+def test_where_the_window_is_gone_or_damaged_the_log_is_read(damage: bytes | None) -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk)
+    one.append(*(idempotent(2 * i, 2) for i in range(20)))
+    one.close()
+    for name in one.files(".window"):
+        disk.unlink(Path("/t-0") / name)
+        if damage is not None:
+            disk.write_file(Path("/t-0") / name, damage)
+    one.reopen(clean=True)
+    for i in range(15, 20):
+        assert one.log.append(idempotent(2 * i, 2), version=NEWEST, timestamp=TODAY).size == 0
+
+
+def checkpointed(disk: ModelDisk) -> OnePartition:
+    """A segment of which half lies before the recovery point."""
+    one = OnePartition(Path("/t-0"), disk=disk, interval=500, settings=LogSettings(segment_bytes=2**20))
+    one.append(*(a_batch(bytes(100), timestamp=TODAY + i * 7919 % 1000) for i in range(400)))
+    one.segments._since_checkpoint = 2**20
+    work = one.segments.begin_checkpoint(one.log.producers)
+    assert work is not None
+    work()
+    assert one.segments.recovery_point == 400
+    one.append(*(a_batch(bytes(100), timestamp=TODAY + i * 7919 % 1000) for i in range(400, 800)))
+    return one
+
+
+def test_after_a_kill_the_active_segment_is_read_from_the_recovery_point_on() -> None:
+    disk = ModelDisk()
+    one = checkpointed(disk)
+    files, size = one.files("index"), sum(map(len, one.files(".log").values()))
+    newest = one.log.of_max_timestamp()
+    disk.read_bytes = 0
+    one.reopen(recovery_point=400)
+    assert disk.read_bytes < size * 1.1, "half of it, to check it and for the producers"
+    assert one.files("index") == files, "indexes are made anew to the same bytes"
+    assert one.log.end_offset == 800 and one.log.of_max_timestamp() == newest
+    assert [batch.base_offset for batch in one.log.batches()] == list(range(800))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["gone", "odd", "hole", "other batch"])
+def test_indexes_that_are_damaged_before_the_recovery_point_are_made_anew_from_the_whole_log(
+    suffix: str, damage: str
+) -> None:
+    disk = ModelDisk()
+    one = checkpointed(disk)
+    written = one.files("index")
+    path, entry = Path("/t-0") / f"{0:020}{suffix}", 8 if suffix == ".index" else 12
+    match damage:
+        case "gone":
+            disk.unlink(path)
+        case "odd":
+            disk.truncate(path, disk.size(path) - 1)
+        case "hole":
+            disk.write(path, bytes(5 * entry), 3 * entry)
+        case "other batch":
+            disk.write(path, bytes(entry - 1) + b"\5", disk.size(path) // 2 // entry * entry)
+    one.reopen(recovery_point=400)
+    assert one.files("index") == written and one.log.end_offset == 800
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -629,14 +713,18 @@ def test_a_start_that_was_cut_off_before_the_folder_was_ready_can_be_repeated(tm
     opened(tmp_path / "data").abandon()
 
 
+def points_of(data: Path) -> dict[tuple[str, int], int]:
+    return OffsetCheckpoint(FileSystem(), data / RECOVERY_POINTS, sync=False).read()
+
+
 def test_a_synced_folder_notes_how_far_the_disk_has_it(tmp_path: Path) -> None:
     folder = opened(tmp_path / "data")
     stored = folder.create_topic("t", NO_UUID, 1, {})
     log = PartitionLog("t-0", stored.partitions[0].segments, stored.partitions[0].producers, SMALL)
     for i in range(100):
         log.append(idempotent(i), version=NEWEST, timestamp=TODAY)
-    points = checkpoints.read_offsets(FileSystem(), tmp_path / "data" / RECOVERY_POINTS)
+    points = points_of(tmp_path / "data")
     assert 0 < points["t", 0] < 100, "up to the last full segment"
     folder.close()
-    points = checkpoints.read_offsets(FileSystem(), tmp_path / "data" / RECOVERY_POINTS)
+    points = points_of(tmp_path / "data")
     assert points["t", 0] == 100

@@ -59,6 +59,33 @@ def test_what_is_due_may_set_what_is_due_at_once() -> None:
     assert called == [1.0]
 
 
+def test_what_sets_itself_due_at_once_is_called_once_and_holds_nothing_up() -> None:
+    timers, called = Timers(), list[str]()
+
+    def again(now: float) -> None:
+        called.append("again")
+        timers.set("again", now, again)
+
+    timers.set("again", 1.0, again)
+    timers.set("other", 2.0, lambda now: called.append("other"))
+    timers.expire(5.0)
+    timers.expire(5.0)
+    assert called.count("again") == 2 and called.count("other") == 1 and timers.deadline == 5.0
+
+
+def test_a_clock_that_steps_forward_calls_what_repeats_once_and_one_that_steps_back_calls_nothing_early() -> None:
+    timers, called = Timers(), list[float]()
+
+    def every_second(now: float) -> None:
+        called.append(now)
+        timers.set("x", now + 1.0, every_second)
+
+    timers.set("x", 1.0, every_second)
+    for now in (0.5, 1.0, 1_000_000.0, 3.0, 999_999.0, 1_000_000.9, 1_000_001.0):
+        timers.expire(now)
+    assert called == [1.0, 1_000_000.0, 1_000_001.0]
+
+
 def test_a_thousand_delays_of_one_deadline_leave_one_entry() -> None:
     timers = Timers()
     for i in range(1000):

@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.brokerlite.brokers import InProcess, Remote
 from tests.brokerlite.record_transactions import RECORDED, WALKS
 from tests.brokerlite.transacting import Conversation
 from tests.brokerlite.transaction_scripts import SCRIPTS
-from tests.brokerlite.transaction_walks import Walk
+from tests.brokerlite.transaction_walks import LAST_LOOK, Walk
 from tests.kafka import ApacheKafka
 
 LIVE = range(1000, 1030)
@@ -49,6 +50,23 @@ def test_the_answers_are_apache_kafkas(broker: InProcess, name: str) -> None:
     ours = Conversation(broker)
     for i, (step, theirs) in enumerate(exchanges):
         assert ours.perform(step) == theirs, f"step {i} of {name} is {step}, after {exchanges[max(0, i - 5) : i]}"
+
+
+@pytest.mark.parametrize("name", [each["name"] for each in recorded()][::4])
+def test_after_a_kill_there_is_what_apache_kafka_has(tmp_path: Path, name: str) -> None:
+    (exchanges,) = [each["exchanges"] for each in recorded() if each["name"] == name]
+    broker = InProcess(tmp_path / "data")
+    ours = Conversation(broker)
+    look = -len(LAST_LOOK)
+    for step, _ in exchanges[:look]:
+        ours.perform(step)
+    broker.machine = broker.machine.restart(clean=False)
+    for step, theirs in exchanges[look:]:
+        answer = ours.perform(step)
+        if step[0] == "ends":  # a kill raises the leader epoch
+            answer, theirs = [each[:-1] for each in answer], [each[:-1] for each in theirs]
+        assert answer == theirs, step
+    broker.machine.folder.abandon()
 
 
 @pytest.mark.slow

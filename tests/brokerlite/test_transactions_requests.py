@@ -12,6 +12,11 @@ from ottla.codec.apis.add_partitions_to_txn import (
 )
 from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -83,6 +88,14 @@ def commit(machine: Machine, producer: Producer, *, name: str = "x", version: in
         topics=(TxnOffsetCommitRequestTopic(name="t", partitions=partitions),),
     )
     answer = machine.ask(request, version)
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def store(machine: Machine, offset: int) -> int:
+    """Commit an offset that is part of no transaction."""
+    partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=""),)
+    topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
+    answer = machine.ask(OffsetCommitRequest(group_id="g", topics=topics), 8)
     return int(answer.topics[0].partitions[0].error_code)
 
 
@@ -179,6 +192,14 @@ def test_the_lowest_sequence_of_an_epoch_counts_and_a_newer_epoch_begins_anew() 
         producers.check(parse_batch(batch((7, 1), 10)))
 
 
+def test_also_a_producer_that_is_remembered_may_not_jump_over_what_was_refused() -> None:
+    producers = Producers()
+    producers.record(parse_batch(rebased(batch((7, 0), 0, 5), 0, 0)))
+    attempted(producers, 0, 3)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        producers.check(parse_batch(batch((7, 0), 5)))
+
+
 def test_what_began_in_the_end_is_an_attempt_no_more() -> None:
     producers = Producers()
     attempted(producers, 0, 0)
@@ -254,6 +275,14 @@ def test_offsets_of_an_open_transaction_need_no_coordinator(machine: Machine) ->
     newest = end(machine, producer)
     assert commit(machine, newest, name="unknown") == MAPPING
     assert machine.core.offsets.of("g")["t", 0].offset == 4
+
+
+def test_of_offsets_those_hold_that_were_written_last_whichever_became_valid_first(machine: Machine) -> None:
+    producer = begin(machine)
+    assert commit(machine, producer) == 0
+    assert store(machine, 9) == 0
+    end(machine, producer)
+    assert machine.core.offsets.of("g")["t", 0].offset == 9
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])

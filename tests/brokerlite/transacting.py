@@ -27,6 +27,11 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.list_transactions import ListTransactionsRequest
+from ottla.codec.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -186,6 +191,19 @@ class Conversation:
             topics=(TxnOffsetCommitRequestTopic(name=self.topic, partitions=partitions),),
         )
         answer = self.broker.ask(request, version)
+        return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
+
+    def store(self, group: str, offsets: list[list[int]]) -> Any:
+        """OffsetCommit, which is not part of a transaction."""
+        partitions = tuple(
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            for index, offset in offsets
+        )
+        request = OffsetCommitRequest(
+            group_id=self.prefix + group,
+            topics=(OffsetCommitRequestTopic(name=self.topic, partitions=partitions),),
+        )
+        answer = self.broker.ask(request, 8)
         return sorted([each.partition_index, each.error_code] for topic in answer.topics for each in topic.partitions)
 
     def produce(self, version: int, name: str | None, producer_id: int, epoch: int, batches: list[list[int]]) -> Any:
@@ -422,6 +440,7 @@ STEPS: dict[str, Callable[..., Any]] = {
         Conversation.add,
         Conversation.offsets,
         Conversation.commit,
+        Conversation.store,
         Conversation.produce,
         Conversation.end,
         Conversation.marker,

@@ -77,8 +77,21 @@ class Walk:
             return self._init(one), one
         if self._last is not None and rng.random() < 0.08:
             return self._last, one
-        kinds = ["init", "end", "end", "end", "produce", "produce", "produce", "look", "commit", "marker", "join"]
-        weights = [1.0, 1.5, 1.5, 1.5, 3, 3, 3, 2, 2, 0.4, 0.15]
+        kinds = [
+            "init",
+            "end",
+            "end",
+            "end",
+            "produce",
+            "produce",
+            "produce",
+            "look",
+            "commit",
+            "marker",
+            "join",
+            "store",
+        ]
+        weights = [1.0, 1.5, 1.5, 1.5, 3, 3, 3, 2, 2, 0.4, 0.15, 0.5]
         if self._v1():
             kinds += ["add", "offsets", "verify"]
             weights += [2, 1, 0.6]
@@ -220,6 +233,9 @@ class Walk:
 
     def _join(self, one: Instance) -> Step:
         return ["join", GROUP]
+
+    def _store(self, one: Instance) -> Step:
+        return ["store", GROUP, [[partition, self.rng.randrange(100)] for partition in (0, 1)]]
 
     def _time(self, one: Instance) -> Step:
         return ["time", self._timeout_ms]

@@ -9,13 +9,14 @@ was acknowledged is lost, nothing is there twice, each transaction is whole or a
 
 import argparse
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.brokerlite.running import BrokerProcess
 from tests.interop import peers
@@ -85,18 +86,18 @@ class Storm:
             assert not teller.is_alive(), f"{teller.name} does not end"
         with RawReader(self.broker.bootstrap) as reader:
             for topic in (DEBITS, CREDITS):
-                until(lambda topic=topic: not _is_open(reader, topic), f"the end of what is open in {topic}")
+                until(partial(_is_settled, reader, topic), f"the end of what is open in {topic}")
             there = len(reader.committed(DEBITS))
             for passer in self._passers:
-                until(
-                    lambda name=passer.name: self.ledger.errors or len(reader.committed(name)) >= there,
-                    f"{passer.name} passing on {there} debits",
-                )
+                until(partial(self._has, reader, passer.name, there), f"{passer.name} passing on {there} debits")
         for passer in self._passers:
             passer.stop()
             passer.join(120)
             assert not passer.is_alive(), f"{passer.name} does not end"
         assert not self.ledger.errors, self.ledger.errors
+
+    def _has(self, reader: RawReader, topic: str, count: int) -> bool:
+        return bool(self.ledger.errors) or len(reader.committed(topic)) >= count
 
     def check(self) -> None:
         """Whether all readers find what must be there."""
@@ -104,7 +105,7 @@ class Storm:
         with RawReader(bootstrap) as raw:
             reads: dict[str, Read] = {"raw": raw.committed}
             for client in peers.CLIENTS:
-                reads[client.name] = lambda topic, client=client: client.consume(bootstrap, topic, COMMITTED)
+                reads[client.name] = partial(_consumed, client, bootstrap)
             for name, read in reads.items():
                 debits, credits = read(DEBITS), read(CREDITS)
                 self.ledger.check([(DEBITS, each) for each in debits] + [(CREDITS, each) for each in credits])
@@ -135,8 +136,13 @@ class Storm:
         self.end()
 
 
-def _is_open(reader: RawReader, topic: str) -> bool:
-    return any(reader.is_open(topic, partition) for partition in range(PARTITIONS))
+def _is_settled(reader: RawReader, topic: str) -> bool:
+    return not any(reader.is_open(topic, partition) for partition in range(PARTITIONS))
+
+
+def _consumed(client: Any, bootstrap: str, topic: str) -> list[Received]:
+    received: list[Received] = client.consume(bootstrap, topic, COMMITTED)
+    return received
 
 
 def main() -> None:
@@ -161,4 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -65,7 +65,7 @@ def producing(client: TransactorClient, bootstrap: str, name: str, **config: str
     """A producer with the transactional id ``name``; settings have underscores in place of dots."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     with client.start(bootstrap, name, settings) as producer:
-        producer.do("init")
+        producer.insist("init")
         yield producer
 
 

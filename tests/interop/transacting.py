@@ -27,17 +27,23 @@ The kinds of errors are those between which clients tell their users to choose: 
 """
 
 import contextlib
+import hashlib
+import os
 import queue
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, cast
 
 from tests.interop.lines import settings
 from tests.interop.peers import PeerFailed, Running, java_classes
-from tests.kafka import NOW, OLD, Release, java
+from tests.kafka import CACHE, NOW, OLD, Release, java, need
 
+BOUND = 90.0
+"""Seconds within which a client must get its call through, once the broker is there."""
 Kind = Literal["abortable", "retriable", "fatal"]
 
 
@@ -96,6 +102,19 @@ def _python(client: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, "-m", f"tests.interop.{client}_transact"]
 
 
+def _franz_go() -> list[str]:
+    """The command of the Go program, which is compiled when it has changed."""
+    folder = Path(__file__).parent / "go"
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.iterdir()))).hexdigest()[:16]
+    program = CACHE / "go" / f"transact-{digest}"
+    if not program.exists():
+        go = need("go", "Go, 1.24 or newer")
+        partial = program.with_name(f"{program.name}-{os.getpid()}")
+        subprocess.run([go, "build", "-C", folder, "-o", partial, "."], check=True, timeout=600)
+        partial.rename(program)
+    return [str(program)]
+
+
 TRANSACTORS = {
     each.name: each
     for each in (
@@ -105,6 +124,7 @@ TRANSACTORS = {
         TransactorClient("java-2.8", _java(OLD["2.8"]), {"max.block.ms": "20000"}),
         TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500"}, may_hang=True),
         TransactorClient("aiokafka", _python("aiokafka"), checks_members=False),
+        TransactorClient("franz-go", _franz_go),
         TransactorClient("kafka-python", _python("kafka_python"), {"max.block.ms": "20000"}),
     )
 }
@@ -147,6 +167,17 @@ class Transactor(Running):
             return answer[1:]
         kind, name, message = answer[1:]
         raise Refused(cast(Kind, kind), name, message)
+
+    def insist(self, command: str) -> None:
+        """Have a command carried out, again as often as the client says that it may be called again, up to `BOUND`."""
+        deadline = time.monotonic() + BOUND
+        while True:
+            try:
+                self.do(command)
+                return
+            except Refused as error:
+                if error.kind != "retriable" or time.monotonic() > deadline:
+                    raise
 
     def send(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         """Send a record; an error may come with a later command."""

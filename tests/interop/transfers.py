@@ -20,12 +20,10 @@ from dataclasses import dataclass
 
 from tests.interop.lines import Received
 from tests.interop.peers import PeerFailed
-from tests.interop.transacting import Refused, Transactor, TransactorClient
+from tests.interop.transacting import BOUND, Refused, Transactor, TransactorClient
 
 DEBITS, CREDITS = "debits", "credits"
 PARTITIONS = 4
-BOUND = 90.0
-"""Seconds within which a client must get its call through, when the broker is there again."""
 
 
 class Told(enum.Enum):
@@ -142,7 +140,7 @@ class _Client(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._until_done("init")
+            self._producer.insist("init")
             self._prepare()
             while not self._over.is_set():
                 self._transact()
@@ -157,22 +155,11 @@ class _Client(threading.Thread):
         """Have a transaction, and let none be open."""
         raise NotImplementedError
 
-    def _until_done(self, command: str) -> None:
-        """Have a command carried out, again as often as the client says that it may be."""
-        deadline = time.monotonic() + BOUND
-        while True:
-            try:
-                self._producer.do(command)
-                return
-            except Refused as error:
-                if error.kind != "retriable" or time.monotonic() > deadline:
-                    raise
-
     def _recover(self, error: Refused | PeerFailed) -> bool:
         """Do what is to be done about an error, and return whether the transaction is known to be aborted."""
         if isinstance(error, Refused) and error.kind == "abortable":
             try:
-                self._until_done("abort")
+                self._producer.insist("abort")
                 return True
             except Refused:
                 pass  # then nothing but another producer helps
@@ -184,7 +171,7 @@ class _Client(threading.Thread):
         while True:
             try:
                 self._producer.open()
-                self._until_done("init")
+                self._producer.insist("init")
                 return False
             except Refused:
                 if time.monotonic() > deadline:
@@ -229,10 +216,10 @@ class Teller(_Client):
                 self._producer.send(topic, self._rng.randrange(PARTITIONS), key, b"%d" % amount)
             if self._rng.random() < 0.2:
                 self._producer.do("flush")
-                self._until_done("abort")
+                self._producer.insist("abort")
                 return told
             told = Told.NOTHING
-            self._until_done("commit")
+            self._producer.insist("commit")
             return Told.COMMITTED
         except (Refused, PeerFailed) as error:
             return Told.ABORTED if self._recover(error) else told
@@ -252,11 +239,11 @@ class Passer(_Client):
             for record in records:
                 self._producer.send(self.name, record.partition, record.key or b"", record.value or b"")
             self._producer.do("offsets")
-            self._until_done("commit")
+            self._producer.insist("commit")
             self._ledger.step(self.name)
         except (Refused, PeerFailed) as error:
             self._recover(error)
-            self._until_done("rewind")
+            self._producer.insist("rewind")
 
 
 def until(condition: Callable[[], bool], what: str, timeout: float = BOUND) -> None:

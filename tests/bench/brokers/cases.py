@@ -151,13 +151,13 @@ def _produced_and_consumed(server: Server, client: str, task: Task) -> dict[str,
             before = server.cpu()
             figures = _run(client, way, task)
             cpu = server.cpu() - before
-            task = dataclasses.replace(task, count=server.stored(task.partitions, prefix=prefix))
-            assert task.count, "nothing was stored"
+            count = server.stored(task.partitions, prefix=prefix)
+            task = dataclasses.replace(task, count=count)
             found[way] = {
                 "rate": figures["rate"],
                 "mb": figures["rate"] * task.size / 1e6,
-                "broker_ms": cpu * 1e3 / (task.count * task.size / _MIB),
-                "broker_cores": cpu / task.count * figures["rate"],
+                "broker_ms": cpu * 1e3 / (count * task.size / _MIB),
+                "broker_cores": cpu / count * figures["rate"],
                 "client_cores": figures["cpu_us"] / 1e6 * figures["rate"],
             }
     return found

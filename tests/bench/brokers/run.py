@@ -20,6 +20,7 @@ from pathlib import Path
 import confluent_kafka
 
 from ottla.codec import engine
+from ottla.errors import OttlaError
 from tests import kafka
 from tests.bench.brokers.cases import CLIENTS, ROWS, Case, Found, Options, cases
 from tests.bench.brokers.server import BROKERS, Broker, Server
@@ -59,7 +60,7 @@ def measured(case: Case, options: Options, rounds: int) -> list[str]:
         for broker in BROKERS if number % 2 == 0 else reversed(BROKERS):
             try:
                 found[broker.name].append(_round(case, broker, options))
-            except (Broken, subprocess.SubprocessError, OSError) as error:
+            except (Broken, OttlaError, subprocess.SubprocessError, OSError) as error:
                 return [case.name, f"  failed on {broker.name}: {error}"]
     return table(case, *found.values())
 

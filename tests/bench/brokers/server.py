@@ -181,13 +181,14 @@ class Server:
 
     @contextlib.contextmanager
     def topic(self, partitions: int, *, prefix: str = PREFIX) -> Iterator[str]:
-        """A topic, removed with its data in the end; gives the prefix of its name."""
+        """A topic, removed with its data in the end; gives the prefix of its name.
+
+        Where something fails it is left to `close`: the broker may be gone, and that would be said instead of why.
+        """
         [name] = topic_names(1, prefix)
         trio.run(_create, self.bootstrap, name, partitions)
-        try:
-            yield prefix
-        finally:
-            trio.run(_delete, self.bootstrap, name)
+        yield prefix
+        trio.run(_delete, self.bootstrap, name)
 
     def stored(self, partitions: int, *, prefix: str = PREFIX) -> int:
         """How many records the topic has."""

@@ -19,8 +19,8 @@ from ottla.brokerlite.machines.transactions import Transactions
 from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.log_file import LogFile
-from ottla.brokerlite.storage.recovery import Recovery
 from ottla.brokerlite.storage.state import StateFile
+from ottla.brokerlite.storage.txn_index import TxnIndex
 from tests.sim.mutations import Change, changed
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
@@ -116,9 +116,7 @@ _mutation(
     (PartitionLog, "last_stable_offset", lambda _: property(lambda self: self.high_watermark)),
 )
 _mutation("aborted transactions are not named", (PartitionLog, "aborted", lambda _: lambda self, offset, up_to: ()))
-_mutation(
-    "aborted transactions are forgotten at a restart", (Recovery, "_keep_aborted", lambda _: lambda self, some: None)
-)
+_mutation("aborted transactions are not indexed", (TxnIndex, "add", lambda _: lambda self, entry: None))
 
 
 # -- producers, offsets ------------------------------------------------------------------------------------------------

@@ -1,0 +1,244 @@
+"""What a partition keeps beside its batches: where it starts, which transactions were aborted, what the disk has."""
+
+import random
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from ottla.brokerlite.machines.log import PartitionLog, Segments
+from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.storage.unsynced import Work
+from ottla.codec.stored.indexes import AbortedTxn
+from ottla.codec.wire import NO_UUID
+from ottla.errors import KafkaStorageError, OffsetOutOfRange
+from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of
+from tests.brokerlite.model_disk import ModelDisk
+from tests.brokerlite.test_storage import SMALL, OnePartition
+
+DATA, FOLDER = Path("/data"), Path("/t-0")
+
+
+class Kept:
+    """A data folder on a model of a disk, with a topic of three partitions."""
+
+    def __init__(self, disk: ModelDisk | None = None) -> None:
+        self.disk = disk or ModelDisk()
+        self.chores: list[Work] = []
+        self.folder = DataFolder(DATA, index_interval_bytes=200, chore=self.chores.append, disk=self.disk)
+        self.folder.open(1, None)
+        if not list(self.folder.topics()):
+            self.folder.create_topic("t", NO_UUID, 3, {})
+        self.work()
+        (stored,) = self.folder.topics()
+        self.segments: list[Segments] = [each.segments for each in stored.partitions]
+        self.logs = [PartitionLog("t", each.segments, each.producers, SMALL) for each in stored.partitions]
+
+    def work(self) -> None:
+        while self.chores:
+            self.chores.pop(0)()
+
+    def append(self, partition: int, *values: bytes) -> None:
+        for value in values:
+            self.logs[partition].append(a_batch(value), version=13, timestamp=TODAY)
+
+    def ends(self) -> list[int]:
+        return [log.end_offset for log in self.logs]
+
+
+# -- where it starts
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("offset", [0, 1, 5, 7, 29, 30])
+def test_records_before_the_start_offset_are_gone_for_good(offset: int, clean: bool) -> None:
+    kept = Kept()
+    kept.append(0, *(b"%d" % i + bytes(700) for i in range(30)))
+    kept.append(1, b"other")
+    before = len(kept.disk.files(DATA / "t-0", ".log"))
+    assert before > 5
+    kept.logs[0].forget(offset)
+    kept.work()
+    for _ in range(2):
+        log = kept.logs[0]
+        assert (log.start_offset, log.end_offset) == (offset, 30) and kept.ends()[1] == 1
+        for gone in range(offset):
+            with pytest.raises(OffsetOutOfRange):
+                log.read(gone, 1)
+        for there in range(offset, 30):
+            assert records_of(log.read(there, 1, at_least_one=True))[0].offset <= there
+        first = log.first_at(0)
+        assert (first and first.offset) == (offset if offset < 30 else None)
+        names = sorted(kept.disk.files(DATA / "t-0", ".log"))
+        assert all(int(name[:20]) > offset for name in names[1:]), "segments wholly before it are removed"
+        assert not offset or min(int(name[:20]) for name in names) <= offset
+        (kept.folder.close if clean else kept.folder.abandon)()
+        kept = Kept(kept.disk)
+    if f"{offset:020}.log" not in names:  # otherwise the name tells it
+        assert kept.disk.read_file(DATA / "log-start-offset-checkpoint") == f"0\n1\nt 0 {offset}\n".encode()
+
+
+def test_a_start_offset_never_goes_back_nor_behind_the_end() -> None:
+    kept = Kept()
+    kept.append(0, *[b"a"] * 5)
+    for offset, start in ((3, 3), (2, 3), (-1, 3), (99, 5)):
+        kept.logs[0].forget(offset)
+        assert kept.logs[0].start_offset == start
+    kept.append(0, b"b")
+    assert (kept.logs[0].start_offset, kept.logs[0].end_offset) == (5, 6)
+
+
+def test_the_offsets_of_a_deleted_topic_are_not_taken_for_those_of_another_of_its_name() -> None:
+    kept = Kept()
+    kept.append(0, *[b"old"] * 5)
+    kept.logs[0].forget(3)
+    kept.work()
+    kept.folder.delete_topic("t")
+    kept.folder.create_topic("t", uuid4(), 1, {})
+    (stored,) = kept.folder.topics()
+    log = PartitionLog("t", stored.partitions[0].segments)
+    log.append(a_batch(*[b"new"] * 9), version=13, timestamp=TODAY)
+    kept.folder.abandon()
+    kept.disk.crash()
+    log = Kept(kept.disk).logs[0]
+    assert (log.start_offset, log.end_offset) == (0, 9)
+
+
+# -- aborted transactions
+
+
+def aborted(one: OnePartition, first_offset: int, upper_bound: int) -> list[int]:
+    return [entry.producer_id for entry in one.segments.aborted(first_offset, upper_bound)]
+
+
+def an_abort(producer_id: int, first: int, last: int, stable: int) -> AbortedTxn:
+    return AbortedTxn(producer_id=producer_id, first_offset=first, last_offset=last, last_stable_offset=stable)
+
+
+def test_a_reader_is_told_the_aborted_transactions_that_reach_into_what_it_reads() -> None:
+    one = OnePartition(FOLDER, disk=ModelDisk())
+    entries = [an_abort(1, 0, 10, 5), an_abort(2, 5, 12, 8), an_abort(3, 8, 20, 8), an_abort(4, 25, 30, 31)]
+    for entry in entries:
+        one.append(*(a_batch(bytes(300)) for _ in range(entry.last_offset + 1 - one.log.end_offset)))
+        one.segments.add_aborted(entry)
+        one.segments.add_aborted(entry)
+    assert len(one.files(".txnindex")) > 2, "each in the segment of its marker"
+    for _ in range(2):
+        assert aborted(one, 0, 31) == [1, 2, 3, 4]
+        assert aborted(one, 11, 31) == [2, 3, 4]
+        assert aborted(one, 21, 31) == [4]
+        assert aborted(one, 0, 25) == [1, 2, 3]
+        assert aborted(one, 0, 5) == [1], "what is stable up to there ends the search"
+        assert aborted(one, 31, 40) == []
+        one.close()
+        one.reopen(clean=True, recovery_point=31)
+    written = one.files(".txnindex")
+    one.log.forget(21)
+    assert aborted(one, 21, 31) == [4]
+    assert len(one.files(".txnindex")) < len(written), "it goes with its segment"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_aborted_transactions_are_those_that_kafka_would_tell(seed: int) -> None:
+    """Against the rule written down plainly: every entry in order, up to one whose last stable offset is far enough."""
+    rng = random.Random(seed)
+    one = OnePartition(FOLDER, disk=ModelDisk())
+    entries: list[AbortedTxn] = []
+    for producer_id in range(30):
+        one.append(*(a_batch(bytes(rng.randint(0, 900))) for _ in range(rng.randint(1, 4))))
+        last = one.log.end_offset - 1
+        first = rng.randint(0, last)
+        entries.append(
+            an_abort(producer_id, first, last, rng.randint(entries[-1].last_stable_offset, last + 1) if entries else 0)
+        )
+        one.segments.add_aborted(entries[-1])
+    for _ in range(50):
+        first_offset = rng.randint(0, one.log.end_offset)
+        upper_bound = rng.randint(first_offset + 1, one.log.end_offset + 1)
+        expected = []
+        for entry in entries:
+            if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
+                expected.append(entry.producer_id)
+            if entry.last_stable_offset >= upper_bound:
+                break
+        assert aborted(one, first_offset, upper_bound) == expected
+
+
+@pytest.mark.parametrize("damage", [b"\0", bytes(33), b"\0\7" + bytes(32)])
+def test_an_index_of_aborted_transactions_that_is_damaged_is_not_taken(damage: bytes) -> None:
+    disk = ModelDisk()
+    one = OnePartition(FOLDER, disk=disk)
+    one.append(*(idempotent(i) for i in range(3)))
+    one.segments.add_aborted(an_abort(1, 0, 2, 0))
+    one.close()
+    path = FOLDER / f"{0:020}.txnindex"
+    disk.write(path, damage, disk.size(path))
+    one.reopen(clean=True, recovery_point=3)
+    assert aborted(one, 0, 3) == [] and not one.files(".txnindex"), "a replay fills it"
+
+
+# -- what the disk has
+
+
+def test_a_flush_has_the_disk_hold_what_was_stored_before_it_began() -> None:
+    kept = Kept()
+    kept.append(0, b"a", b"b")
+    kept.append(1, b"c")
+    flush = kept.folder.begin_flush()
+    kept.append(0, b"d")
+    kept.append(2, b"e")
+    flush()
+    assert [each.synced_offset for each in kept.segments] == [2, 1, 0]
+    kept.folder.begin_flush()()
+    assert [each.synced_offset for each in kept.segments] == [3, 1, 1]
+    for seed in range(20):
+        kept.disk._rng = random.Random(seed)
+        kept.disk.power_cut()
+        kept = Kept(kept.disk)
+        assert kept.ends() == [3, 1, 1]
+
+
+def test_a_flush_of_some_partitions_does_not_wait_for_the_others() -> None:
+    kept = Kept()
+    kept.folder.begin_flush()()
+    kept.append(0, *[b"a"] * 3)
+    kept.append(1, *[b"b"] * 3)
+    kept.disk.fails = lambda operation, path: operation == "sync" and path.parent.name != "t-1"
+    kept.folder.begin_flush([kept.segments[1]])()
+    assert [each.synced_offset for each in kept.segments] == [0, 3, 0]
+
+
+def test_a_flush_with_nothing_to_do_does_nothing() -> None:
+    kept = Kept()
+    kept.append(0, b"a")
+    kept.folder.begin_flush()()
+    before = kept.disk.operations
+    kept.folder.begin_flush()()
+    assert kept.disk.operations == before
+
+
+@pytest.mark.parametrize("failing", ["t-1", "data"])
+def test_a_flush_that_fails_says_so_and_its_partition_takes_nothing_more(failing: str) -> None:
+    kept = Kept()
+    for partition in range(3):
+        kept.append(partition, b"a")
+    kept.disk.fails = lambda operation, path: (
+        (operation, path.parent.name) == ("sync", failing) or (operation, path.name) == ("sync_folder", failing)
+    )
+    if failing == "data":
+        kept.folder.create_topic("u", NO_UUID, 1, {})
+    flush = kept.folder.begin_flush()
+    with pytest.raises(OSError, match="Input/output error"):
+        flush()
+    kept.disk.fails = lambda operation, path: False
+    if failing == "data":
+        flush = kept.folder.begin_flush()
+        flush()
+        assert [each.synced_offset for each in kept.segments] == [1, 1, 1]
+        return
+    assert [each.synced_offset for each in kept.segments] == [1, 0, 1]
+    kept.append(0, b"b")
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError):
+            kept.append(1, b"b")
+    assert kept.ends() == [2, 1, 1] and records_of(kept.logs[1].read(0, 100))[0].value == b"a"
