@@ -110,6 +110,7 @@ def _franz_go() -> list[str]:
     program = CACHE / "go" / f"transact-{digest}"
     if not program.exists():
         go = need("go", "Go, 1.24 or newer")
+        program.parent.mkdir(parents=True, exist_ok=True)
         partial = program.with_name(f"{program.name}-{os.getpid()}")
         subprocess.run([go, "build", "-C", folder, "-o", partial, "."], check=True, timeout=600)
         partial.rename(program)
@@ -123,7 +124,7 @@ TRANSACTORS = {
         # The last before version 2 of transactions (KIP-890), and an old one.
         TransactorClient("java-3.9", _java(OLD["3.9"]), {"max.block.ms": "20000"}),
         TransactorClient("java-2.8", _java(OLD["2.8"]), {"max.block.ms": "20000"}),
-        # 2.16: send_offsets_to_transaction does not return, in spite of its time-out, when the connection breaks between
+        # In 2.16 send_offsets_to_transaction never returns, in spite of its time-out, if the connection breaks between
         # AddOffsetsToTxn and FindCoordinator.
         TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500"}, hangs_after=15.0),
         TransactorClient("aiokafka", _python("aiokafka")),
