@@ -31,7 +31,7 @@ from ottla.brokerlite.machines.offsets import Offsets
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
 from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transaction
-from ottla.brokerlite.machines.transactions import Transactions, TransactionSettings
+from ottla.brokerlite.machines.transactions import Producing, Transactions, TransactionSettings
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
 from ottla.errors import BrokerError, KafkaStorageError, RemoteProtocolError, UnknownTopicOrPartition
@@ -366,19 +366,41 @@ class BrokerCore:
                 log.info("no marker is written to %s-%d: %s", *place, error)
 
     def _end_hanging(self) -> None:
-        """After a start, end what is open in a partition and not with its coordinator: the disk has lost a marker."""
+        """After a start, see to what is open in a partition and not with its coordinator: the disk has lost a record of
+        one of them.
+
+        A batch may be there whose partition the coordinator does not know to be part of the transaction: it is from now
+        on, so that the producer can go on, or its time runs out. Nobody was told of what the disk did not hold, so
+        anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost.
+        """
         by_producer = {each.producer_id: each for each in self.transactions.by_id.values()}
         for topic in self.topics.by_name.values():
             for index, partition in enumerate(topic.partitions):
+                place = topic.name, index
                 partition.producers.seen_at(self.clock.now)
                 for producer_id in list(partition.producers.ongoing):
                     known = by_producer.get(producer_id)
-                    if known is None or not (known.state is State.ONGOING or known.is_decided):
-                        self._end_lost((topic.name, index), partition, producer_id, known)
+                    if known is None or place not in self.transactions.by_id[known.transactional_id].partitions:
+                        self._end_or_join(place, partition, producer_id, known)
+
+    def _end_or_join(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> None:
+        epoch = partition.producers.entries[producer_id].epoch
+        goes_on = known is not None and not known.is_decided and known.epoch == epoch
+        if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
+            version = known.version if known.state is State.ONGOING else EPOCH_RISES
+            try:
+                self.transactions.add(Producing(known.transactional_id, producer_id, epoch), [place], version)
+            except BrokerError as error:
+                log.error("%s-%d has a transaction that its coordinator does not know: %s", *place, error)
+        else:
+            self._end_lost(place, partition, producer_id, known)
 
     def _end_lost(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> None:
         epoch = partition.producers.entries[producer_id].epoch
-        commit = known is not None and known.commits and known.epoch - epoch in (0, 1)
+        has_lost_a_marker = (
+            known is not None and known.has_ended and known.epoch - epoch == int(known.version >= EPOCH_RISES)
+        )
+        commit = known is not None and has_lost_a_marker and known.commits and not self.settings.sync
         outcome = "committed" if commit else "aborted"
         log.warning("%s-%d has a transaction that its coordinator has ended: it is %s", *place, outcome)
         coordinator_epoch = partition.producers.entries[producer_id].coordinator_epoch

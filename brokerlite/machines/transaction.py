@@ -94,6 +94,11 @@ class Transaction:
         return self.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
+    def has_ended(self) -> bool:
+        """The last transaction has its markers, and no other has begun."""
+        return self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+    @property
     def commits(self) -> bool:
         """Whether it was decided to commit."""
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)

@@ -362,6 +362,27 @@ def test_a_marker_that_the_disk_lost_is_written_at_the_next_start(
     machine.folder.abandon()
 
 
+@pytest.mark.parametrize("knows", [False, True], ids=["of no transaction", "of another partition"])
+def test_what_a_coordinator_does_not_know_to_be_open_is_part_of_the_transaction_after_a_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """As a power cut may leave it: the batch was on the disk, and what the coordinator had stored before was not."""
+    producer = Producing(machine, timeout_ms=1000)
+    assert producer.write(b"a") == producer.end(commit=True) == 0
+    if knows:
+        assert producer.write(b"b", partition=1) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.core.transactions, "add", lambda *_: None)
+        assert producer.write(b"c") == 0
+    machine = machine.restart(clean=False)
+    transaction = machine.core.transactions.by_id["t-1"]
+    assert transaction.state is State.ONGOING and ("t", 0) in transaction.partitions
+    assert seen(machine) == [b"a"]
+    machine.pass_time(2.0)
+    assert seen(machine) == [b"a"] and read(machine, committed=True).last_stable_offset == machine.log().end_offset
+    machine.folder.abandon()
+
+
 def test_transactional_ids_are_forgotten_a_week_after_their_last_use(machine: Machine) -> None:
     producer = Producing(machine)
     assert producer.write(b"a") == 0 and producer.end(commit=True) == 0

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from ottla.brokerlite.machines import compaction
+from ottla.brokerlite.machines.compaction import OffsetMap
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.group_log import GroupLog
 from ottla.brokerlite.machines.keyed_log import KeyedLog
@@ -159,6 +159,23 @@ def _not_raised(lead: Any) -> Any:
     return lambda self, node_id, found, partitions, raised: lead(self, node_id, found, partitions, False)
 
 
+def _nothing_found(init: Any) -> Any:
+    def broken(self: BrokerCore, *args: Any, **names: Any) -> None:
+        init(self, *args, **names)
+        self._synced = 1
+
+    return broken
+
+
+def _not_counted(create_topic: Any) -> Any:
+    def broken(self: BrokerCore, *args: Any) -> Any:
+        topic = create_topic(self, *args)
+        self._writes -= 1
+        return topic
+
+    return broken
+
+
 def _any_crc(may_follow: Any) -> Any:
     def broken(self: LogFile, batch: Any, least: int) -> bool:
         return bool(least <= batch.base_offset <= batch.last_offset < self.limit)
@@ -169,16 +186,16 @@ def _any_crc(may_follow: Any) -> Any:
 _mutation("an answer does not wait for the disk", (BrokerCore, "when_written", _at_once))
 _mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
 _mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
+_mutation("what a kill left is told before the disk has it", (BrokerCore, "__init__", _nothing_found))
+_mutation("topics are told of before the disk has them", (BrokerCore, "create_topic", _not_counted))
 _mutation("recovery compares no CRC", (LogFile, "_may_follow", _any_crc))
 
 
 # -- compaction --------------------------------------------------------------------------------------------------------
 
 
-def _beyond_the_last_stable(first_uncleanable: Any) -> Any:
-    return lambda segments, settings, dirty_from, last_stable_offset, now: first_uncleanable(
-        segments, settings, dirty_from, 2**62, now
-    )
+def _the_same_counts(knows_later: Any) -> Any:
+    return lambda self, key, offset: knows_later(self, key, offset - 1)
 
 
-_mutation("what is open is compacted", (compaction, "_first_uncleanable", _beyond_the_last_stable))
+_mutation("compaction drops the last value of a key", (OffsetMap, "knows_later", _the_same_counts))
