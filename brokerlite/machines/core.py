@@ -349,8 +349,12 @@ class BrokerCore:
 
     def _mark(self, transaction: Transaction) -> Iterator[Place]:
         """Write the markers of a transaction; the partitions that the disk refused to have theirs."""
-        coordinator_epoch = self.transactions_log.topic().partitions[0].epochs.current
+        own = self.transactions_log.topic().partitions[0].epochs.current
         for place in transaction.partitions:
+            partition = self.topics.partition(*place)
+            known = partition.producers.entries.get(transaction.producer_id) if partition else None
+            # An administrator's marker may have had any; there is no other coordinator that could be newer.
+            coordinator_epoch = own if known is None else max(own, known.coordinator_epoch)
             try:
                 self.write_marker(
                     place,

@@ -128,7 +128,15 @@ class KeyedLog:
                 pending.setdefault(batch.producer_id, []).extend(_entries(batch))
             else:
                 _take(newest, _entries(batch))
+        for producer_id, entries in pending.items():
+            pending[producer_id] = [each for each in entries if not _is_forgotten(each, newest)]
         return Loaded([each for each in newest.values() if each.value is not None], pending)
+
+
+def _is_forgotten(pending: Entry, newest: Mapping[bytes, Entry]) -> bool:
+    """Whether its key was removed after it was written."""
+    known = newest.get(pending.key)
+    return known is not None and known.value is None and known.offset > pending.offset
 
 
 def _entries(batch: RecordBatch) -> Iterator[Entry]:

@@ -42,6 +42,7 @@ from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarke
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Buffer
 from ottla.errors import (
+    BrokerError,
     CorruptMessage,
     DecodeError,
     InvalidRecord,
@@ -123,11 +124,14 @@ class Segments(Protocol):
         """
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        """Note that a transaction was aborted; its marker, at ``entry.last_offset``, is the last batch stored.
+        """Note that a transaction is aborted; its marker, at ``entry.last_offset``, is the next batch to be stored.
 
         Raises:
             KafkaStorageError: the disk refused; nothing is noted.
         """
+
+    def drop_aborted(self, entry: AbortedTxn) -> None:
+        """Take back the last entry that was added: its marker could not be stored."""
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
         """The aborted transactions that a reader from ``first_offset`` to before ``upper_bound`` needs to know.
@@ -265,7 +269,9 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        return max(self.start_offset, min(unstable, self.high_watermark))
 
     def bytes_below(self, *, stable: bool) -> int:
         """How many bytes were appended since the start below the high watermark, or below the last stable offset."""
@@ -356,7 +362,27 @@ class PartitionLog:
         builder = BatchBuilder()
         builder.append(timestamp, *build_control(marker))
         batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
-        return self._store(batch, now)
+        if commit or (entry := self._aborted_entry(producer_id)) is None:
+            return self._store(batch, now)
+        self.segments.add_aborted(entry)  # first: a marker whose transaction is not indexed would make it committed
+        try:
+            return self._store(batch, now)
+        except BrokerError:
+            self.segments.drop_aborted(entry)
+            raise
+
+    def _aborted_entry(self, producer_id: int) -> AbortedTxn | None:
+        """What the index will say of the producer's open transaction, if its abort marker comes next."""
+        if (first := self.producers.ongoing.get(producer_id)) is None:
+            return None
+        others = (offset for other, offset in self.producers.ongoing.items() if other != producer_id)
+        marker = self.end_offset
+        return AbortedTxn(
+            producer_id=producer_id,
+            first_offset=first,
+            last_offset=marker,
+            last_stable_offset=next(others, marker + 1),
+        )
 
     def _store(self, data: Buffer, now: float) -> Appended:
         """Append a batch at the end, as it is but for its place."""
@@ -376,8 +402,6 @@ class PartitionLog:
         if completed is None:
             return
         self._begun.pop(completed.producer_id, None)
-        if completed.aborted:
-            self.segments.add_aborted(completed.index_entry())
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""

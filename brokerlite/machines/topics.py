@@ -111,7 +111,7 @@ class Topics:
         self.defaults = dict(defaults)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
-        self._folded: dict[str, str] = {}
+        self._folded = {_folded(name): name for name in INTERNAL}
         """Names by what Kafka's metrics make of them."""
         self._storage = storage
         self._new_id = new_id
@@ -132,7 +132,7 @@ class Topics:
         check_name(name)
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
-        if clash := self._folded.get(_folded(name)):
+        if (clash := self._folded.get(_folded(name), name)) != name:
             raise InvalidTopic(f"{name} collides with {clash}: they differ only in '.' and '_'")
         if not 0 < partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")

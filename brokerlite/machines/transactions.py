@@ -152,7 +152,8 @@ class Transactions:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, CoordinatorNotAvailable.
         """
         transaction = self._of(asked)
-        new = tuple(place for place in dict.fromkeys(places) if place not in transaction.partitions)
+        there = set(transaction.partitions)
+        new = tuple(place for place in dict.fromkeys(places) if place not in there)
         if transaction.state is State.ONGOING and not new:
             return
         begins = transaction.state is not State.ONGOING
@@ -166,7 +167,7 @@ class Transactions:
         Raises:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
         """
-        known = self._of(asked).partitions
+        known = set(self._of(asked).partitions)
         return {
             place: TransactionAbortable(f"{place[0]}-{place[1]} is not part of the transaction")
             for place in places
@@ -241,9 +242,10 @@ class Transactions:
 
     def _watch(self, transaction: Transaction) -> None:
         """Abort a transaction when it has taken too long."""
-        left = max(0, transaction.started + transaction.timeout_ms - self._clock.timestamp) / 1000
+        left = transaction.started + transaction.timeout_ms - self._clock.timestamp
+        left = min(max(0, left), transaction.timeout_ms)  # the system's clock may have been set since
         name = transaction.transactional_id
-        self._timers.set(("transaction", name), self._clock.now + left, partial(self._time_out, name))
+        self._timers.set(("transaction", name), self._clock.now + left / 1000, partial(self._time_out, name))
 
     def _time_out(self, transactional_id: str, now: float) -> None:
         transaction = self.by_id[transactional_id]

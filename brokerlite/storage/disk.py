@@ -164,14 +164,14 @@ class FileSystem:
         shutil.rmtree(folder, ignore_errors=True)
 
     def rename(self, source: Path, target: Path) -> None:
-        for path in (source, target):
+        os.replace(source, target)
+        for path in (source, target):  # now, as a thread may have opened one of them until then
             self._drop(path)
         self._drop_folder(source)
-        os.replace(source, target)
 
     def unlink(self, path: Path) -> None:
-        self._drop(path)
         path.unlink(missing_ok=True)
+        self._drop(path)
 
     def sync_folder(self, folder: Path) -> None:
         try:

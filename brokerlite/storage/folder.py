@@ -29,6 +29,7 @@ from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
+from ottla.brokerlite.storage.topic_disk import TopicDisk
 from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
 from ottla.brokerlite.storage.unflushed import Unflushed
 from ottla.brokerlite.storage.unsynced import Work
@@ -59,6 +60,13 @@ class _Topic(NamedTuple):
     partitions: list[PartitionSegments]
     number: int
     """Of its file."""
+    disk: TopicDisk
+
+
+def _settle_topic(disk: Disk, flush: Work, folder: Path, number: int) -> None:
+    """Have the disk hold a topic's file, before those that it replaces go."""
+    flush()
+    drop_older(disk, folder, number)
 
 
 class DataFolder:
@@ -170,28 +178,34 @@ class DataFolder:
         topic = self._topics[name]
         gone = [self.path / deleted_name(name, i, topic.stored.topic_id) for i in range(len(topic.partitions))]
         try:
-            self._disk.rename(topic.partitions[0].folder, gone[0])
+            with topic.disk.ending():
+                self._disk.rename(topic.partitions[0].folder, gone[0])
+                others = zip(topic.partitions[1:], gone[1:], strict=True)
+                left = [folder for segments, folder in others if not self._rename_away(segments, folder)]
         except OSError as error:
             raise self._refused(f"delete topic {name}", error) from error
+        topic.partitions[0].folder = gone[0]
         del self._topics[name]
         self._deleted.add(name)
-        complete = True
-        for segments, folder in zip(topic.partitions, gone, strict=True):
-            try:
-                if segments is not topic.partitions[0]:
-                    self._disk.rename(segments.folder, folder)
-            except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
-                log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
-                complete = False
-            segments.folder = folder
         self._unflushed.renamed(topic.partitions)
-        if complete:
+        if not left:
             self._chore(partial(self._remove, gone))
+
+    def _rename_away(self, segments: PartitionSegments, folder: Path) -> bool:
+        """Give the folder of a deleted topic's partition the name under which it is removed; whether it has it."""
+        try:
+            self._disk.rename(segments.folder, folder)
+        except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
+            log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
+            return False
+        finally:
+            segments.folder = folder
+        return True
 
     def add_partitions(self, name: str, count: int) -> list[Partition]:
         known = self._topics[name]
         file = TopicFile(known.number + 1, known.stored.topic_id, count, known.stored.configs)
-        grown = self._topic(name, file)
+        grown = self._topic(name, file, known.disk)
         first = len(known.partitions)
         new = grown.partitions[first:]
         folder = known.partitions[0].folder
@@ -205,9 +219,9 @@ class DataFolder:
                 self._disk.remove_tree(segments.folder)
             raise self._refused(f"add partitions to {name}", error) from error
         known.stored.partitions.extend(grown.stored.partitions[first:])
-        self._topics[name] = _Topic(known.stored, [*known.partitions, *new], file.number)
+        self._topics[name] = _Topic(known.stored, [*known.partitions, *new], file.number, known.disk)
         self._made([known.partitions[0], *new])
-        self._chore(lambda: drop_older(self._disk, folder, file.number))
+        self._chore(lambda: drop_older(known.disk, folder, file.number))
         return known.stored.partitions[first:]
 
     def reserve_producer_ids(self, count: int) -> int:
@@ -368,14 +382,9 @@ class DataFolder:
             drop_older(self._disk, first.folder, file.number)
         else:
             first.note(topic_path(first.folder, file.number))
-            self._chore(partial(self._settle_topic, first.begin_flush(), first.folder, file.number))
+            self._chore(partial(_settle_topic, topic.disk, first.begin_flush(), first.folder, file.number))
         self._topics[name] = topic._replace(number=file.number)
         return whole
-
-    def _settle_topic(self, flush: Work, folder: Path, number: int) -> None:
-        """Have the disk hold a topic's file, before those that it replaces go."""
-        flush()
-        drop_older(self._disk, folder, number)
 
     def _lead(self, node_id: int, found: Found, partitions: list[PartitionSegments], raised: bool) -> None:
         """Lead all partitions, in a new epoch if a log may be shorter than what was acknowledged.
@@ -393,17 +402,16 @@ class DataFolder:
         for segments in partitions:
             segments.lead(self._leader_epoch)
 
-    def _topic(self, name: str, file: TopicFile) -> _Topic:
+    def _topic(self, name: str, file: TopicFile, disk: TopicDisk | None = None) -> _Topic:
         """A topic that was not opened."""
+        disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
-            PartitionSegments(
-                self.path / f"{name}-{i}", interval, self._settled, self._disk, self._buffers, self._written
-            )
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._settled, disk, self._buffers, self._written)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
-        return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number)
+        return _Topic(Stored(name, file.topic_id, dict(file.configs), partitions), parts, file.number, disk)
 
     def _make(self, segments: PartitionSegments, topic_id: uuid.UUID) -> None:
         if self._disk.exists(segments.folder):

