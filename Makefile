@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim reference faces
+.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim kills reference faces
 
 # What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
 ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
@@ -42,6 +42,9 @@ sim: extension ## 10,000 worlds in virtual time, where every promise of the clie
 
 chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
+
+kills: extension ## kill brokerlite under the load of transactional clients, and compare what is left; KILLS=100 SEED=1
+	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1)
 
 reference: $(VENV)/.dev ## generate docs/reference from the docstrings
 	@$(BIN)/python -m tests.docs.reference

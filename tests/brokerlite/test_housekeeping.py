@@ -303,7 +303,11 @@ def test_readers_see_a_legal_log_between_any_two_steps() -> None:
 @pytest.mark.parametrize("make", [dirty_log, transactional_log])
 @pytest.mark.parametrize(
     ("end", "ordered", "seeds"),
-    [(ModelDisk.crash, True, 1), (ModelDisk.power_cut, True, 1), (ModelDisk.power_cut, False, 2)],
+    [
+        pytest.param(ModelDisk.crash, True, 1, marks=pytest.mark.slow),
+        (ModelDisk.power_cut, True, 1),
+        pytest.param(ModelDisk.power_cut, False, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_kill_at_any_moment_of_a_compaction_harms_nothing(
     make: Callable[[ModelDisk], OnePartition], end: Callable[[ModelDisk], None], ordered: bool, seeds: int

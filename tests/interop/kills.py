@@ -26,11 +26,11 @@ from tests.interop.raw_reader import RawReader
 from tests.interop.transacting import TRANSACTORS
 from tests.interop.transfers import CREDITS, DEBITS, PARTITIONS, Ledger, Passer, Teller, Told, until
 
-CLIENTS = ("java", "java-3.9", "librdkafka", "aiokafka")
+CLIENTS = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go")
 COMMITTED = {"isolation.level": "read_committed"}
 AT_ONCE = 0.15
 """The share of kills after which the broker is killed once more before it listens again."""
-EVERYBODY = 0.3
+EVERYBODY = 0.1
 """The share of kills before which each client has had a transaction: some come back sooner than others."""
 BEFORE_A_KILL = 150
 """Transactions at most."""
@@ -48,7 +48,7 @@ class Storm:
         self._rng = random.Random(seed)
         bootstrap = self.broker.bootstrap
         for topic in (DEBITS, CREDITS, *(f"passed-{name}" for name in clients)):
-            create_topic(bootstrap, topic, PARTITIONS)
+            create_topic(bootstrap, topic, PARTITIONS, segment_bytes="100000")
         self._tellers = [Teller(TRANSACTORS[name], bootstrap, f"teller-{name}", self.ledger, seed) for name in clients]
         self._passers = [Passer(TRANSACTORS[name], bootstrap, f"passed-{name}", self.ledger) for name in clients]
 

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,9 +10,8 @@ import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
-from tests.brokerlite.running import BrokerProcess
 from tests.interop.lines import Message
-from tests.interop.peers import CLIENTS, LIBRDKAFKA, create_topic
+from tests.interop.peers import CLIENTS, LIBRDKAFKA, Client, create_topic
 from tests.interop.raw_reader import RawReader
 from tests.interop.transacting import TRANSACTORS, Record, Refused, Transactor, TransactorClient
 from tests.kafka import run
@@ -24,7 +23,13 @@ COMMITTED, UNCOMMITTED = {"isolation.level": "read_committed"}, {"isolation.leve
 ADMIN = "org.apache.kafka.tools.TransactionsCommand"
 
 
-@pytest.fixture(params=["brokerlite", "process", "kafka"])
+ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
+SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka")]
+"""One of each version of transactions is enough to know that the tests themselves are right."""
+with_each_client = pytest.mark.parametrize(("bootstrap", "client"), ALL + SOME, indirect=["bootstrap"], ids=str)
+
+
+@pytest.fixture
 def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a broker, ours or Apache Kafka's."""
     if request.param == "brokerlite":
@@ -32,12 +37,6 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         broker = Broker(config)
         yield broker.bootstrap
         broker.stop()
-    elif request.param == "process":
-        process = BrokerProcess(tmp_path / "data", "--group-delay", "0")
-        yield process.bootstrap
-        assert process.runs, process.log.read_text()
-        process.stop()
-        assert "Traceback" not in process.log.read_text()
     else:
         yield request.getfixturevalue("kafka").bootstrap
 
@@ -52,12 +51,6 @@ def new_topic(bootstrap: str) -> str:
     name = f"transactions-{secrets.token_hex(4)}"
     create_topic(bootstrap, name, PARTITIONS)
     return name
-
-
-@pytest.fixture(params=TRANSACTORS.values(), ids=str)
-def client(request: pytest.FixtureRequest) -> TransactorClient:
-    chosen: TransactorClient = request.param
-    return chosen
 
 
 @contextmanager
@@ -80,8 +73,10 @@ def transact(producer: Transactor, topic: str, *values: bytes, end: str = "commi
     producer.do(end)
 
 
-def committed(bootstrap: str, topic: str, *, ended: bool = True) -> list[list[bytes | None]]:
-    """The committed values of each partition, on which every reader must agree.
+def committed(
+    bootstrap: str, topic: str, *, ended: bool = True, readers: Sequence[Client] = (LIBRDKAFKA,)
+) -> list[list[bytes | None]]:
+    """The committed values of each partition, on which every reader must agree with the bytes that are there.
 
     Args:
         ended: every transaction has been, so that the last markers are waited for.
@@ -90,7 +85,7 @@ def committed(bootstrap: str, topic: str, *, ended: bool = True) -> list[list[by
         if ended:
             until(lambda: not any(reader.is_open(topic, partition) for partition in range(PARTITIONS)))
         expected = [(r.partition, r.offset, r.value) for r in reader.committed(topic)]
-    for each in CLIENTS:
+    for each in readers:
         seen = sorted(each.consume(bootstrap, topic, COMMITTED), key=lambda r: (r.partition, r.offset))
         assert [(r.partition, r.offset, r.value) for r in seen] == expected, each
     return [[value for index, _, value in expected if index == partition] for partition in range(PARTITIONS)]
@@ -104,6 +99,7 @@ def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
         time.sleep(0.05)  # for another process there is nothing else to wait on
 
 
+@with_each_client
 def test_what_is_committed_is_read_and_what_is_aborted_is_not(
     client: TransactorClient, bootstrap: str, topic: str
 ) -> None:
@@ -118,13 +114,14 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         transact(producer, topic, b"aborted", b"too", end="abort")
         transact(producer, topic, b"4")
         producer.close()
-    assert committed(bootstrap, topic) == [[b"1", b"2", b"3", b"4"]] * PARTITIONS
+    assert committed(bootstrap, topic, readers=CLIENTS) == [[b"1", b"2", b"3", b"4"]] * PARTITIONS
     everything = [b"1", b"2", b"aborted", b"3", b"aborted", b"too", b"4"]
     for each in CLIENTS:
         seen = [r for r in each.consume(bootstrap, topic, UNCOMMITTED) if r.partition == 0]
         assert [r.value for r in seen] == everything, each
 
 
+@with_each_client
 def test_what_comes_behind_an_open_transaction_waits_for_its_end(
     client: TransactorClient, bootstrap: str, topic: str
 ) -> None:
@@ -139,6 +136,7 @@ def test_what_comes_behind_an_open_transaction_waits_for_its_end(
         assert committed(bootstrap, topic) == [[b"open", b"0", b"2"], [b"1", b"3"], []]
 
 
+@with_each_client
 def test_what_is_consumed_is_produced_again_exactly_once(client: TransactorClient, bootstrap: str, topic: str) -> None:
     output = new_topic(bootstrap)
     LIBRDKAFKA.produce(bootstrap, [Message(topic, b"key", b"%d" % i, partition=i % PARTITIONS) for i in range(30)])
@@ -184,6 +182,7 @@ def pass_some(worker: Transactor, output: str, at_least: int) -> list[Record]:
     return records
 
 
+@with_each_client
 def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootstrap: str, topic: str) -> None:
     with producing(client, bootstrap, topic) as first:
         transact(first, topic, b"1")
@@ -200,6 +199,7 @@ def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootst
     assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
 
 
+@with_each_client
 def test_a_transaction_that_takes_too_long_is_aborted(client: TransactorClient, bootstrap: str, topic: str) -> None:
     with producing(client, bootstrap, topic, transaction_timeout_ms="2000") as producer, RawReader(bootstrap) as reader:
         transact(producer, topic, b"1")
@@ -222,6 +222,7 @@ def tool(bootstrap: str, *arguments: str) -> list[dict[str, str]]:
     return [dict(zip(names, (field.strip() for field in row), strict=False)) for row in rows]
 
 
+@pytest.mark.parametrize("bootstrap", ["brokerlite", "kafka"], indirect=True)
 def test_kafkas_tool_lists_describes_and_aborts_transactions(bootstrap: str, topic: str) -> None:
     with producing(TRANSACTORS["java"], bootstrap, topic) as producer, RawReader(bootstrap) as reader:
         transact(producer, topic, b"1")

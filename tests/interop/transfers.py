@@ -178,7 +178,7 @@ class _Client(threading.Thread):
                     raise
 
     def _start_again(self, error: PeerFailed) -> None:
-        if not self._client.may_hang:
+        if self._client.hangs_after is None:
             raise error
         self.hung += 1
         self.end()

@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import platform
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -139,6 +140,8 @@ def main(arguments: list[str]) -> int:
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
     _allow_many_connections()
+    # So that a run that is ended, as by `timeout`, ends its broker and removes the data.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     kafka.classpath()  # downloads are not measured
     print(*machine(), "", sep="\n", flush=True)
     for case in known:

@@ -22,7 +22,10 @@ import (
 
 const bound = 20 * time.Second
 
+var errUnknown = errors.New("the outcome is unknown") // and until another producer comes the transaction may be open
+
 var fatal = []error{
+	errUnknown,
 	kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.OutOfOrderSequenceNumber,
 	kerr.InvalidTxnState, kgo.ErrClientClosed, context.DeadlineExceeded,
 }
@@ -31,6 +34,8 @@ type peer struct {
 	client  *kgo.Client
 	session *kgo.GroupTransactSession
 	config  map[string]string
+	topic   string // empty: nothing is consumed
+	group   string
 	inside  bool
 	mutex   sync.Mutex
 	failed  error // the first record of the transaction that could not be sent
@@ -63,14 +68,22 @@ func (p *peer) drop() {
 func (p *peer) open(config map[string]string) (err error) {
 	p.drop()
 	p.config = config
+	if p.topic != "" {
+		return p.consume()
+	}
 	p.client, err = kgo.NewClient(p.options(config)...)
 	return err
 }
 
-func (p *peer) subscribe(topic string, config map[string]string) (err error) {
+func (p *peer) subscribe(topic string, config map[string]string) error {
 	p.drop()
+	p.topic, p.group = topic, config["group.id"]
+	return p.consume()
+}
+
+func (p *peer) consume() (err error) {
 	options := append(p.options(p.config),
-		kgo.ConsumerGroup(config["group.id"]), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumerGroup(p.group), kgo.ConsumeTopics(p.topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets(),
 		kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(300*time.Millisecond))
 	if p.session, err = kgo.NewGroupTransactSession(options...); err != nil {
@@ -117,12 +130,15 @@ func (p *peer) end(try kgo.TransactionEndTry) error {
 		return nil // a session that could not commit has aborted
 	}
 	if p.session != nil {
-		p.inside = false
 		committed, err := p.session.End(ctx, try)
-		if err == nil && bool(try) && !committed {
+		if err != nil {
+			return fmt.Errorf("%w: %w", errUnknown, err)
+		}
+		p.inside = false
+		if bool(try) && !committed {
 			return errors.New("the group has moved on: aborted")
 		}
-		return err
+		return nil
 	}
 	if try == kgo.TryAbort {
 		if err := p.client.AbortBufferedRecords(ctx); err != nil {
@@ -140,7 +156,7 @@ func (p *peer) end(try kgo.TransactionEndTry) error {
 		}
 	}
 	if err := p.client.EndTransaction(ctx, try); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	p.inside = false
 	return nil
