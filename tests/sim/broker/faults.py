@@ -53,6 +53,7 @@ def _await_end(world: "BrokerWorld", fault: Fault) -> None:
     if world.server.is_up and not world.over:
         world.clock.later(0.05, lambda: _await_end(world, fault))
     else:
+        world.disk.kill_at = None  # where it has not come yet, and all is done
         _again(world, fault)
 
 
@@ -103,7 +104,9 @@ def _power_within(world: "BrokerWorld", fault: Fault) -> object:
     def look() -> None:
         if world.server.is_up and not world.over:
             world.clock.later(0.01, look)
-        elif not world.server.is_up:
+        elif world.server.is_up:
+            world.disk.kill_at = None
+        else:
             world.server.cut_power()
             _again(world, fault)
 

@@ -18,7 +18,6 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.transactions import Transactions
 from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.log_file import LogFile
 from ottla.brokerlite.storage.state import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
 from tests.sim.mutations import Change, changed
@@ -133,14 +132,8 @@ def _not_stored(store_offsets: Any) -> Any:
     return broken
 
 
-def _one_batch(replay: Any) -> Any:
-    """Only what the snapshot has, and what comes behind it."""
-    return lambda self, batches, since=0: replay(self, [each for each in batches if each.base_offset >= since], since)
-
-
 _mutation("producer ids begin anew after a kill", (StateFile, "write", _from_the_beginning))
 _mutation("repeats are not recognised", (Producers, "duplicate", lambda _: lambda self, batch: None))
-_mutation("after a restart only a producer's last batch is recognised", (Producers, "replay", _one_batch))
 _mutation("committed offsets are not stored", (GroupLog, "store_offsets", _not_stored))
 
 
@@ -159,14 +152,6 @@ def _not_raised(lead: Any) -> Any:
     return lambda self, node_id, found, partitions, raised: lead(self, node_id, found, partitions, False)
 
 
-def _nothing_found(init: Any) -> Any:
-    def broken(self: BrokerCore, *args: Any, **names: Any) -> None:
-        init(self, *args, **names)
-        self._synced = 1
-
-    return broken
-
-
 def _not_counted(create_topic: Any) -> Any:
     def broken(self: BrokerCore, *args: Any) -> Any:
         topic = create_topic(self, *args)
@@ -176,19 +161,10 @@ def _not_counted(create_topic: Any) -> Any:
     return broken
 
 
-def _any_crc(may_follow: Any) -> Any:
-    def broken(self: LogFile, batch: Any, least: int) -> bool:
-        return bool(least <= batch.base_offset <= batch.last_offset < self.limit)
-
-    return broken
-
-
 _mutation("an answer does not wait for the disk", (BrokerCore, "when_written", _at_once))
 _mutation("a sync has the disk hold the names only", (DataFolder, "begin_flush", _names_only))
 _mutation("the leader epoch is not raised after a kill", (DataFolder, "_lead", _not_raised))
-_mutation("what a kill left is told before the disk has it", (BrokerCore, "__init__", _nothing_found))
 _mutation("topics are told of before the disk has them", (BrokerCore, "create_topic", _not_counted))
-_mutation("recovery compares no CRC", (LogFile, "_may_follow", _any_crc))
 
 
 # -- compaction --------------------------------------------------------------------------------------------------------
