@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 def test_transactions_live_through_kills_of_the_broker(tmp_path: Path) -> None:
     with Storm(tmp_path, seed=1) as storm:
         storm.run(kills=10, seconds=30)
+        assert storm.kills, "in thirty seconds"
         storm.check()
         storm.broker.stop()
     assert "Traceback" not in storm.broker.log.read_text()
