@@ -27,10 +27,9 @@ from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
-from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.transactions import TransactionSettings
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec import frames
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError

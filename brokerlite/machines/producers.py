@@ -201,7 +201,9 @@ class Producers:
                 f"{expected} comes next"
             )
         if not batch.transactional and batch.producer_id in self.ongoing:
-            raise InvalidTxnState(f"producer {batch.producer_id} has an open transaction, and this batch is none of it")
+            raise InvalidTxnState(
+                f"producer {batch.producer_id} has an open transaction, and this batch is not part of it"
+            )
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, newer: bool = False) -> None:
         """Whether a marker may end the producer's transaction.

@@ -3,7 +3,7 @@
 Rules:
 - A `Wait` is finished when the partitions it watches have grown by as many bytes as it misses (for read_committed: by
   stable bytes), when one of them is deleted, at its deadline, or when the broker drains, whichever comes first.
-- A `Later` is given by whoever holds it.
+- A `Later` is given by the code that holds it, when it knows the answer.
 - An answer that nobody waits for any more, because its connection is gone, is not made.
 """
 
@@ -53,7 +53,7 @@ class Wait:
 
 
 class Later:
-    """An answer that comes when somebody gives it, once; whoever holds it must see to that."""
+    """An answer that comes when somebody gives it, once; the holder must see to that."""
 
     __slots__ = ("_answer", "_message")
 

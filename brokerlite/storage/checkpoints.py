@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from ottla.brokerlite.machines.topics import Place
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.checkpoints import PartitionOffset, build_offsets, parse_offsets
 from ottla.errors import DecodeError
@@ -12,9 +13,6 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite")
 
 TEMPORARY = ".tmp"
-
-Place = tuple[str, int]
-"""A topic's name and a partition."""
 
 
 def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None = None) -> None:

@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import Segments
 from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.topics import Partition, Stored
+from ottla.brokerlite.machines.topics import Partition, Place, Stored
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.buffers import Buffers
-from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint, Place
+from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
@@ -32,7 +33,6 @@ from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDisk
 from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
 from ottla.brokerlite.storage.unflushed import Unflushed
-from ottla.brokerlite.storage.unsynced import Work
 from ottla.errors import ConfigurationError, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")

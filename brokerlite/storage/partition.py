@@ -21,6 +21,7 @@ from pathlib import Path
 from ottla.brokerlite.machines.compaction import LastBatch, Round
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints
@@ -32,7 +33,7 @@ from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
 from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
-from ottla.brokerlite.storage.unsynced import Unsynced, Work
+from ottla.brokerlite.storage.unsynced import Unsynced
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import build_leader_epochs, build_partition_metadata
 from ottla.codec.stored.indexes import AbortedTxn
@@ -61,7 +62,7 @@ class PartitionSegments:
         truncated: bytes that recovery cut off.
 
     Args:
-        chore: is given what has the disk hold something, which may be left out, and what is to be done then.
+        chore: takes work for a thread: a flush, which is left out where nothing is synced, and what is to follow it.
         written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
     """
 
@@ -80,13 +81,13 @@ class PartitionSegments:
         self.cleaned_up_to = -1
         self.truncated = 0
         self._start_offset = 0
+        """Records before it are not there for anybody; it may lie within a segment, or before the first."""
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
         self._chore = chore
         self._buffers = buffers or Buffers()
         self._written = written
         self._segments: list[Segment] = []
-        """No record before it is there for anybody; it may lie within a segment, or before the first."""
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
         self._failed: OSError | None = None

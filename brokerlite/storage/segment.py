@@ -6,7 +6,7 @@ Rules:
   (largest timestamp so far, last offset of the first batch that has it), which must grow. When a segment is sealed,
   its largest timestamp is the last time entry.
 - A read steps from the index entry to its first batch by the heads alone, and then reads what it answers with and
-  nothing else. It compares no CRC, as Kafka does not: whoever reads the records does.
+  nothing else. It compares no CRC, nor does Kafka: clients do.
 
 Source: LogSegment.java.
 """

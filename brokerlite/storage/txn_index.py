@@ -3,7 +3,7 @@
 Rules:
 - The file is made with the first entry. Entries come in the order of the markers; one that is there already is left
   out, so that recovery can add what it finds again.
-- An entry that is not whole ends the file: the rest is made anew by whoever replays the log.
+- An entry that is not whole ends the file: the rest is written again when the log is replayed.
 
 Source: TransactionIndex.java.
 """

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import Segments
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.partition import PartitionSegments
-from ottla.brokerlite.storage.unsynced import Unsynced, Work
+from ottla.brokerlite.storage.unsynced import Unsynced
 
 
 class Unflushed:
@@ -14,7 +15,7 @@ class Unflushed:
 
     Attributes:
         new: those of which the disk need not hold even that they are there.
-        size: bytes that were stored, counted by whoever sets it back.
+        size: bytes that were stored, since somebody set it back to 0.
     """
 
     def __init__(self, disk: Disk, folder: Path) -> None:

@@ -1,13 +1,10 @@
 """What was written and the disk need not hold yet."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.storage.disk import Disk
-
-Work = Callable[[], None]
-"""Work that waits for the disk; it is run in a thread. It may raise `OSError`."""
 
 
 class Unsynced:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.unsynced import Work
 from tests.brokerlite.machine import TODAY, a_batch, records_of
 from tests.brokerlite.model_disk import Killed, ModelDisk
 

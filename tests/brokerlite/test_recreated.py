@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.storage.unsynced import Work
+from ottla.brokerlite.machines.jobs import Work
 from tests.brokerlite.machine import Machine, a_batch, fetching, values_of
 
 SMALL = {"segment.bytes": "1024"}

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog, Segments
 from ottla.brokerlite.storage.folder import DataFolder
-from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import NO_UUID
 from ottla.errors import KafkaStorageError, OffsetOutOfRange

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import Disk, FileSystem
@@ -18,7 +19,6 @@ from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, Dat
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
 from ottla.brokerlite.storage.state import PRODUCER_IDS
-from ottla.brokerlite.storage.unsynced import Work
 from ottla.codec.stored.checkpoints import build_partition_metadata, parse_properties, parse_short_id
 from ottla.codec.wire import NO_UUID
 from ottla.errors import ConfigurationError, KafkaStorageError, OutOfOrderSequenceNumber
