@@ -1,8 +1,8 @@
 """A table that outlives the broker: key -> last value, as the records of an internal topic.
 
 Theory of operation: the topic has one partition, is compacted, and is made with the first record. The owner of a table
-writes a record before it changes its memory or tells anybody; at a start the log is read from its beginning, and of each
-key the last value holds. Records may be part of a transaction: they hold when its marker says so.
+writes a record before it changes its memory or tells anybody; at a start the log is read from its beginning, and the
+last value of each key holds. Records may be part of a transaction: they hold when its marker says so.
 
 Rules:
 - What is written together is one batch, so that all or none of it is there after a kill.
