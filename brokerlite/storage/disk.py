@@ -248,6 +248,9 @@ class FileSystem:
             for path in list(self._files):
                 self._forget(path)
 
+    def __del__(self) -> None:
+        self.close()
+
     # -- descriptors
 
     def _use(self, path: Path, flags: int = 0) -> _Open:
