@@ -74,7 +74,7 @@ def test_each_client_keeps_the_pace(broker: CannedBroker, client: str, way: str)
 @pytest.mark.parametrize("client", [*CLIENTS, BLOCKING, "trio"])
 def test_each_client_awaits_one_receipt_after_the_other(broker: CannedBroker, client: str) -> None:
     figures = done(broker, client, "lone", seconds=0.05)
-    assert 0 <= broker.produced - figures["records"] <= 1 and figures["records"] > 10
+    assert 0 <= broker.produced - figures["records"] <= 1 and figures["records"] > 0
     assert 0 < figures["p50_ms"] <= figures["p99_ms"]
 
 

@@ -225,7 +225,7 @@ _mutation("delivery has no deadline", (Results, "expire", _nothing))
 _mutation(
     "what was overtaken in a log without state is sent behind it",
     (Batch, "renumberable", lambda _: property(lambda batch: not batch.outcome_unknown)),
-    seed=3005,
+    seed=3548,
 )
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
