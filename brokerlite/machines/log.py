@@ -362,27 +362,16 @@ class PartitionLog:
         builder = BatchBuilder()
         builder.append(timestamp, *build_control(marker))
         batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
-        if commit or (entry := self._aborted_entry(producer_id)) is None:
+        ending = None if commit else self.producers.ending(producer_id, self.end_offset, aborted=True)
+        if ending is None:
             return self._store(batch, now)
+        entry = ending.index_entry()
         self.segments.add_aborted(entry)  # first: a marker whose transaction is not indexed would make it committed
         try:
             return self._store(batch, now)
         except BrokerError:
             self.segments.drop_aborted(entry)
             raise
-
-    def _aborted_entry(self, producer_id: int) -> AbortedTxn | None:
-        """What the index will say of the producer's open transaction, if its abort marker comes next."""
-        if (first := self.producers.ongoing.get(producer_id)) is None:
-            return None
-        others = (offset for other, offset in self.producers.ongoing.items() if other != producer_id)
-        marker = self.end_offset
-        return AbortedTxn(
-            producer_id=producer_id,
-            first_offset=first,
-            last_offset=marker,
-            last_stable_offset=next(others, marker + 1),
-        )
 
     def _store(self, data: Buffer, now: float) -> Appended:
         """Append a batch at the end, as it is but for its place."""

@@ -8,7 +8,7 @@ Rules:
   (KIP-890), where a batch before it must have been lost.
 - A transaction begins with its first batch here and ends with its marker. In between nothing but the transaction is
   taken of its producer. If that first batch is refused, none with a higher sequence can be the first in its place.
-- A marker has no sequences of its own: those of its epoch go on behind it, a higher epoch begins anew.
+- A marker has no sequences of its own: those of its epoch go on behind it, a higher epoch begins at 0.
 - A producer without an open transaction is forgotten a day after its last batch came, by the broker's clock: records
   may be of any age.
 
@@ -263,12 +263,16 @@ class Producers:
         if (marker := end_marker(batch)) is None:
             return None
         producer.coordinator_epoch = marker.value.coordinator_epoch
-        first = self.ongoing.pop(batch.producer_id, None)
-        if first is None:
+        completed = self.ending(batch.producer_id, batch.base_offset, aborted=marker.type == ABORT)
+        self.ongoing.pop(batch.producer_id, None)
+        return completed
+
+    def ending(self, producer_id: int, marker: int, *, aborted: bool) -> CompletedTransaction | None:
+        """The producer's open transaction, as it is when its marker stands at that offset."""
+        if (first := self.ongoing.get(producer_id)) is None:
             return None
-        unstable = self.first_unstable_offset
-        stable = batch.next_offset if unstable is None else unstable
-        return CompletedTransaction(batch.producer_id, first, batch.base_offset, marker.type == ABORT, stable)
+        others = (offset for other, offset in self.ongoing.items() if other != producer_id)
+        return CompletedTransaction(producer_id, first, marker, aborted, next(others, marker + 1))
 
     def replay(self, batches: Iterable[RecordBatch], since: int = 0) -> list[CompletedTransaction]:
         """Remember ``batches`` of a log, as they were accepted before; return the transactions that they end.

@@ -272,11 +272,7 @@ class Transactions:
 
     def _of(self, asked: Producing) -> Transaction:
         """The transaction of the producer that asks, if nothing is being ended."""
-        if not asked.transactional_id:
-            raise InvalidRequest("a transactional id is not empty")
-        known = self.by_id.get(asked.transactional_id)
-        if known is None:
-            raise InvalidProducerIdMapping(f"{asked.transactional_id} is not known")
+        known = self._known(asked)
         if known.is_decided:  # before all else: the producer may have its next id or epoch already
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         if known.producer_id != asked.producer_id:
@@ -285,14 +281,17 @@ class Transactions:
             raise ProducerFenced(f"{asked.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
         return known
 
+    def _known(self, asked: Producing) -> Transaction:
+        if not asked.transactional_id:
+            raise InvalidRequest("a transactional id is not empty")
+        if (known := self.by_id.get(asked.transactional_id)) is None:
+            raise InvalidProducerIdMapping(f"{asked.transactional_id} is not known")
+        return known
+
     def _to_end(self, asked: Producing, version: int) -> tuple[Transaction, bool]:
         """The transaction that a producer wants to end, and whether it was told to before: in version 2 the epoch has
         risen since, or the producer id has changed."""
-        if not asked.transactional_id:
-            raise InvalidRequest("a transactional id is not empty")
-        known = self.by_id.get(asked.transactional_id)
-        if known is None:
-            raise InvalidProducerIdMapping(f"{asked.transactional_id} is not known")
+        known = self._known(asked)
         repeated = version >= EPOCH_RISES and _is_repeated(known, asked)
         if known.producer_id != asked.producer_id and not repeated:
             raise InvalidProducerIdMapping(f"{known.transactional_id} has producer id {known.producer_id}")

@@ -51,7 +51,7 @@ class OffsetCheckpoint:
         except FileNotFoundError:
             self._known = {}
         except DecodeError as error:
-            log.warning("%s is damaged, and made anew: %s", self._path.name, error, extra={"file": str(self._path)})
+            log.warning("%s is damaged, and written again: %s", self._path.name, error, extra={"file": str(self._path)})
             return {}
         return dict(self._known)
 

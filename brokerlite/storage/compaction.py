@@ -257,7 +257,7 @@ def finish_swaps(disk: Disk, folder: Path) -> bool:
                 disk.unlink(folder / other)
         disk.sync_folder(folder)
         disk.rename(folder / name, folder / name.removesuffix(SWAP))
-    for name in swaps:  # indexes are made anew
+    for name in swaps:  # indexes are rebuilt
         disk.unlink(folder / name)
     return bool(swaps)
 

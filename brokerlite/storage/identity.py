@@ -101,8 +101,8 @@ def _read(disk: Disk, path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except DecodeError as error:
-        log.warning("%s is damaged, and made anew: %s", path.name, error, extra={"file": str(path)})
+        log.warning("%s is damaged, and written again: %s", path.name, error, extra={"file": str(path)})
         return {}
     if "cluster.id" not in entries:
-        log.warning("%s is damaged, and made anew", path.name, extra={"file": str(path)})
+        log.warning("%s is damaged, and written again", path.name, extra={"file": str(path)})
     return entries

@@ -1,7 +1,7 @@
 """The two indexes of a segment: from offsets to positions in the log file, and from timestamps to offsets.
 
 Rules:
-- Indexes have no checksum: what does not fit is made anew from the log file.
+- Indexes have no checksum: what does not fit is rebuilt from the log file.
 - What they hold is read when it is first looked up, but for the last entries: a start costs two reads for a segment.
 
 Source: OffsetIndex.java, TimeIndex.java.
