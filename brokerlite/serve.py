@@ -262,7 +262,8 @@ class _Front:
                 ticket.connection.close("internal error")
         for job in self.core.jobs():
             self.begin(job)
-        self._nap.deadline = self._due()
+        if (due := self._due()) != self._nap.deadline:
+            self._nap.deadline = due
         if self.core.unsynced is not None:
             self._unsynced.set()
 

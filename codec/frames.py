@@ -11,6 +11,7 @@ Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ottla.codec import messages, wire
@@ -65,6 +66,7 @@ def is_known(api_key: int, api_version: int) -> bool:
     return known is not None and api_version in wire.api(known.request).versions
 
 
+@cache
 def header_version(api_key: int, api_version: int) -> int:
     """Of the request's header."""
     return 2 if api_version in wire.api(APIS[api_key].request).flexible else 1
@@ -77,9 +79,13 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     told, and a broker must be able to refuse an ApiVersions request of any version.
     """
     header, offset = messages.parse(RequestHeader, 1, frame)
-    if is_known(header.api_key, header.api_version) and header_version(header.api_key, header.api_version) == 2:
-        return messages.parse(RequestHeader, 2, frame)
-    return header, offset
+    return _whole_header(frame, header, offset) if is_known(header.api_key, header.api_version) else (header, offset)
+
+
+def _whole_header(frame: Buffer, header: RequestHeader, offset: int) -> tuple[RequestHeader, int]:
+    """With its tagged fields, where an API that is known has them in this version."""
+    flexible = header_version(header.api_key, header.api_version) == 2
+    return messages.parse(RequestHeader, 2, frame) if flexible else (header, offset)
 
 
 def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) -> Request:
@@ -95,7 +101,7 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
     header, offset = messages.parse(RequestHeader, 1, frame)
     if not serves(header.api_key, header.api_version):
         raise UnknownApi(header)
-    header, offset = parse_header(frame)
+    header, offset = _whole_header(frame, header, offset)
     body, end = messages.parse(APIS[header.api_key].request, header.api_version, frame, offset)
     return Request(header=header, message=body, leftover=len(frame) - end)
 
@@ -115,6 +121,7 @@ def build_request_parts(body: Any, version: int, correlation_id: int, client_id:
     return _parts(messages.build(header, header_version(key, version)), body, version)
 
 
+@cache
 def response_header_version(api_key: int, api_version: int) -> int:
     return int(api_key != API_VERSIONS and api_version in wire.api(APIS[api_key].response).flexible)
 

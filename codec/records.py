@@ -173,7 +173,8 @@ _EPOCH_END = _MAGIC_AT = _end_of("partition_leader_epoch")
 _CRC_END = _end_of("crc")
 CRC_AT = _CRC_END - 4
 _ATTRIBUTES_AT, _COUNT_AT = _CRC_END, HEADER_SIZE - 4
-_BEFORE_CRC, _BEHIND_CRC = _packer(0, _CRC_END), _packer(_CRC_END, HEADER_SIZE)
+_BEFORE_MAGIC, _BEFORE_CRC = _packer(0, _MAGIC_AT), _packer(0, _CRC_END)
+_BEHIND_CRC = _packer(_CRC_END, HEADER_SIZE)
 COMPRESSION_MASK = 0x07
 DELETE_HORIZON = 0x40
 """Bits of `attributes`."""
@@ -199,6 +200,13 @@ class RecordBatch(BatchHead):
     def __repr__(self) -> str:
         names = (name for name, _ in _FIELDS if hasattr(self, name))
         return f"RecordBatch({', '.join(f'{name}={getattr(self, name)}' for name in names)})"
+
+    @property
+    def parts(self) -> tuple[bytes, Buffer]:
+        """The batch as a log stores it, in two parts: with its `base_offset` and `partition_leader_epoch`, which may be
+        others than those in `data`. The CRC covers neither."""
+        head = _BEFORE_MAGIC.pack(self.base_offset, len(self.data) - LENGTH_END, self.partition_leader_epoch)
+        return head, self.data[_MAGIC_AT:]
 
     @property
     def last_offset(self) -> int:

@@ -34,7 +34,6 @@ from ottla.codec.records import (
     Record,
     RecordBatch,
     parse_batch,
-    rebased,
     records_end,
 )
 from ottla.codec.rewrite import recompressed, stamped
@@ -99,8 +98,8 @@ class Segments(Protocol):
     def active_size(self) -> int:
         """Bytes of the active segment."""
 
-    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
-        """Store a batch at the end.
+    def append(self, batch: RecordBatch) -> None:
+        """Store a batch at the end, as its `parts` are.
 
         Raises:
             KafkaStorageError: the disk refused; nothing is stored.
@@ -308,8 +307,7 @@ class PartitionLog:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
             self.producers.check(batch)
-        data = self._as_stored(batch, stamp)
-        return self._store(data, now)._replace(append_time=stamp)
+        return self._store(self._as_stored(batch, stamp), now, stamp)
 
     def attempt(self, records: Buffer | None, version: int) -> RecordBatch | None:
         """The batch of a produced record set, if it would begin a transaction here: then ask the coordinator first.
@@ -334,7 +332,7 @@ class PartitionLog:
         Raises:
             KafkaStorageError: the disk refused.
         """
-        return self._store(batch, now)
+        return self._store(parse_batch(batch), now)
 
     def end_transaction(
         self,
@@ -361,7 +359,9 @@ class PartitionLog:
         marker = ControlRecord(COMMIT if commit else ABORT, 0, EndTxnMarker(coordinator_epoch=coordinator_epoch))
         builder = BatchBuilder()
         builder.append(timestamp, *build_control(marker))
-        batch = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
+        batch = parse_batch(
+            builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
+        )
         ending = None if commit else self.producers.ending(producer_id, self.end_offset, aborted=True)
         if ending is None:
             return self._store(batch, now)
@@ -373,16 +373,17 @@ class PartitionLog:
             self.segments.drop_aborted(entry)
             raise
 
-    def _store(self, data: Buffer, now: float) -> Appended:
+    def _store(self, batch: RecordBatch, now: float, append_time: int = -1) -> Appended:
         """Append a batch at the end, as it is but for its place."""
-        self._roll_if_full(parse_batch(data))
-        stored = rebased(data, self.end_offset, self.epochs.current)
-        batch = parse_batch(stored)
-        self.segments.append(stored, batch.last_offset, batch.max_timestamp)
+        batch.base_offset, batch.partition_leader_epoch = self.end_offset, self.epochs.current
+        if is_full(self.segments.active_state(), self.settings, self.name, batch):
+            self.segments.roll(self.producers)
+        self.segments.append(batch)
         if batch.producer_id >= 0:
             self._remember(batch, now)
-        self._written += len(stored)
-        return Appended(batch.base_offset, -1, len(stored))
+        size = len(batch.data)
+        self._written += size
+        return Appended(batch.base_offset, append_time, size)
 
     def _remember(self, batch: RecordBatch, now: float) -> None:
         completed = self.producers.record(batch, now)
@@ -539,7 +540,7 @@ class PartitionLog:
             if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest:
                 raise InvalidTimestamp(f"{record.timestamp} is not within {earliest} to {latest}")
 
-    def _as_stored(self, batch: RecordBatch, stamp: int) -> Buffer:
+    def _as_stored(self, batch: RecordBatch, stamp: int) -> RecordBatch:
         """The batch as the topic keeps it: compressed in its way, and with the broker's time if ``stamp`` is one."""
         settings = self.settings
         if settings.compression not in (None, batch.compression):
@@ -553,13 +554,7 @@ class PartitionLog:
                     f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
                 )
             batch = parse_batch(data)
-        return batch.data if stamp < 0 else stamped(batch, stamp)
-
-    def _roll_if_full(self, batch: RecordBatch) -> None:
-        last_offset = self.end_offset + batch.last_offset_delta
-        active = self.segments.active_state()
-        if is_full(active, self.settings, self.name, len(batch.data), last_offset, batch.max_timestamp):
-            self.segments.roll(self.producers)
+        return batch if stamp < 0 else parse_batch(stamped(batch, stamp))
 
 
 def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ottla.brokerlite.machines.configs import LogSettings
+from ottla.codec.records import RecordBatch
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Indexes hold offsets relative to the segment's first, in 32 bits."""
@@ -96,22 +97,19 @@ def _beyond_time(candidates: list[SegmentState], limit: int, now: int) -> int:
     return next((i for i, segment in enumerate(candidates) if now - segment.time <= limit), len(candidates))
 
 
-def is_full(
-    active: SegmentState, settings: LogSettings, name: str, size: int, last_offset: int, timestamp: int
-) -> bool:
+def is_full(active: SegmentState, settings: LogSettings, name: str, batch: RecordBatch) -> bool:
     """Whether the active segment is rolled before a batch.
 
     Args:
         name: of the partition; the jitter depends on it, so that partitions that began together do not roll together.
-        size, last_offset, timestamp: of the batch; the largest timestamp, -1 for none.
     """
     if active.size == 0:
         return False
-    waited = timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
+    waited = batch.max_timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
     return (
-        active.size > settings.segment_bytes - size
+        active.size > settings.segment_bytes - len(batch.data)
         or active.index_size >= settings.segment_index_bytes
-        or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+        or batch.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         or waited > settings.segment_ms - jitter(settings, name, active.base_offset)
     )
 

@@ -218,8 +218,7 @@ class Compaction:
         data = cleaner.clean(batch)
         made.changed |= data is not batch.data
         if data and not made.damaged:
-            left = parse_batch(data)
-            new.append(bytes(data), left.last_offset, left.max_timestamp)
+            new.append(parse_batch(data))
 
     def _tell(self, cleaner: Cleaner, made: _Made, size: int) -> None:
         name = self._host.folder.name

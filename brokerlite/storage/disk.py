@@ -1,7 +1,7 @@
 """The operations on files that storage needs, and nothing else of storage touches a file.
 
     disk = FileSystem()                     # or the model of the tests, which can be killed and lose power
-    disk.write(path, data, position)        # opens the file if need be; the page cache has it when this returns
+    disk.write(path, position, *parts)      # opens the file if need be; the page cache has it when this returns
     disk.sync(path)                         # now the disk has it
 
 Rules:
@@ -18,7 +18,7 @@ import resource
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -99,8 +99,8 @@ class Disk(Protocol):
     def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
         """As `read`, into ``buffer``; how many there were."""
 
-    def write(self, path: Path, data: Buffer, position: int) -> None:
-        """Write all of ``data``, making the file if there is none. After an error part of it may have been written."""
+    def write(self, path: Path, position: int, *parts: Buffer) -> None:
+        """Write all of ``parts``, making the file if there is none. After an error some of it may have been written."""
 
     def truncate(self, path: Path, size: int) -> None:
         """Have the file end at ``size``."""
@@ -207,7 +207,7 @@ class FileSystem:
         self._drop(path)
         descriptor = self._descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            _write_all(descriptor, data, 0)
+            _write_all(descriptor, 0, (data,))
         finally:
             os.close(descriptor)
 
@@ -227,9 +227,9 @@ class FileSystem:
         with self._use(path) as descriptor:
             return os.preadv(descriptor, [buffer], position)
 
-    def write(self, path: Path, data: Buffer, position: int) -> None:
+    def write(self, path: Path, position: int, *parts: Buffer) -> None:
         with self._use(path, os.O_CREAT) as descriptor:
-            _write_all(descriptor, data, position)
+            _write_all(descriptor, position, parts)
 
     def truncate(self, path: Path, size: int) -> None:
         with self._use(path) as descriptor:
@@ -318,10 +318,12 @@ class FileSystem:
                 self._forget(path)
 
 
-def _write_all(descriptor: int, data: Buffer, position: int) -> None:
-    written, size = os.pwrite(descriptor, data, position), len(data)
-    while written < size:
-        written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+def _write_all(descriptor: int, position: int, parts: Sequence[Buffer]) -> None:
+    size = sum(map(len, parts))
+    written = os.pwritev(descriptor, parts, position)
+    while written < size:  # the disk is full, as the next write says, or there is more than the system takes at once
+        left = memoryview(b"".join(parts))[written:]
+        written += os.pwrite(descriptor, left, position + written)
 
 
 def _descriptors() -> int:

@@ -129,7 +129,7 @@ class Indexes:
     def add(self, last_offset: int, position: int) -> None:
         """The batch at ``position`` has ``last_offset``."""
         offsets, entry = self._by_offset(), (last_offset - self._base, position)
-        self._disk.write(self.paths[0], _OFFSET_ENTRY.pack(*entry), len(offsets) * _OFFSET_ENTRY.size)
+        self._disk.write(self.paths[0], len(offsets) * _OFFSET_ENTRY.size, _OFFSET_ENTRY.pack(*entry))
         offsets.append(entry[0])
         self._positions.append(position)
         self._counts = self._counts._replace(offsets=len(offsets))
@@ -140,8 +140,8 @@ class Indexes:
             return
         times, relative = self._by_time(), offset - self._base
         if not times:
-            self._disk.write(self.paths[0], b"", 0)  # Kafka's tool cannot read the one file without the other
-        self._disk.write(self.paths[1], _TIME_ENTRY.pack(timestamp, relative), len(times) * _TIME_ENTRY.size)
+            self._disk.write(self.paths[0], 0)  # Kafka's tool cannot read the one file without the other
+        self._disk.write(self.paths[1], len(times) * _TIME_ENTRY.size, _TIME_ENTRY.pack(timestamp, relative))
         times.append(timestamp)
         self._time_offsets.append(relative)
         self.last_time = timestamp, offset

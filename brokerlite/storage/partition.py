@@ -133,18 +133,19 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("read", error) from error
 
-    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
+    def append(self, batch: RecordBatch) -> None:
         if self._failed is not None:
             raise self._refused("write", self._failed)
         try:
             if not self._epochs_written:
                 self._write_epochs()
-            self._active.append(batch, last_offset, max_timestamp)
+            self._active.append(batch)
         except OSError as error:
             raise self._refused("write", error) from error
         self._changed = True
-        self._since_checkpoint += len(batch)
-        self._written(self, len(batch))
+        size = len(batch.data)
+        self._since_checkpoint += size
+        self._written(self, size)
 
     def roll(self, producers: Producers) -> None:
         base_offset = self.end_offset

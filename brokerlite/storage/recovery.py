@@ -198,7 +198,7 @@ class Recovery:
         """Copy what is to be cut off, and have the disk hold it."""
         for at in range(position, segment.size, _PIECE):
             piece = self._disk.read(segment.log_path, min(_PIECE, segment.size - at), at)
-            self._disk.write(aside, piece, at - position)
+            self._disk.write(aside, at - position, piece)
         self._disk.sync(aside)
         self._disk.sync_folder(self._folder)
 

@@ -203,22 +203,22 @@ class Segment:
 
     # -- writing
 
-    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
-        """Store a batch; an `OSError` leaves everything as it was."""
+    def append(self, batch: RecordBatch) -> None:
+        """Store a batch, as its `parts` are; an `OSError` leaves everything as it was."""
         self._mend()
-        position = self.size
+        position, size = self.size, len(batch.data)
         before = self.max_timestamp, self._max_timestamp_offset, self.end_offset, self._since_entry
         counts = self._indexes.counts
         try:
-            self._disk.write(self.log_path, batch, position)
-            self._note(last_offset, max_timestamp)
-            self._add_entries(position, last_offset, len(batch))
+            self._disk.write(self.log_path, position, *batch.parts)
+            self._note(batch.last_offset, batch.max_timestamp)
+            self._add_entries(position, batch.last_offset, size)
         except OSError:
             self.max_timestamp, self._max_timestamp_offset, self.end_offset, self._since_entry = before
             self._torn = counts
             self._mend()
             raise
-        self._log.size = position + len(batch)
+        self._log.size = position + size
 
     def _mend(self) -> None:
         """Remove what a write that failed has left; tried again before the next one."""

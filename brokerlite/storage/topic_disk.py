@@ -29,17 +29,15 @@ class TopicDisk:
             yield
             self._over = True
 
-    @contextmanager
-    def _change(self, path: Path) -> Iterator[None]:
-        with self._guard:
-            if self._over:
-                raise FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
-            yield
+    def _check(self, path: Path) -> None:
+        if self._over:
+            raise FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
 
     # -- what changes something
 
     def make_folder(self, path: Path) -> None:
-        with self._change(path):
+        with self._guard:
+            self._check(path)
             self._disk.make_folder(path)
 
     def remove_tree(self, folder: Path) -> None:
@@ -48,7 +46,8 @@ class TopicDisk:
                 self._disk.remove_tree(folder)
 
     def rename(self, source: Path, target: Path) -> None:
-        with self._change(source):
+        with self._guard:
+            self._check(source)
             self._disk.rename(source, target)
 
     def unlink(self, path: Path) -> None:
@@ -57,15 +56,18 @@ class TopicDisk:
                 self._disk.unlink(path)
 
     def write_file(self, path: Path, data: bytes) -> None:
-        with self._change(path):
+        with self._guard:
+            self._check(path)
             self._disk.write_file(path, data)
 
-    def write(self, path: Path, data: Buffer, position: int) -> None:
-        with self._change(path):
-            self._disk.write(path, data, position)
+    def write(self, path: Path, position: int, *parts: Buffer) -> None:
+        with self._guard:
+            self._check(path)
+            self._disk.write(path, position, *parts)
 
     def truncate(self, path: Path, size: int) -> None:
-        with self._change(path):
+        with self._guard:
+            self._check(path)
             self._disk.truncate(path, size)
 
     # -- what does not

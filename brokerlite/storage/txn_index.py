@@ -54,7 +54,7 @@ class TxnIndex:
         entries = self.entries
         if entries and entries[-1].last_offset >= entry.last_offset:
             return
-        self._disk.write(self.path, build_entry(entry), len(entries) * _SIZE)
+        self._disk.write(self.path, len(entries) * _SIZE, build_entry(entry))
         entries.append(entry)
 
     def rename(self, path: Path) -> None:

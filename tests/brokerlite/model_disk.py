@@ -201,7 +201,7 @@ class ModelDisk(Disk):
         else:
             self.truncate(path, 0)
         if data:
-            self.write(path, data, 0)
+            self.write(path, 0, data)
 
     # -- parts of files
 
@@ -225,10 +225,10 @@ class ModelDisk(Disk):
         buffer[: len(data)] = data
         return len(data)
 
-    def write(self, path: Path, data: Buffer, position: int) -> None:
+    def write(self, path: Path, position: int, *parts: Buffer) -> None:
         if self._find(path) is None:
             self._create(path)
-        written = bytes(data)
+        written = b"".join(parts)
         with self._step("write", path) as done:
             file = self._file(path, alive=False)
             if not done:

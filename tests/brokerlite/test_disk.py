@@ -38,7 +38,7 @@ def test_no_more_files_are_kept_open_than_the_bound(tmp_path: Path) -> None:
     disk = FileSystem(5)
     paths = [tmp_path / str(i) for i in range(20)]
     for path in paths:
-        disk.write(path, path.name.encode(), 0)
+        disk.write(path, 0, path.name.encode())
         assert open_descriptors(tmp_path) <= 5
     assert [disk.read(path, 10, 0) for path in paths] == [path.name.encode() for path in paths]
     assert open_descriptors(tmp_path) == 5
@@ -52,10 +52,10 @@ def test_removed_and_renamed_files_hold_no_descriptor(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     disk.make_folder(folder)
     for name in "abc":
-        disk.write(folder / name, b"old", 0)
+        disk.write(folder / name, 0, b"old")
     disk.unlink(folder / "a")
     assert open_descriptors(tmp_path) == 2
-    disk.write(folder / "new", b"new", 0)
+    disk.write(folder / "new", 0, b"new")
     disk.rename(folder / "new", folder / "b")
     assert disk.read(folder / "b", 9, 0) == b"new"
     disk.rename(folder, tmp_path / "gone")
@@ -79,7 +79,7 @@ def write_many_files(folder: Path) -> None:
     folder.mkdir()
     paths = [folder / str(name) for name in range(200)]
     for path in paths:
-        disk.write(path, path.name.encode(), 0)
+        disk.write(path, 0, path.name.encode())
     assert [disk.read(path, 9, 0) for path in paths] == [path.name.encode() for path in paths]
 
 
@@ -99,7 +99,7 @@ def test_half_of_the_descriptors_that_the_process_may_have_are_for_files(tmp_pat
     disk = FileSystem()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     for name in range(100):
-        disk.write(tmp_path / str(name), b"x", 0)
+        disk.write(tmp_path / str(name), 0, b"x")
     assert open_descriptors(tmp_path) == 32
     disk.close()
 
@@ -108,7 +108,7 @@ def test_a_file_is_not_closed_under_a_thread_that_uses_it(tmp_path: Path) -> Non
     disk = FileSystem(2)
     paths = [tmp_path / str(i) for i in range(8)]
     for path in paths:
-        disk.write(path, path.name.encode() * 5000, 0)
+        disk.write(path, 0, path.name.encode() * 5000)
     wrong: list[object] = []
 
     def read(seed: int) -> None:
@@ -153,7 +153,7 @@ def test_both_disks_do_the_same(disk: Disk, tmp_path: Path) -> None:
     disk.sync(file)
     disk.sync_folder(folder / "gone")
     disk.remove_tree(folder / "gone")
-    disk.write(file, memoryview(b"0123456789"), 2)
+    disk.write(file, 2, memoryview(b"0123456789"))
     disk.truncate(file, 8)
     disk.write_file(folder / "other", b"whole")
     disk.write_file(folder / "other", b"new")
@@ -189,11 +189,11 @@ def test_the_model_keeps_what_was_synced_and_any_mixture_of_the_rest() -> None:
         folder = Path("/data")
         disk.make_folder(folder)
         disk.sync_folder(Path("/"))
-        disk.write(folder / "a", b"old", 0)
+        disk.write(folder / "a", 0, b"old")
         disk.sync(folder / "a")
         disk.sync_folder(folder)
-        disk.write(folder / "a", b"new", 0)
-        disk.write(folder / "b", b"b", 0)
+        disk.write(folder / "a", 0, b"new")
+        disk.write(folder / "b", 0, b"b")
         disk.power_cut()
         a, b = (disk.read_file(path) if disk.exists(path := folder / name) else None for name in "ab")
         found.add((a, b))
@@ -204,10 +204,10 @@ def test_a_crash_of_the_model_keeps_all_that_was_written_and_a_part_of_the_last(
     found = set()
     for seed in range(50):
         disk = ModelDisk(random.Random(seed))
-        disk.write(Path("/a"), b"first", 0)
+        disk.write(Path("/a"), 0, b"first")
         disk.kill_at = disk.operations + 1
         with pytest.raises(Killed):
-            disk.write(Path("/a"), b"second", 5)
+            disk.write(Path("/a"), 5, b"second")
         with pytest.raises(Killed):
             disk.read_file(Path("/a"))
         disk.crash()

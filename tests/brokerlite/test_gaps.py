@@ -62,7 +62,7 @@ def test_a_base_offset_that_goes_back_or_too_far_is_damage_also_among_gaps(inter
     one.close()
     path = FOLDER / f"{0:020}.log"
     size = len(a_batch(b"3")) + len(a_batch(b"4"))
-    disk.write(path, claimed.to_bytes(8, "big", signed=True), size)  # of the batch with offset 10
+    disk.write(path, size, claimed.to_bytes(8, "big", signed=True))  # of the batch with offset 10
     for name in disk.names(FOLDER):
         if name.endswith("index"):
             disk.unlink(FOLDER / name)

@@ -445,7 +445,7 @@ def test_a_segment_with_damage_is_not_compacted_and_the_others_are() -> None:
     one = dirty_log(disk, LogSettings(compacted=True, segment_bytes=300))
     second = one.segments.states()[1]
     path = one.folder / f"{second.base_offset:020}.log"
-    disk.write(path, b"\xff", second.size - 1)
+    disk.write(path, second.size - 1, b"\xff")
     damaged = disk.read_file(path)
     work_off(job_of(one).job())
     assert disk.read_file(path) == damaged

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla.brokerlite.machines.jobs import Work
+from ottla.codec.records import parse_batch
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.machine import Machine, a_batch, fetching, values_of
 
@@ -84,5 +85,5 @@ def test_what_a_deleted_topic_would_write_is_refused(machine: Machine) -> None:
     old = machine.log().segments
     recreate(machine)
     with pytest.raises(KafkaStorageError, match="its topic was deleted"):
-        old.append(a_batch(b"late"), 1, 1)
+        old.append(parse_batch(a_batch(b"late")))
     assert is_whole(machine)

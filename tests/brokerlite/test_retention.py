@@ -11,6 +11,7 @@ from ottla.brokerlite.machines.retention import (
     is_full,
     jitter,
 )
+from ottla.codec.records import RecordBatch
 
 NOW = 1_700_000_000_000
 HOUR = 3600 * 1000
@@ -108,7 +109,10 @@ ROLLING = LogSettings(segment_bytes=2000, segment_ms=HOUR, segment_index_bytes=1
 
 
 def full(active: SegmentState = ACTIVE, *, size: int = 100, last_offset: int = 150, timestamp: int = NOW) -> bool:
-    return is_full(active, ROLLING, "t-0", size, last_offset, timestamp)
+    batch = RecordBatch()
+    batch.base_offset, batch.last_offset_delta = last_offset, 0
+    batch.max_timestamp, batch.data = timestamp, memoryview(bytes(size))
+    return is_full(active, ROLLING, "t-0", batch)
 
 
 def test_a_batch_that_would_make_the_segment_too_large_begins_another() -> None:

@@ -172,7 +172,7 @@ def test_an_index_of_aborted_transactions_that_is_damaged_is_not_taken(damage: b
     one.segments.add_aborted(an_abort(1, 0, 2, 0))
     one.close()
     path = FOLDER / f"{0:020}.txnindex"
-    disk.write(path, damage, disk.size(path))
+    disk.write(path, disk.size(path), damage)
     one.reopen(clean=True, recovery_point=3)
     assert aborted(one, 0, 3) == [] and not one.files(".txnindex"), "a replay fills it"
 

@@ -19,6 +19,7 @@ from ottla.brokerlite.storage.folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, Dat
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
 from ottla.brokerlite.storage.state import PRODUCER_IDS
+from ottla.codec.records import parse_batch
 from ottla.codec.stored.checkpoints import build_partition_metadata, parse_properties, parse_short_id
 from ottla.codec.wire import NO_UUID
 from ottla.errors import ConfigurationError, KafkaStorageError, OutOfOrderSequenceNumber
@@ -321,9 +322,9 @@ def test_indexes_that_are_damaged_before_the_recovery_point_are_made_anew_from_t
         case "odd":
             disk.truncate(path, disk.size(path) - 1)
         case "hole":
-            disk.write(path, bytes(5 * entry), 3 * entry)
+            disk.write(path, 3 * entry, bytes(5 * entry))
         case "other batch":
-            disk.write(path, bytes(entry - 1) + b"\5", disk.size(path) // 2 // entry * entry)
+            disk.write(path, disk.size(path) // 2 // entry * entry, bytes(entry - 1) + b"\5")
     one.reopen(recovery_point=400)
     assert one.files("index") == written and one.log.end_offset == 800
 
@@ -352,7 +353,7 @@ def test_a_marker_after_the_snapshot_leaves_what_the_snapshot_knows(
     monkeypatch.setattr("ottla.brokerlite.storage.recovery.TAIL_BYTES", 100)
     one.append(idempotent(0, 3), *(a_batch(bytes(500)) for _ in range(30)))
     marker = a_batch(producer_id=7, producer_epoch=0, base_offset=33, control=True, transactional=True)
-    one.segments.append(marker, 33, TODAY)
+    one.segments.append(parse_batch(marker))
     one.reopen()
     assert one.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).size == 0
     one.append(idempotent(3))

@@ -401,6 +401,13 @@ def test_a_rebased_batch_keeps_its_crc() -> None:
     assert parse_batch(rebased(raw, 2**63 - 1, 2**31 - 1)).base_offset == 2**63 - 1
 
 
+def test_a_batch_is_stored_where_its_fields_say() -> None:
+    raw = build_batch([Record(0, NOW, b"k", b"v")])
+    batch = parse_batch(raw)
+    batch.base_offset, batch.partition_leader_epoch = 1 << 40, 17
+    assert b"".join(batch.parts) == rebased(raw, 1 << 40, 17)
+
+
 @pytest.mark.parametrize(("offset", "epoch"), [(-1, 0), (2**63, 0), (2**64, 0), (0, -2), (0, 2**31), (0, 2**40)])
 def test_a_batch_is_not_rebased_to_where_none_can_be(offset: int, epoch: int) -> None:
     with pytest.raises(EncodeError, match=str(epoch or offset)):
