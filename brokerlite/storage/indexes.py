@@ -2,6 +2,7 @@
 
 Rules:
 - Indexes have no checksum: what does not fit is rebuilt from the log file.
+- New entries are kept in memory until `Indexes.write`, many at once: without them a start reads the log instead.
 - What they hold is read when it is first looked up, but for the last entries: a start costs two reads for a segment.
 
 Source: OffsetIndex.java, TimeIndex.java.
@@ -42,7 +43,8 @@ class Indexes:
         self.last_time = NO_TIMESTAMP, -1
         self._disk = disk
         self._base = base_offset
-        self._counts = Counts(0, 0)
+        self._counts = self._stored = Counts(0, 0)
+        """How many there are, and how many of them the files have."""
         self._offsets: array[int] | None = array("i")
         """Relative to the base, with their positions; ``None``: not read yet."""
         self._positions = array("i")
@@ -73,7 +75,8 @@ class Indexes:
         for path in self.paths:
             if self._disk.exists(path):
                 self._disk.truncate(path, 0)
-        self.last_time, self._counts = (NO_TIMESTAMP, -1), Counts(0, 0)
+        self.last_time = NO_TIMESTAMP, -1
+        self._counts = self._stored = Counts(0, 0)
         self._offsets, self._positions = array("i"), array("i")
         self._times, self._time_offsets = array("q"), array("i")
 
@@ -89,7 +92,7 @@ class Indexes:
         sizes = [self._disk.size(path) if self._disk.exists(path) else 0 for path in self.paths]
         if sizes[0] % _OFFSET_ENTRY.size or sizes[1] % _TIME_ENTRY.size:
             raise ValueError
-        self._counts = Counts(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
+        self._counts = self._stored = Counts(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
         self._offsets = None if self._counts.offsets else array("i")
         self._times = None if self._counts.times else array("q")
         if self._counts.times:
@@ -121,16 +124,15 @@ class Indexes:
         for column in (offsets[:count], self._positions[:count], times[: kept.times]):
             if any(map(ge, column, column[1:])) or (column and column[0] < 0):
                 raise ValueError
-        self.cut(kept)
+        self._cut(kept)
         return self._entry(count - 1)
 
     # -- writing
 
     def add(self, last_offset: int, position: int) -> None:
         """The batch at ``position`` has ``last_offset``."""
-        offsets, entry = self._by_offset(), (last_offset - self._base, position)
-        self._disk.write(self.paths[0], len(offsets) * _OFFSET_ENTRY.size, _OFFSET_ENTRY.pack(*entry))
-        offsets.append(entry[0])
+        offsets = self._by_offset()
+        offsets.append(last_offset - self._base)
         self._positions.append(position)
         self._counts = self._counts._replace(offsets=len(offsets))
 
@@ -138,22 +140,33 @@ class Indexes:
         """Up to ``offset`` no record has a larger timestamp; left out if that is known."""
         if timestamp <= self.last_time[0]:
             return
-        times, relative = self._by_time(), offset - self._base
-        if not times:
-            self._disk.write(self.paths[0], 0)  # Kafka's tool cannot read the one file without the other
-        self._disk.write(self.paths[1], len(times) * _TIME_ENTRY.size, _TIME_ENTRY.pack(timestamp, relative))
+        times = self._by_time()
         times.append(timestamp)
-        self._time_offsets.append(relative)
+        self._time_offsets.append(offset - self._base)
         self.last_time = timestamp, offset
         self._counts = self._counts._replace(times=len(times))
 
-    def cut(self, counts: Counts) -> None:
-        """Have no more entries than these, also where the disk has got a part of the next."""
+    def write(self) -> None:
+        """Have the files hold all entries; after an `OSError` they may hold any part of them, until the next time."""
+        if self._stored == self._counts:
+            return
+        offsets, times = self._stored
+        new = zip(self._by_offset()[offsets:], self._positions[offsets:], strict=True)
+        # Kafka's tool cannot read the one file without the other, so it is made without entries, too.
+        self._disk.write(
+            self.paths[0], offsets * _OFFSET_ENTRY.size, b"".join(_OFFSET_ENTRY.pack(*entry) for entry in new)
+        )
+        new = zip(self._by_time()[times:], self._time_offsets[times:], strict=True)
+        self._disk.write(self.paths[1], times * _TIME_ENTRY.size, b"".join(_TIME_ENTRY.pack(*entry) for entry in new))
+        self._stored = self._counts
+
+    def _cut(self, counts: Counts) -> None:
+        """Have no more entries than these."""
         offsets, times = self._by_offset(), self._by_time()
         del offsets[counts.offsets :], self._positions[counts.offsets :]
         del times[counts.times :], self._time_offsets[counts.times :]
         self.last_time = (times[-1], self._base + self._time_offsets[-1]) if times else (NO_TIMESTAMP, -1)
-        self._counts = counts
+        self._counts = self._stored = counts
         for path, size in zip(
             self.paths, (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True
         ):

@@ -323,9 +323,10 @@ class PartitionSegments:
         if self._since_checkpoint < _LEAST_CHECKPOINT:
             return None
         try:
+            self._active.write_indexes()
             self._take_snapshot(producers)
         except OSError as error:  # it is there to spare a start some reading
-            log.error("the disk refused to keep the producers: %s", error, extra={"folder": str(self.folder)})
+            log.error("the disk refused a checkpoint: %s", error, extra={"folder": str(self.folder)})
             return None
         return self.begin_flush(indexes=True)
 

@@ -3,8 +3,8 @@
 Rules:
 - A batch is written to the log file first and becomes visible when `size` grows; a write that fails leaves no trace.
 - Every `index_interval_bytes` of log one entry goes into each index: (last offset of a batch, where it begins), and
-  (largest timestamp so far, last offset of the first batch that has it), which must grow. When a segment is sealed,
-  its largest timestamp is the last time entry.
+  (largest timestamp so far, last offset of the first batch that has it), which must grow. The files get them when the
+  segment is sealed, and at checkpoints. When a segment is sealed, its largest timestamp is the last time entry.
 - A read steps from the index entry to its first batch by the heads alone, and then reads what it answers with and
   nothing else. It compares no CRC, nor does Kafka: clients do.
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.disk import Disk
-from ottla.brokerlite.storage.indexes import Counts, Indexes
+from ottla.brokerlite.storage.indexes import Indexes
 from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
@@ -69,8 +69,8 @@ class Segment:
         self._max_timestamp_offset = -1
         self._first_timestamp: int | None = None
         """`None`: it was not looked at yet."""
-        self._torn: Counts | None = None
-        """Entries that the indexes had before a write that failed and could not be undone."""
+        self._torn = False
+        """A write has failed and could not be undone."""
 
     @property
     def size(self) -> int:
@@ -177,7 +177,7 @@ class Segment:
                 self.ends_damaged = True
                 self._since_entry = self._interval + 1  # a read of what lies behind need not step over it
             yield found
-        self._add_time_entry()
+        self.seal()
 
     def _resume(self, on_disk: int) -> tuple[int, int | None]:
         """Where to begin: at the last index entry before ``on_disk``, if the indexes are whole up to there."""
@@ -198,8 +198,13 @@ class Segment:
         self.ends_damaged = False
 
     def seal(self) -> None:
-        """Nothing will be appended any more."""
+        """Nothing will be appended any more; an `OSError` leaves the log file as it is."""
         self._add_time_entry()
+        self.write_indexes()
+
+    def write_indexes(self) -> None:
+        """Have the indexes' files hold what is known so far."""
+        self._indexes.write()
 
     # -- writing
 
@@ -207,26 +212,21 @@ class Segment:
         """Store a batch, as its `parts` are; an `OSError` leaves everything as it was."""
         self._mend()
         position, size = self.size, len(batch.data)
-        before = self.max_timestamp, self._max_timestamp_offset, self.end_offset, self._since_entry
-        counts = self._indexes.counts
         try:
             self._disk.write(self.log_path, position, *batch.parts)
-            self._note(batch.last_offset, batch.max_timestamp)
-            self._add_entries(position, batch.last_offset, size)
         except OSError:
-            self.max_timestamp, self._max_timestamp_offset, self.end_offset, self._since_entry = before
-            self._torn = counts
+            self._torn = True
             self._mend()
             raise
+        self._note(batch.last_offset, batch.max_timestamp)
+        self._add_entries(position, batch.last_offset, size)
         self._log.size = position + size
 
     def _mend(self) -> None:
         """Remove what a write that failed has left; tried again before the next one."""
-        if self._torn is not None:
-            self._indexes.cut(self._torn)
-            if self._disk.exists(self.log_path):
-                self._disk.truncate(self.log_path, self.size)
-            self._torn = None
+        if self._torn and self._disk.exists(self.log_path):
+            self._disk.truncate(self.log_path, self.size)
+        self._torn = False
 
     def _note(self, last_offset: int, max_timestamp: int) -> None:
         self.end_offset = last_offset + 1

@@ -297,14 +297,16 @@ def checkpointed(disk: ModelDisk) -> OnePartition:
 def test_after_a_kill_the_active_segment_is_read_from_the_recovery_point_on() -> None:
     disk = ModelDisk()
     one = checkpointed(disk)
-    files, size = one.files("index"), sum(map(len, one.files(".log").values()))
+    size = sum(map(len, one.files(".log").values()))
     newest = one.log.of_max_timestamp()
     disk.read_bytes = 0
     one.reopen(recovery_point=400)
     assert disk.read_bytes < size * 1.1, "half of it, to check it and for the producers"
-    assert one.files("index") == files, "indexes are made anew to the same bytes"
     assert one.log.end_offset == 800 and one.log.of_max_timestamp() == newest
     assert [batch.base_offset for batch in one.log.batches()] == list(range(800))
+    indexes = one.files("index")
+    one.reopen()
+    assert one.files("index") == indexes, "they are made of the whole log to the same bytes"
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -314,6 +316,7 @@ def test_indexes_that_are_damaged_before_the_recovery_point_are_made_anew_from_t
 ) -> None:
     disk = ModelDisk()
     one = checkpointed(disk)
+    one.reopen()
     written = one.files("index")
     path, entry = Path("/t-0") / f"{0:020}{suffix}", 8 if suffix == ".index" else 12
     match damage:
@@ -385,7 +388,7 @@ def test_a_full_disk_stores_nothing_and_says_so() -> None:
     one.append(*(idempotent(i) for i in range(4)))
     before = one.files("")
     size = len(idempotent(4))
-    for room in (0, 1, size - 1, size, size + 5):  # for the batch, and then its index entry
+    for room in (0, 1, size - 1):
         disk.room = room
         with pytest.raises(KafkaStorageError, match="No space left"):
             one.append(idempotent(4))
@@ -400,7 +403,7 @@ def test_what_a_failed_write_left_is_removed_before_the_next_one_though_the_disk
     disk = ModelDisk()
     one = OnePartition(Path("/t-0"), disk=disk)
     one.append(*(idempotent(i) for i in range(4)))
-    disk.room = len(idempotent(4)) + 5
+    disk.room = len(idempotent(4)) - 5
     disk.fails = lambda operation, path: operation == "truncate"
     with pytest.raises(KafkaStorageError):
         one.append(idempotent(4))
@@ -413,6 +416,23 @@ def test_what_a_failed_write_left_is_removed_before_the_next_one_though_the_disk
     one.reopen(clean=True)
     assert one.log.end_offset == 5 and one.segments.truncated == 0
     assert one.values() == [b"%d" % i for i in range(5)]
+
+
+def test_a_segment_whose_indexes_the_disk_has_no_room_for_is_sealed_later() -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk)
+    while one.segments.active_size < 3800:
+        one.append(a_batch())
+    end = one.log.end_offset
+    disk.fails = lambda operation, path: operation == "write" and path.suffix == ".timeindex"
+    with pytest.raises(KafkaStorageError, match="begin a segment"):
+        one.append(a_batch(bytes(500)))
+    disk.fails = lambda operation, path: False
+    one.append(a_batch(bytes(500)))
+    assert [segment.base_offset for segment in one.segments.states()] == [0, end]
+    one.close()
+    one.reopen(clean=True)
+    assert one.log.end_offset == end + 1 and not one.segments.truncated
 
 
 def test_a_segment_that_the_disk_has_no_room_for_leaves_no_trace() -> None:
