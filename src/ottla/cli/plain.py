@@ -1,7 +1,7 @@
 """Command lines of servers that need no Typer.
 
-To read a command line Typer imports pydantic, which takes 10 MB and a tenth of a second: a fifth of a broker's memory for
-as long as it runs, and a quarter of the time until it is ready. So options that are said plainly are read here, from
+To read a command line Typer imports pydantic, which takes 10 MB and a tenth of a second: a fifth of a broker's memory
+for as long as it runs, and a quarter of the time until it is ready. So options that are said plainly are read here, from
 the same declarations. Everything else is left to Typer: help, mistakes, and what may be one.
 """
 
