@@ -4,7 +4,7 @@ Rules:
 - Whatever arrives may be fed, in any pieces; it is copied at once, so its memory may be used again.
 - Once a frame of 64 kB or more has begun, `room` is where more of it belongs: a driver that can, reads into it and says
   how much it `filled`. Nothing of it is copied then.
-- A length is only an announcement: the memory of a frame grows with what has come of it, from 1 MiB on.
+- A length is only an announcement: the memory of a frame is at most four times what has come of it, or 64 kB.
 - The memory of a large frame is used again once there is no view of the frame any more: to touch a page for the first
   time costs as much as to decode what is in it. Blocks of 16 MiB together are kept so, for the next frames come while
   those before them are looked at. The connections of a server share theirs. A client's own are freed by a small frame,
@@ -17,8 +17,8 @@ from ottla.codec.frames import MAX_FRAME, FrameReader
 from ottla.codec.wire import Buffer
 
 LARGE = 64 * 2**10
-FIRST = 2**20
-"""Bytes of memory that a frame gets when it begins, however long it will be."""
+"""Bytes of a frame from which on it is large; and of the memory that it begins with, however long it will be."""
+_GROWTH = 4
 _KEPT = 16 * 2**20
 
 
@@ -88,19 +88,28 @@ class Inbox:
         return self._frames(self._reader.feed(data))
 
     @property
+    def needs(self) -> int:
+        """Bytes of memory for the large frame under way, if it is to have `room`; 0: there is no such frame."""
+        if self._memory is not None and self._have < len(self._memory):
+            return len(self._memory)
+        return _fitting(min(max(_GROWTH * self._have, LARGE), self.under_way)) if self.under_way else 0
+
+    @property
     def room(self) -> memoryview | None:
         """Where more of a large frame belongs."""
         if self._have == self.under_way:
             return None
         if self._memory is None:
-            self._memory = self._blocks.take(self.under_way) or bytearray(_first(self.under_way))
-            self._memory[: self._have], self._start = self._start, b""
-        if self._have == len(self._memory):
-            try:
-                self._memory *= 2  # in its place, where the system can
-            except BufferError:  # somebody has kept what `room` was before
-                self._memory = self._memory * 2
+            self._memory, self._start = self._grown(self._start), b""
+        elif self._have == len(self._memory):
+            self._memory = self._grown(self._memory)
         return memoryview(self._memory)[self._have : self.under_way]
+
+    def _grown(self, begun: Buffer) -> bytearray:
+        size = self.needs
+        memory = self._blocks.take(size) or bytearray(size)
+        memory[: len(begun)] = begun
+        return memory
 
     def filled(self, count: int) -> Iterator[Buffer]:
         """``count`` bytes were put into `room`; the frame, if it is whole now."""
@@ -127,11 +136,9 @@ class Inbox:
         return whole
 
 
-def _first(size: int) -> int:
-    """Bytes of memory that a frame gets when it begins; doubled some times, they are enough for ``size`` of them."""
-    while size > FIRST:
-        size = (size + 1) // 2
-    step = 1 << max(size.bit_length() - 4, 0)  # so that it fits those that are a little larger, too
+def _fitting(size: int) -> int:
+    """Bytes of memory for a frame of ``size``: so that it fits those that are a little larger, too."""
+    step = 1 << max(size.bit_length() - 4, 0)
     return (size // step + 1) * step
 
 

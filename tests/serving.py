@@ -3,6 +3,7 @@
 The clock is trio's `MockClock`: it jumps when nothing has happened for a moment, so that no test waits.
 """
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -58,6 +59,11 @@ async def listening(desk: Desk, limits: Limits = LIMITS) -> AsyncIterator[tuple[
 async def peer(port: int) -> AsyncIterator[trio.SocketStream]:
     async with await trio.open_tcp_stream(LOCAL, port) as stream:
         yield stream
+
+
+def reset(stream: trio.SocketStream) -> None:
+    """When it is closed, it says so with a reset, as a process does that ends with bytes unread."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -1,6 +1,5 @@
 """How the listener moves bytes: read into their place, written from theirs, and let go of."""
 
-import math
 import socket
 import time
 from contextlib import AsyncExitStack
@@ -9,6 +8,8 @@ from functools import partial
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from ottla.codec.frames import framed
@@ -16,7 +17,7 @@ from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
 from ottla.serve import Answer, Connection, bare
 from ottla.serve.memory import Memory
-from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, until
+from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, reset, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 MIB = 2**20
@@ -200,6 +201,7 @@ async def test_an_answer_to_a_peer_that_is_gone_is_let_go_of_and_counts_for_noth
             await stream.send_all(framed(b"a") + framed(b"b"))
             await until(partial(has, desk, 2))
             desk.answers[1].send(bytes(MIB))
+            reset(stream)
         await until(lambda: desk.left)
         memory = bytearray(MIB)
         desk.answers[0].send(memoryview(memory))
@@ -220,34 +222,57 @@ async def test_a_stream_of_trios_is_taken_over_without_its_bound(clock: MockCloc
 # -- bounds of all connections together
 
 
-async def test_memory_is_given_in_the_order_of_asking_and_who_gives_up_is_left_out(clock: MockClock) -> None:
-    memory, order = Memory(10), list[str]()
+def test_a_frame_grows_as_long_as_as_much_again_is_left_for_others() -> None:
+    memory, came = Memory(100), list[str]()
+    for name, size in (("a", 40), ("a", 50), ("b", 25), ("c", 12)):
+        memory.take(name, size, partial(came.append, name))
+        assert memory.has(name) == size
+    assert memory.used == 87 and came == [], "it has them at once"
+    memory.take("d", 7, partial(came.append, "d"))
+    assert came == ["d"] and memory.used == 87, "the first that has to wait does not count"
+    memory.take("b", 26, partial(came.append, "b"))
+    memory.take("e", 7, partial(came.append, "e"))
+    memory.take("f", 6, partial(came.append, "f"))
+    assert (memory.has("b"), memory.has("e"), memory.has("f")) == (25, 0, 6) and memory.is_wanted
+    memory.give("c")
+    assert came == ["d", "e"] and memory.has("b") == 25, "what is smaller goes before"
+    memory.give("d")
+    assert came == ["d", "e", "b"] and memory.has("b") == 26 and not memory.is_wanted
+    for name in "abef":
+        memory.give(name)
+    assert memory.used == 0
 
-    async def ask(name: str, size: int, patience: float = math.inf) -> None:
-        with trio.move_on_after(patience):
-            await memory.take(size)
-            order.append(name)
 
-    async with trio.open_nursery() as nursery:
-        for name, size, patience in (("a", 15, 9.0), ("b", 8, 1.0), ("c", 12, 9.0), ("d", 5, 9.0)):
-            nursery.start_soon(ask, name, size, patience)
-            await trio.testing.wait_all_tasks_blocked()
-        assert order == ["a"] and memory.is_wanted
-        await trio.sleep(2)
-        memory.give(15)
-        await trio.testing.wait_all_tasks_blocked()
-        assert order == ["a", "c"] and memory.used == 12
-        memory.give(12)
-        await trio.testing.wait_all_tasks_blocked()
-        assert order == ["a", "c", "d"] and memory.used == 5 and not memory.is_wanted
+def test_one_that_gives_up_waits_no_more() -> None:
+    memory, came = Memory(10), list[str]()
+    for name in "abc":
+        memory.take(name, 10, partial(came.append, name))
+    assert came == ["a"]
+    memory.give("b")
+    memory.give("a")
+    assert came == ["a", "c"] and memory.used == 0 and not memory.is_wanted
+    memory.give("b")
+    memory.give("c")
+    assert memory.used == 0
 
 
-async def test_memory_that_is_free_when_its_taker_is_cancelled_is_given_back(clock: MockClock) -> None:
-    memory = Memory(10)
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await memory.take(10)
-    assert scope.cancelled_caught and memory.used == 0
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 60)), max_size=60))
+def test_what_all_have_is_bounded_and_one_can_always_go_on(steps: list[tuple[int, int]]) -> None:
+    memory, wanted = Memory(100), dict[int, int]()
+    for holder, more in steps:
+        if memory.has(holder) < wanted.get(holder, 0):
+            continue  # it waits
+        if more:
+            wanted[holder] = min(memory.has(holder) + more, 80)
+            memory.take(holder, wanted[holder], lambda: None)
+        else:
+            wanted.pop(holder, None)
+            memory.give(holder)
+        assert sum(map(memory.has, wanted)) <= 100 + 80
+        assert not wanted or any(memory.has(each) == size for each, size in wanted.items())
+    for holder in wanted:
+        memory.give(holder)
+    assert memory.used == 0 and not memory.is_wanted
 
 
 async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than_their_share(clock: MockClock) -> None:
@@ -269,21 +294,73 @@ async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than
         await until(lambda: len(desk.frames) == 3)
 
 
-async def test_no_large_request_is_begun_while_those_under_way_are_too_large_together(clock: MockClock) -> None:
+def taken_up(desk: Desk) -> int:
+    """Bytes that the large requests under way take up."""
+    inboxes = [connection._incoming._inbox for connection in desk.connections if connection not in desk.left]
+    return sum(len(inbox._memory or b"") for inbox in inboxes)
+
+
+async def test_peers_that_announce_much_and_trickle_it_keep_nobody_waiting(clock: MockClock) -> None:
     desk = Keeper()
-    limits = replace(ROOMY, all_frames=MIB, max_connections=5)
-    async with listening(desk, limits) as (_, port), peer(port) as first, peer(port) as second, peer(port) as small:
-        large = framed(bytes(2 * MIB))
-        await first.send_all(large[:-1])
-        await trio.sleep(1)
+    limits = replace(ROOMY, all_frames=16 * MIB, max_connections=101)
+    async with listening(desk, limits) as (_, port), AsyncExitStack() as stack, peer(port) as honest:
+        peers = [await stack.enter_async_context(peer(port)) for _ in range(100)]
+        for each in peers:
+            await each.send_all((100 * MIB).to_bytes(4, "big") + b"start")
+        await until(lambda: desk.connections and desk.connections[0]._shared.frames.used >= 100 * LARGE)
+        for number in range(5):
+            for each in peers:
+                await each.send_all(b"x")
+            await trio.sleep(limits.write / 2)
+            start = trio.current_time()
+            await honest.send_all(framed(bytes(MIB)))
+            await until(partial(has, desk, number + 1))
+            assert trio.current_time() - start < 0.1
+            desk.answers[number].nothing()
+            assert taken_up(desk) <= 16 * MIB
+        assert not desk.left, "they are slow, but go on"
+
+
+async def test_large_requests_that_stop_half_way_leave_room_for_others_and_are_all_read_when_they_go_on(
+    clock: MockClock,
+) -> None:
+    desk, go_on = Keeper(), trio.Event()
+    limits = replace(ROOMY, all_frames=16 * MIB, max_connections=10, write=1000.0)
+    large = framed(bytes(12 * MIB))
+
+    async def send(stream: trio.SocketStream) -> None:
+        await stream.send_all(large[:-1])
+        await go_on.wait()
+        await stream.send_all(large[-1:])
+
+    async with listening(desk, limits) as (_, port), AsyncExitStack() as stack, peer(port) as honest:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(second.send_all, large)
+            for _ in range(5):
+                nursery.start_soon(send, await stack.enter_async_context(peer(port)))
             await trio.sleep(1)
-            assert desk.frames == [], "one is under way, the other waits for it"
-            await small.send_all(framed(b"small"))
-            await until(lambda: desk.frames == [b"small"])
-            await first.send_all(large[-1:])
-            await until(lambda: len(desk.frames) == 3)
+            assert 16 * MIB <= taken_up(desk) <= (16 + 13) * MIB
+            await honest.send_all(framed(bytes(MIB // 4)))
+            await until(partial(has, desk, 1))
+            go_on.set()
+            await until(partial(has, desk, 6))
+        assert [len(each) for each in desk.frames] == [MIB // 4, *5 * [12 * MIB]]
+        assert desk.connections[0]._shared.frames.used == 0
+
+
+async def test_one_that_resets_while_it_waits_for_memory_is_noticed(clock: MockClock) -> None:
+    desk = Keeper()
+    limits = replace(ROOMY, all_frames=MIB)
+    large = framed(bytes(4 * MIB))
+    async with listening(desk, limits) as (_, port), peer(port) as first:
+        await first.send_all(large[:-1])
+        async with peer(port) as second, trio.open_nursery() as nursery:
+            nursery.start_soon(second.send_all, large)
+            await until(lambda: desk.connections[0]._shared.frames.is_wanted)
+            nursery.cancel_scope.cancel()
+            reset(second)
+        await trio.sleep(1)
+        await until(lambda: desk.left)
+        assert not desk.connections[0]._shared.frames.is_wanted
 
 
 async def test_a_large_request_that_does_not_go_on_is_given_up_for_one_that_waits(clock: MockClock) -> None:

@@ -19,7 +19,7 @@ from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, RemoteProtocolError
 from ottla.serve import Answer, Connection, Listener, serve_health
-from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, until
+from tests.serving import LIMITS, LOCAL, Desk, closed, echo, listening, peer, received, reset, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 
@@ -138,8 +138,75 @@ async def test_nobody_waits_for_room_with_a_peer_that_is_gone(clock: MockClock) 
             await stream.send_all(framed(b"a") + framed(b"b"))
             await until(lambda: len(desk.asked) == 2)
             desk.places[b"b"].send(framed(b"B"))
+            reset(stream)
         with trio.fail_after(1):
             await desk.connections[0].room(0)
+
+
+# --- peers that go
+
+
+async def test_a_peer_that_sends_no_more_still_gets_the_answers_that_it_waits_for(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b"))
+        await stream.send_eof()
+        await until(lambda: len(desk.asked) == 2)
+        await trio.sleep(30)
+        assert not desk.left
+        desk.places[b"a"].send(framed(b"A"))
+        await trio.sleep(1)
+        desk.places[b"b"].send(framed(b"B"), bytes(5 * 2**20))
+        assert await received(stream, 10 + 5 * 2**20) == framed(b"A") + framed(b"B") + bytes(5 * 2**20)
+        assert await closed(stream) < 1
+
+
+async def test_a_peer_that_sends_no_more_is_not_waited_for_without_end(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a"))
+        await stream.send_eof()
+        assert await closed(stream, 2 * LIMITS.idle) == pytest.approx(LIMITS.idle, abs=2)
+
+
+@pytest.mark.parametrize("sends_no_more", [False, True])
+async def test_a_peer_that_resets_is_noticed_while_its_requests_wait(clock: MockClock, sends_no_more: bool) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port):
+        async with peer(port) as stream:
+            await stream.send_all(framed(b"long poll") * (1 if sends_no_more else 2 * LIMITS.pipeline))
+            await until(lambda: len(desk.asked) == (1 if sends_no_more else LIMITS.pipeline))
+            if sends_no_more:
+                await stream.send_eof()
+                await trio.sleep(5)
+            assert not desk.left
+            reset(stream)
+        await trio.sleep(1)
+        await until(lambda: desk.left)
+
+
+async def test_a_peer_that_resets_is_noticed_while_it_is_held(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port):
+        async with peer(port) as stream:
+            await until(lambda: desk.connections)
+            desk.connections[0].hold(True)
+            await stream.send_all(framed(b"a"))
+            await trio.sleep(1)
+            reset(stream)
+        await trio.sleep(1)
+        await until(lambda: desk.left)
+        assert desk.asked == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names of its options")
+async def test_the_system_looks_whether_a_silent_peer_is_there(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port):
+        await until(lambda: desk.connections)
+        its = desk.connections[0]._socket
+        assert its.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert its.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
 
 # --- garbage, and faults of the service
@@ -337,7 +404,7 @@ async def test_a_probe_that_connects_and_goes_leaves_no_trace_in_the_log(
             pass
         await until(lambda: desk.left)
         async with peer(port) as stream:  # and one that slams the door
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))
+            reset(stream)
         await until(lambda: len(desk.left) == len(desk.connections))
     assert caplog.records == []
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app, exits
+from ottla.cli import exits
+from ottla.cli.commands import app
 from ottla.cli.dump import _ENDINGS, FileType
 from ottla.codec import frames
 from ottla.codec.records import BatchBuilder, rebased

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app
+from ottla.cli.commands import app
 from tests import kafka
 from tests.codec.recorded import WIRE
 

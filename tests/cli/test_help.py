@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import ottla
 import ottla.codec
-from ottla.cli import app
+from ottla.cli.commands import app
 
 COMMANDS = [
     ["broker"],
@@ -54,7 +54,7 @@ def test_the_version_and_the_engine_are_printed() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom ottla.cli import app\n"
+        "import sys\nfrom ottla.cli.commands import app\n"
         "try: app(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('trio', 'pyspark', 'pyarrow', 'zeroconf', 'construct', 'confluent_kafka', 'ottla.sdk')"
         " if m in sys.modules], file=sys.stderr)"

@@ -12,7 +12,8 @@ import trustme
 from typer.testing import CliRunner
 
 import ottla
-from ottla.cli import app, exits
+from ottla.cli import exits
+from ottla.cli.commands import app
 from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

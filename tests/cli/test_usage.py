@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import app, exits, options
+from ottla.cli import exits, options
+from ottla.cli.commands import app
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import (

@@ -2,59 +2,35 @@
 
 Rules of this package:
 - Starting up costs nothing: a command imports what it needs when it runs; ``ottla --help`` knows no trio and no Spark.
+  A server imports no other command, and no Typer as long as nothing is wrong (`plain.py`).
 - Results go to stdout, everything said about them to stderr. ``--json`` is for scripts: one JSON value a line.
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
 """
 
-from typing import Annotated
-
-import typer
-
-from ottla.cli import consume, demo, dump, exits, groups, offsets, perf, produce, servers, topics
-
-app = typer.Typer(
-    name="ottla",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong use, 3 nobody there or too slow, 130 Ctrl-C, 143 SIGTERM.",
-)
-app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
-app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)
-app.add_typer(topics.app, name="topics")
-app.add_typer(groups.app, name="groups")
-app.command("offsets", epilog=offsets.EXAMPLE)(offsets.offsets)
-app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
-app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
-app.add_typer(perf.app, name="perf")
-app.command("dump", epilog=dump.EXAMPLE)(dump.dump)
-app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from ottla import __version__
-
-        with exits.reported():
-            from ottla.codec import engine
-
-        typer.echo(f"ottla {__version__} (codec: {engine})")
-        raise typer.Exit
-
-
-@app.callback()
-def ottla(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version, and the engine that runs."
-        ),
-    ] = False,
-) -> None:
-    """Kafka's little sister: a broker, a proxy that puts equal keys together, and the tools to talk to any Kafka."""
+import sys
+from collections.abc import Callable
 
 
 def main() -> None:
     """The entry point of the program `ottla`."""
+    if sys.argv[1:2] in (["broker"], ["proxy"]):
+        _serve(*sys.argv[1:])
+    from ottla.cli.commands import app
+
     app(prog_name="ottla")
+
+
+def _serve(name: str, *words: str) -> None:
+    """Run a server and end the process; return where the command line is Typer's to read, or to refuse."""
+    import typer
+
+    from ottla.cli import plain, servers
+
+    commands: dict[str, Callable[..., None]] = {"broker": servers.broker, "proxy": servers.proxy}
+    try:
+        commands[name](**plain.arguments(commands[name], words))
+    except (plain.NotPlain, typer.BadParameter):
+        return
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    sys.exit()

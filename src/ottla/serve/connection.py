@@ -1,6 +1,7 @@
 """One accepted connection: frames to the service, its answers back, in order and within bounds."""
 
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,6 +23,8 @@ log = logging.getLogger("ottla.serve")
 
 _TURN = 2**20
 """Bytes that are read before others have their turn."""
+_LOOK = 1.0
+"""Seconds after which it is looked whether a peer that is not read is still there."""
 
 
 class Service(Protocol):
@@ -95,8 +98,6 @@ class Connection:
         """The socket takes no more for now."""
         self._corked = False
         """Answers wait for those of the other requests that came with theirs."""
-        self._reserved = 0
-        """Bytes of `Shared.frames` for the large frame under way."""
         self._agreed = tls is None
         """The other side is known as well as it will be."""
         self._agree_by = trio.current_time() + self._limits.handshake
@@ -201,15 +202,13 @@ class Connection:
                     if self._tls is not None and not self._agreed and self._tls.agreed:
                         self._agreed, self.session.certificate_subject = True, self._tls.subject
                     await self._hand_out(frames)
-                    if (size := self._incoming.under_way) and not self._reserved:
-                        await self._shared.frames.take(size)
-                        self._reserved = size
+                    await self._reserve()
                 return
             except (RemoteProtocolError, AuthenticationFailed) as error:
                 self._uncork()  # what was asked before it is answered
                 self._shared.complain(f"connection refused: {error}", self.session)
                 self.close(str(error))
-            except ConnectionLost as error:  # it ended within TLS
+            except ConnectionLost as error:  # it ended within TLS, or was not read then
                 self.close(str(error))
         await trio.sleep_forever()  # it drains: the writer ends it
 
@@ -219,7 +218,7 @@ class Connection:
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
             while self._must_wait:
-                await self._waiting.park()
+                await self._unread()
             self._release()
             self._corked = True
             answer = Answer(self)
@@ -229,8 +228,37 @@ class Connection:
 
     def _release(self) -> None:
         """The large request that memory was reserved for is the service's now."""
-        self._shared.frames.give(self._reserved)
-        self._reserved = 0
+        self._shared.frames.give(self)
+        self._incoming.granted = 0
+
+    async def _reserve(self) -> None:
+        """Wait for the memory with which the large request under way can go on."""
+        if (size := self._incoming.needs) > self._incoming.granted:
+            memory = self._shared.frames
+            memory.take(self, size, self._waiting.unpark_all)
+            while memory.has(self) < size:
+                await self._unread()
+            self._incoming.granted = size
+
+    async def _unread(self) -> None:
+        """Wait until `_waiting` is woken, or for a moment, while the peer is not read.
+
+        What it has sent lies before the end of what it sends, and nothing tells whether it has closed, or has only
+        said all that it has to say. But a reset is told at once, and a peer that is gone resets what it is sent.
+
+        Raises:
+            ConnectionLost: the system says that the peer is gone.
+        """
+        with trio.move_on_after(_LOOK):
+            await self._waiting.park()
+        if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise ConnectionLost(os.strerror(code))
+
+    async def _answer_all(self) -> None:
+        """The peer sends no more, but may wait for what it has asked for."""
+        with trio.move_on_after(self._limits.idle):
+            while self._answers or self.unsent:
+                await self._unread()
 
     @property
     def _must_wait(self) -> bool:
@@ -244,7 +272,7 @@ class Connection:
 
     async def _receive(self) -> Iterator[Buffer] | None:
         """The frames that are whole now; ``None`` where the peer, or our patience, came to an end."""
-        while self._turn > 0 or await self._readable():
+        while self._incoming.stopped or self._turn > 0 or await self._readable():
             try:
                 frames = self._incoming.read(self._socket)
             except BlockingIOError:
@@ -252,6 +280,8 @@ class Connection:
                 continue
             except OSError:  # the system's word for a peer that is gone
                 return None
+            if frames is None:
+                await self._answer_all()
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
         return None
@@ -265,7 +295,7 @@ class Connection:
         since = trio.current_time()
         while True:
             if self._agreed:
-                until = trio.current_time() + (self._limits.write if self._reserved else self._limits.idle)
+                until = trio.current_time() + (self._limits.write if self._incoming.granted else self._limits.idle)
             else:
                 until = self._agree_by
             with trio.move_on_at(until):
@@ -275,7 +305,7 @@ class Connection:
             if not self._agreed:
                 raise RemoteProtocolError(f"no agreement on TLS within {self._limits.handshake:g} s")
             idle = trio.current_time() - since
-            if self._reserved and self._shared.frames.is_wanted:
+            if self._incoming.granted and self._shared.frames.is_wanted:
                 self._why = f"sent nothing of a request for {idle:.0f} s, while others wait for its memory"
                 return False
             if idle >= self._limits.idle and not (self._answers or self.unsent):  # else it waits for us, or reads

@@ -26,6 +26,8 @@ class Incoming:
     Attributes:
         count: bytes that arrived last.
         more: they filled what there was for them, so that there may be more.
+        granted: bytes of memory that a large frame may take up; it is read no further where it `needs` more.
+        stopped: so more has come than could be decrypted; `read` goes on with that.
     """
 
     def __init__(self, inbox: Inbox, chunk: memoryview, outbox: Outbox, tls: TlsConnection | None) -> None:
@@ -33,11 +35,13 @@ class Incoming:
         self._speaks_tls = False
         self.count = 0
         self.more = False
+        self.granted = 0
+        self.stopped = False
 
     @property
-    def under_way(self) -> int:
-        """Bytes that the large frame under way will have; 0: there is none."""
-        return self._inbox.under_way
+    def needs(self) -> int:
+        """Bytes of memory with which the large frame under way can go on; 0: there is none."""
+        return self._inbox.needs
 
     def read(self, sock: socket.socket) -> Iterator[Buffer] | None:
         """The frames that are whole now, without their lengths; ``None``: the peer sends no more.
@@ -48,6 +52,9 @@ class Incoming:
             RemoteProtocolError: (while iterating, too) this is not Kafka's protocol, or no TLS where it has to be.
             AuthenticationFailed, ConnectionLost: (while iterating, too) as `TlsConnection.feed`.
         """
+        if self._tls is not None and self.stopped:
+            self.count = 0
+            return self._decrypted(self._tls)
         room = self._inbox.room if self._tls is None else None
         self.more = False
         self.count = sock.recv_into(self._chunk if room is None else room)
@@ -72,7 +79,11 @@ class Incoming:
         return self._decrypted(tls)
 
     def _decrypted(self, tls: TlsConnection) -> Iterator[Buffer]:
+        self.stopped = False
         while tls.agreed:
+            if self._inbox.needs > self.granted:
+                self.stopped = True
+                return
             if (room := self._inbox.room) is not None:
                 count = tls.read_into(room)
                 del room

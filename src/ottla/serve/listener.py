@@ -4,6 +4,7 @@ import errno
 import itertools
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
@@ -19,6 +20,8 @@ from ottla.tls import ServerTLS, TlsConnection
 log = logging.getLogger("ottla.serve")
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Seconds of silence before it is looked, and between looks; looks without an answer before a peer is given up."""
 _PAUSE = 0.1
 """Seconds before another attempt to accept, where the system has nothing left to accept with."""
 
@@ -110,7 +113,7 @@ class Listener:
                     return
                 await self._refused(error)
                 continue
-            sock = bare(accepted)
+            _keep_alive(sock := bare(accepted))
             if connection := self._admitted(sock, port):
                 nursery.start_soon(self._serve, connection)
             else:
@@ -162,6 +165,18 @@ class Listener:
     def _log_counted(self, after: float) -> None:
         for line in self._shared.complaints.counted(trio.current_time(), after):
             log.warning("%s", line)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Have the system look whether a silent peer is still there, as Kafka does, but not after two hours only.
+
+    One that has closed, and whose answers are not there yet, is not noticed otherwise.
+    """
+    with suppress(OSError):  # it has ended already, as the reader will find
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _session(sock: socket.socket, listener: str) -> Session:

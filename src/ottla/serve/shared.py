@@ -33,9 +33,9 @@ class Limits:
     all_unsent: int = 512 * 2**20
     """The same of all connections together: beyond it, those are not read that have more than an equal share of it."""
     all_frames: int = 256 * 2**20
-    """Bytes that large requests under way will have, all together, beyond which none is begun; the last may exceed it.
+    """Bytes of large requests under way that have come, all together; one more may exceed it (`ottla.serve.memory`).
 
-    As Kafka's `queued.max.request.bytes`: one that has begun is read to its end.
+    As Kafka's `queued.max.request.bytes`.
     """
     idle: float = 600.0
     """Kafka's `connections.max.idle.ms`."""

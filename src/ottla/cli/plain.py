@@ -1,0 +1,71 @@
+"""Command lines of servers that need no Typer.
+
+To read a command line Typer imports pydantic, which takes 10 MB and a tenth of a second: a fifth of a broker's memory
+for as long as it runs, and a quarter of the time until it is ready. So options that are said plainly are read here, from
+the same declarations. Everything else is left to Typer: help, mistakes, and what may be one.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from typer.models import OptionInfo
+
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+
+
+class NotPlain(Exception):
+    """Typer knows what it means, or what is wrong with it."""
+
+
+def arguments(command: Callable[..., None], words: Iterable[str]) -> dict[str, Any]:
+    """What ``words`` give ``command``: options with a value each, or flags.
+
+    Raises:
+        NotPlain: they say something else.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    options = dict(flag for name in inspect.signature(command).parameters for flag in _flags(name, hints[name]))
+    given: dict[str, Any] = {}
+    left = iter(words)
+    for word in left:
+        name, kind, info = options.get(word, ("", None, None))
+        if kind is bool:
+            given[name] = not word.startswith("--no-")
+        elif isinstance(info, OptionInfo) and (text := next(left, "-")) and not text.startswith("-"):
+            value = _value(kind, info, text)
+            given[name] = given.get(name, []) + value if isinstance(value, list) else value
+        else:
+            raise NotPlain(word)
+    return given
+
+
+def _flags(name: str, hint: Any) -> Iterable[tuple[str, tuple[str, Any, OptionInfo]]]:
+    """The flags of an argument, with its name, its type and what is declared of it."""
+    kind, info = get_args(hint)
+    if NoneType in get_args(kind):
+        kind = get_args(kind)[0]
+    declared = [each for each in (info.default, *info.param_decls) if isinstance(each, str)]
+    plain = name.replace("_", "-")
+    for flag in declared or [f"--{plain}", *([f"--no-{plain}"] if kind is bool else [])]:
+        yield flag, (name, kind, info)
+
+
+def _value(kind: Any, info: OptionInfo, text: str) -> Any:
+    if kind is str:
+        return text
+    if kind == list[str]:
+        return [text]
+    if kind is Path:
+        return (info.parser or Path)(text)
+    if isinstance(kind, type) and issubclass(kind, StrEnum) and text in list(kind):
+        return kind(text)
+    if kind in (int, float) and _NUMBER.fullmatch(text) and (kind is float or text.isdigit()):
+        value = kind(text)
+        if (info.min is None or value >= info.min) and info.max is None:
+            return value
+    raise NotPlain(text)

@@ -1,0 +1,100 @@
+"""What is read of a server's command line without Typer is what Typer reads of it; the rest is left to Typer."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from ottla.cli import plain, servers
+
+PLAIN = [
+    (servers.broker, ""),
+    (servers.broker, "--listen 127.0.0.1:0 --data some/where --json"),
+    (servers.broker, "--advertise here:9 --node-id 7 --partitions 3 --health :1 --announce --name lab"),
+    (servers.broker, "--no-auto-create --group-delay 0 --sync always --log-format json --log-level debug"),
+    (servers.broker, "--auto-create --group-delay 1.5 --partitions 2 --partitions 4"),
+    (servers.proxy, "--upstream a:1,b:2 --topic x=observe --topic y=rewrite:crc32 --connect-timeout 2"),
+    (servers.proxy, "--config p.toml --upstream-config u.properties --listen :0"),
+]
+NOT_PLAIN = [
+    "--help",
+    "--node-id -1",
+    "--node-id x",
+    "--node-id 1.5",
+    "--node-id ٣",
+    "--partitions 0",
+    "--group-delay 1e3",
+    "--sync often",
+    "--sync ALWAYS",
+    "--data",
+    "--data=here",
+    "--listen --json",
+    "--json yes",
+    "--colour red",
+    "here",
+]
+
+
+def typers(command: Callable[..., None], words: list[str]) -> dict[str, Any]:
+    """What Typer calls the command with."""
+    called: list[dict[str, Any]] = []
+
+    def note(**given: Any) -> None:
+        called.append(given)
+
+    note.__signature__ = inspect.signature(command)  # type: ignore[attr-defined] # what typer looks at
+    note.__annotations__ = command.__annotations__
+    app = typer.Typer()
+    app.command()(note)
+    app(words, standalone_mode=False)
+    return called[0]
+
+
+@pytest.mark.parametrize(("command", "line"), PLAIN)
+def test_plain_options_are_read_as_typer_reads_them(command: Callable[..., None], line: str) -> None:
+    defaults = {name: each.default for name, each in inspect.signature(command).parameters.items()}
+    assert defaults | plain.arguments(command, line.split()) == typers(command, line.split())
+
+
+@pytest.mark.parametrize("line", NOT_PLAIN)
+def test_what_is_not_plain_is_left_to_typer(line: str) -> None:
+    with pytest.raises(plain.NotPlain):
+        plain.arguments(servers.broker, line.split())
+
+
+def test_an_empty_word_is_left_to_typer() -> None:
+    with pytest.raises(plain.NotPlain):
+        plain.arguments(servers.broker, ["--data", ""])
+
+
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    code = (
+        "import sys, ottla.cli\n"
+        "try: ottla.cli.main()\n"
+        "finally: print([each for each in ('pydantic', 'zeroconf', 'ottla.sdk', 'ottla.cli.consume')"
+        " if each in sys.modules])"
+    )
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+
+
+def test_a_server_loads_no_other_command_and_nothing_of_typers_that_is_heavy() -> None:
+    done = run("broker", "--listen", "192.0.2.1:0")
+    assert done.returncode == 2 and "not one of this machine" in done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("broker", "--node-id", "x"), "--node-id"),
+        (("broker", "--name", "x"), "--announce"),
+        (("proxy",), "--upstream"),
+    ],
+)
+def test_typer_says_what_is_wrong(words: tuple[str, ...], said: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2 and "Usage: ottla" in done.stderr and said in done.stderr
