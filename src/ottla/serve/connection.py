@@ -1,6 +1,7 @@
 """One accepted connection: frames to the service, its answers back, in order and within bounds."""
 
 import logging
+import math
 import os
 import socket
 from collections import deque
@@ -23,8 +24,6 @@ log = logging.getLogger("ottla.serve")
 
 _TURN = 2**20
 """Bytes that are read before others have their turn."""
-_LOOK = 1.0
-"""Seconds after which it is looked whether a peer that is not read is still there."""
 
 
 class Service(Protocol):
@@ -101,6 +100,10 @@ class Connection:
         self._agreed = tls is None
         """The other side is known as well as it will be."""
         self._agree_by = trio.current_time() + self._limits.handshake
+        self._is_read = False
+        """What the peer sends is waited for."""
+        self._active_at = -math.inf
+        """When that began, or an answer was given since."""
         self._turn = 0
         """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
@@ -140,7 +143,23 @@ class Connection:
         self.unsent += size
         self._shared.unsent += size
         if not self._corked:
+            self._active_at = trio.current_time()
             self._flush()
+
+    def look(self, now: float) -> None:
+        """Close it where the peer has sent nothing for too long, or is gone; called now and then."""
+        if not self._is_read:
+            self._waiting.unpark_all()  # see `_unread`
+        elif not self._agreed:
+            if now >= self._agree_by:
+                why = f"no agreement on TLS within {self._limits.handshake:g} s"
+                self._shared.complain(f"connection refused: {why}", self.session)
+                self.close(why)
+        elif (silent := now - self._active_at) >= self._limits.write:
+            if self._incoming.granted and self._shared.frames.is_wanted:
+                self.close(f"sent nothing of a request for {silent:.0f} s, while others wait for its memory")
+            elif silent >= self._limits.idle and not (self._answers or self.unsent):  # else it waits for us, or reads
+                self.close(f"idle for {silent:.0f} s")
 
     async def run(self) -> None:
         log.debug("connected", extra={"peer": self.peer})
@@ -241,7 +260,7 @@ class Connection:
             self._incoming.granted = size
 
     async def _unread(self) -> None:
-        """Wait until `_waiting` is woken, or for a moment, while the peer is not read.
+        """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
 
         What it has sent lies before the end of what it sends, and nothing tells whether it has closed, or has only
         said all that it has to say. But a reset is told at once, and a peer that is gone resets what it is sent.
@@ -249,8 +268,7 @@ class Connection:
         Raises:
             ConnectionLost: the system says that the peer is gone.
         """
-        with trio.move_on_after(_LOOK):
-            await self._waiting.park()
+        await self._waiting.park()
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise ConnectionLost(os.strerror(code))
 
@@ -271,8 +289,12 @@ class Connection:
         )
 
     async def _receive(self) -> Iterator[Buffer] | None:
-        """The frames that are whole now; ``None`` where the peer, or our patience, came to an end."""
-        while self._incoming.stopped or self._turn > 0 or await self._readable():
+        """The frames that are whole now; ``None`` where the peer sends no more."""
+        while True:
+            if self._turn <= 0 and not self._incoming.stopped:
+                self._is_read, self._active_at = True, trio.current_time()
+                await trio.lowlevel.wait_readable(self._socket)
+                self._is_read, self._turn = False, _TURN
             try:
                 frames = self._incoming.read(self._socket)
             except BlockingIOError:
@@ -284,33 +306,6 @@ class Connection:
                 await self._answer_all()
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
-        return None
-
-    async def _readable(self) -> bool:
-        """Wait until there is more to read; false where the peer has sent nothing for too long.
-
-        Raises:
-            RemoteProtocolError: it was to agree on TLS by now.
-        """
-        since = trio.current_time()
-        while True:
-            if self._agreed:
-                until = trio.current_time() + (self._limits.write if self._incoming.granted else self._limits.idle)
-            else:
-                until = self._agree_by
-            with trio.move_on_at(until):
-                await trio.lowlevel.wait_readable(self._socket)
-                self._turn = _TURN
-                return True
-            if not self._agreed:
-                raise RemoteProtocolError(f"no agreement on TLS within {self._limits.handshake:g} s")
-            idle = trio.current_time() - since
-            if self._incoming.granted and self._shared.frames.is_wanted:
-                self._why = f"sent nothing of a request for {idle:.0f} s, while others wait for its memory"
-                return False
-            if idle >= self._limits.idle and not (self._answers or self.unsent):  # else it waits for us, or reads
-                self._why = f"idle for {idle:.0f} s"
-                return False
 
     # -- answers
 

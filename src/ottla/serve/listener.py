@@ -22,6 +22,8 @@ log = logging.getLogger("ottla.serve")
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Seconds of silence before it is looked, and between looks; looks without an answer before a peer is given up."""
+_LOOK = 1.0
+"""Seconds after which it is looked at connections again."""
 _PAUSE = 0.1
 """Seconds before another attempt to accept, where the system has nothing left to accept with."""
 
@@ -79,6 +81,7 @@ class Listener:
                     self._nursery.start_soon(self._accept, self._nursery, port)
                 async with trio.open_nursery() as telling:
                     telling.start_soon(self._tell)
+                    telling.start_soon(self._look)
                     await self._draining.wait()
                     telling.cancel_scope.cancel()
         finally:
@@ -155,6 +158,13 @@ class Listener:
             if not self._connections:
                 self._shared.blocks.clear()
             self._departures.unpark_all()
+
+    async def _look(self) -> None:
+        """See to connections whose peers are silent: a timeout for each time that one is read costs more than that."""
+        while True:
+            await trio.sleep(_LOOK)
+            for connection in list(self._connections):
+                connection.look(trio.current_time())
 
     async def _tell(self) -> None:
         """Say how many complaints were counted."""
