@@ -23,7 +23,7 @@ from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.retention import SegmentState, is_full
+from ottla.brokerlite.machines.retention import ActiveSegment, SegmentState, is_full
 from ottla.codec.compression import Compression
 from ottla.codec.records import (
     HEADER_SIZE,
@@ -91,13 +91,6 @@ class Segments(Protocol):
     def end_offset(self) -> int:
         """One past the last record."""
 
-    @property
-    def active_base_offset(self) -> int: ...
-
-    @property
-    def active_size(self) -> int:
-        """Bytes of the active segment."""
-
     def append(self, batch: RecordBatch) -> None:
         """Store a batch at the end, as its `parts` are.
 
@@ -154,7 +147,9 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused.
         """
 
-    def active_state(self) -> SegmentState: ...
+    @property
+    def active(self) -> ActiveSegment:
+        """The active segment."""
 
     def begin_flush(self) -> Work:
         """Work that has the disk hold all that was stored before this call; it may run while more is stored."""
@@ -376,7 +371,7 @@ class PartitionLog:
     def _store(self, batch: RecordBatch, now: float, append_time: int = -1) -> Appended:
         """Append a batch at the end, as it is but for its place."""
         batch.base_offset, batch.partition_leader_epoch = self.end_offset, self.epochs.current
-        if is_full(self.segments.active_state(), self.settings, self.name, batch):
+        if is_full(self.segments.active, self.settings, self.name, batch):
             self.segments.roll(self.producers)
         self.segments.append(batch)
         if batch.producer_id >= 0:
@@ -440,7 +435,7 @@ class PartitionLog:
         Raises:
             KafkaStorageError: the disk refused.
         """
-        if self.segments.active_size:
+        if self.segments.active.size:
             self.segments.roll(self.producers)
 
     def forget(self, offset: int) -> None:
@@ -466,7 +461,7 @@ class PartitionLog:
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""
-        return offset >= self.segments.active_base_offset
+        return offset >= self.segments.active.base_offset
 
     def first_at(self, timestamp: int) -> Record | None:
         """The first record whose timestamp is ``timestamp`` (milliseconds) or later."""

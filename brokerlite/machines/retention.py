@@ -17,7 +17,7 @@ timeWaitedForRoll), LogConfig.java.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from ottla.brokerlite.machines.configs import LogSettings
@@ -25,6 +25,19 @@ from ottla.codec.records import RecordBatch
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Indexes hold offsets relative to the segment's first, in 32 bits."""
+
+
+class ActiveSegment(Protocol):
+    """What decides whether a segment is full; as in `SegmentState`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def index_size(self) -> int: ...
+    @property
+    def first_timestamp(self) -> int: ...
 
 
 class SegmentState(NamedTuple):
@@ -97,7 +110,7 @@ def _beyond_time(candidates: list[SegmentState], limit: int, now: int) -> int:
     return next((i for i, segment in enumerate(candidates) if now - segment.time <= limit), len(candidates))
 
 
-def is_full(active: SegmentState, settings: LogSettings, name: str, batch: RecordBatch) -> bool:
+def is_full(active: ActiveSegment, settings: LogSettings, name: str, batch: RecordBatch) -> bool:
     """Whether the active segment is rolled before a batch.
 
     Args:

@@ -111,25 +111,15 @@ class PartitionSegments:
 
     @property
     def end_offset(self) -> int:
-        return self._active.end_offset
+        return self.active.end_offset
 
     @property
-    def active_base_offset(self) -> int:
-        return self._active.base_offset
-
-    @property
-    def active_size(self) -> int:
-        return self._active.size
+    def active(self) -> Segment:
+        return self._segments[-1]
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
         try:
             return [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
-        except OSError as error:
-            raise self._refused("read", error) from error
-
-    def active_state(self) -> SegmentState:
-        try:
-            return self._active.state(first_timestamp=True)
         except OSError as error:
             raise self._refused("read", error) from error
 
@@ -139,7 +129,7 @@ class PartitionSegments:
         try:
             if not self._epochs_written:
                 self._write_epochs()
-            self._active.append(batch)
+            self.active.append(batch)
         except OSError as error:
             raise self._refused("write", error) from error
         self._changed = True
@@ -151,15 +141,15 @@ class PartitionSegments:
         base_offset = self.end_offset
         segment = self._segment(base_offset)
         try:
-            self._active.seal()
+            self.active.seal()
             self._take_snapshot(producers)
             segment.create()
         except OSError as error:
             for path in segment.files:
                 self._disk.unlink(path)  # the old segment may yet grow beyond this one's base offset
             raise self._refused("begin a segment", error) from error
-        self._active.ends_before(base_offset)
-        for path in self._active.files:  # its indexes, too, of which the disk need have nothing while it is active
+        self.active.ends_before(base_offset)
+        for path in self.active.files:  # its indexes, too, of which the disk need have nothing while it is active
             self._unsynced.file(path)
         self._segments.append(segment)
         self._chore(self.begin_flush(indexes=True), nothing)
@@ -294,10 +284,10 @@ class PartitionSegments:
         files = [
             path
             for each in unsynced
-            for path in (each.files if indexes or each is not self._active else [each.log_path])
+            for path in (each.files if indexes or each is not self.active else [each.log_path])
         ]
-        if indexes and self._active not in unsynced:
-            files += self._active.files
+        if indexes and self.active not in unsynced:
+            files += self.active.files
 
         def flush() -> None:
             try:
@@ -323,7 +313,7 @@ class PartitionSegments:
         if self._since_checkpoint < _LEAST_CHECKPOINT:
             return None
         try:
-            self._active.write_indexes()
+            self.active.write_indexes()
             self._take_snapshot(producers)
         except OSError as error:  # it is there to spare a start some reading
             log.error("the disk refused a checkpoint: %s", error, extra={"folder": str(self.folder)})
@@ -381,6 +371,7 @@ class PartitionSegments:
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
+        self.active.find_first_timestamp()
         self._start_offset = min(start_offset, self.end_offset)
         for segment in self._drop_before_start():
             self._remove(segment)
@@ -392,7 +383,7 @@ class PartitionSegments:
     def close(self, producers: Producers, *, sync: bool) -> None:
         """Leave everything such that the next `open` may be a clean one."""
         if self._changed:
-            self._active.seal()
+            self.active.seal()
             self._take_snapshot(producers)
             if sync:
                 self.begin_flush(indexes=True)()
@@ -418,17 +409,13 @@ class PartitionSegments:
         """Keep the producers as they are at the end; drop what no start will need."""
         for path in write_snapshot(self._disk, self.folder, self.end_offset, producers):
             self.note(path)
-        drop_snapshots(self._disk, self.folder, min(self._active.base_offset, self.recovery_point))
+        drop_snapshots(self._disk, self.folder, min(self.active.base_offset, self.recovery_point))
         self._since_checkpoint = 0
 
     def note(self, path: Path) -> None:
         """A small file has other content, and a new name."""
         self._unsynced.file(path)
         self._written(self, 0)
-
-    @property
-    def _active(self) -> Segment:
-        return self._segments[-1]
 
     def _index_of(self, offset: int) -> int:
         """Of the segment whose base offset is not behind ``offset``."""

@@ -35,6 +35,7 @@ class Segment:
     Attributes:
         base_offset: of its first record, or before it; and its name.
         end_offset: one past its last record.
+        first_timestamp: the largest of its first batch, in milliseconds, once it was looked for; -1 for none.
         max_timestamp: the largest in it, in milliseconds; -1 for none.
         ends_damaged: `recover` found damage behind the last record, so nothing may be appended.
         synced: bytes of the log file that the disk holds; -1 if it does not hold its name.
@@ -54,7 +55,7 @@ class Segment:
         stem = folder / f"{base_offset:020}"
         self.base_offset = base_offset
         self.end_offset = base_offset
-        self.max_timestamp = NO_TIMESTAMP
+        self.first_timestamp = self.max_timestamp = NO_TIMESTAMP
         self.ends_damaged = False
         self.synced = -1
         self.suffix = suffix
@@ -67,8 +68,6 @@ class Segment:
         self._buffers = buffers
         self._since_entry = 0
         self._max_timestamp_offset = -1
-        self._first_timestamp: int | None = None
-        """`None`: it was not looked at yet."""
         self._torn = False
         """A write has failed and could not be undone."""
 
@@ -78,26 +77,30 @@ class Segment:
         return self._log.size
 
     @property
+    def index_size(self) -> int:
+        """Bytes of the larger index."""
+        return self._indexes.size
+
+    @property
     def files(self) -> list[Path]:
         return [self.log_path, *self._indexes.paths, self.txn_index.path]
 
-    @property
-    def first_timestamp(self) -> int:
-        """The largest of the first batch, in milliseconds; -1 for none. It may have to be read."""
-        if self._first_timestamp is None:
-            if self.size == 0:
-                return NO_TIMESTAMP
+    def find_first_timestamp(self) -> None:
+        """Read `first_timestamp`, unless it is known."""
+        if self.first_timestamp < 0 < self.size:
             data = self._disk.read(self.log_path, _MAX_TIMESTAMP.size, _MAX_TIMESTAMP_AT)
-            self._first_timestamp = _MAX_TIMESTAMP.unpack(data)[0] if len(data) == _MAX_TIMESTAMP.size else NO_TIMESTAMP
-        return self._first_timestamp
+            if len(data) == _MAX_TIMESTAMP.size:
+                (self.first_timestamp,) = _MAX_TIMESTAMP.unpack(data)
 
     def state(self, *, first_timestamp: bool = False) -> SegmentState:
         """What retention and compaction go by; the first timestamp only if it is asked for."""
+        if first_timestamp:
+            self.find_first_timestamp()
         return SegmentState(
             self.base_offset,
             self.end_offset,
             self.size,
-            self._indexes.size,
+            self.index_size,
             self.first_timestamp if first_timestamp else NO_TIMESTAMP,
             self.max_timestamp,
             self._disk.modified(self.log_path) if self.size and self.max_timestamp < 0 else 0,
@@ -218,6 +221,8 @@ class Segment:
             self._torn = True
             self._mend()
             raise
+        if not position:
+            self.first_timestamp = batch.max_timestamp
         self._note(batch.last_offset, batch.max_timestamp)
         self._add_entries(position, batch.last_offset, size)
         self._log.size = position + size

@@ -421,7 +421,7 @@ def test_what_a_failed_write_left_is_removed_before_the_next_one_though_the_disk
 def test_a_segment_whose_indexes_the_disk_has_no_room_for_is_sealed_later() -> None:
     disk = ModelDisk()
     one = OnePartition(Path("/t-0"), disk=disk)
-    while one.segments.active_size < 3800:
+    while one.segments.active.size < 3800:
         one.append(a_batch())
     end = one.log.end_offset
     disk.fails = lambda operation, path: operation == "write" and path.suffix == ".timeindex"
@@ -438,7 +438,7 @@ def test_a_segment_whose_indexes_the_disk_has_no_room_for_is_sealed_later() -> N
 def test_a_segment_that_the_disk_has_no_room_for_leaves_no_trace() -> None:
     disk = ModelDisk()
     one = OnePartition(Path("/t-0"), disk=disk)
-    while one.segments.active_size < 3800:
+    while one.segments.active.size < 3800:
         one.append(a_batch())
     end = one.log.end_offset
     disk.fails = lambda operation, path: operation == "create" and path.suffix == ".log"

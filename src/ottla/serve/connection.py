@@ -186,11 +186,15 @@ class Connection:
     def _contained(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # a bug of the service must not take the other connections with it
-            text = f"a bug, please report it: {error!r:.200} closes its connection"
-            if self._shared.complaints.is_new(trio.current_time(), self.session.peer_host, text):
-                log.exception("%s", text, extra={"peer": self.peer})
-            self.close("internal error")
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """A bug of the service must not take the other connections with it."""
+        text = f"a bug, please report it: {error!r:.200} closes its connection"
+        if self._shared.complaints.is_new(trio.current_time(), self.session.peer_host, text):
+            log.error("%s", text, exc_info=error, extra={"peer": self.peer})
+        self.close("internal error")
 
     def _end(self) -> None:
         self._over = True
@@ -236,8 +240,8 @@ class Connection:
             if self._must_wait:
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
-            while self._must_wait:
-                await self._unread()
+                while self._must_wait:
+                    await self._unread()
             self._release()
             self._corked = True
             answer = Answer(self)
@@ -317,7 +321,7 @@ class Connection:
         """Give the socket the answers that are ready, as much as it takes now."""
         if self._scope.cancel_called or self._over:
             return
-        with self._contained():
+        try:
             while self._answers and (parts := self._answers[0].parts) is not None:
                 self._answers.popleft().parts = ()
                 self._outbox.append(*parts)
@@ -325,6 +329,8 @@ class Connection:
                 self._waiting.unpark_all()
             else:
                 self._give()
+        except Exception as error:
+            self._failed(error)
 
     def _give(self) -> None:
         try:
@@ -334,7 +340,8 @@ class Connection:
             return
         self.unsent -= done
         self._shared.unsent -= done
-        self._waiting.unpark_all()
+        if self._waiting:
+            self._waiting.unpark_all()
         if self._outbox.full:
             self._full.set()
         elif self._draining and not self._answers:

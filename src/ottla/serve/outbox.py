@@ -49,7 +49,9 @@ class Outbox:
         return bool(self._parts or self._sealed)
 
     def append(self, *parts: Buffer) -> None:
-        self._parts.extend(part for part in parts if len(part))
+        for part in parts:
+            if len(part):
+                self._parts.append(part)
 
     def append_sealed(self, data: bytes) -> None:
         """Add what TLS itself has to say."""
@@ -85,7 +87,7 @@ class Outbox:
 
     def _give(self, sock: socket.socket, parts: deque[Buffer]) -> int:
         try:
-            count = left = sock.sendmsg(itertools.islice(parts, _PARTS))
+            count = left = sock.sendmsg(parts if len(parts) <= _PARTS else itertools.islice(parts, _PARTS))
         except BlockingIOError:
             self.full = True
             return 0
