@@ -155,7 +155,7 @@ def test_what_a_version_lacks_reads_as_its_default() -> None:
 
 
 def test_messages_are_equal_if_they_are_of_one_class_and_all_fields_are() -> None:
-    one = MetadataRequestTopic(name="a")
+    one: Any = MetadataRequestTopic(name="a")
     assert one == MetadataRequestTopic(name="a") and one != MetadataRequestTopic(name="b")
     assert one != MetadataRequest(topics=()) and one != "a"
     same, _ = parse(MetadataRequest, 9, build(MetadataRequest(topics=(one,)), 9))
