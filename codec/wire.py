@@ -28,7 +28,7 @@ import operator
 import reprlib
 import struct as packed
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, dataclass_transform
 
 from construct import Construct, FormatField, Struct
@@ -700,10 +700,23 @@ def struct(cls: type[T]) -> type[T]:
         cls.__getattr__ = _made_late(late)  # type: ignore[attr-defined] # new to the type
     cls.__annotations__[UNKNOWN_TAGS] = Mapping[int, bytes]
     setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=lambda: NO_TAGS, repr=False))  # new to the type
-    cls.__repr__ = _repr  # type: ignore[method-assign] # which dataclass then leaves alone
+    # Dataclass leaves alone what there is already. To make these for each of hundreds of classes takes a while.
+    cls.__repr__ = _repr  # type: ignore[method-assign]
+    cls.__eq__ = _equality(cls.__annotations__)  # type: ignore[method-assign]
+    cls.__doc__ = cls.__doc__ or f"{cls.__name__}, of Kafka's protocol."
     made = dataclasses.dataclass(slots=True, kw_only=True)(cls)
     made.__wire__ = tuple(fields)  # type: ignore[attr-defined] # the declaration, read by `tree`
     return made
+
+
+def _equality(names: Iterable[str]) -> Callable[[Any, object], bool]:
+    """What dataclass writes, without a compiler."""
+    fields = operator.attrgetter(*names)
+
+    def __eq__(self: Any, other: object) -> bool:
+        return bool(fields(self) == fields(other)) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
 
 
 @reprlib.recursive_repr()

@@ -154,6 +154,16 @@ def test_what_a_version_lacks_reads_as_its_default() -> None:
     assert read.leaves[0].note == "none"
 
 
+def test_messages_are_equal_if_they_are_of_one_class_and_all_fields_are() -> None:
+    one: Any = MetadataRequestTopic(name="a")
+    assert one == MetadataRequestTopic(name="a") and one != MetadataRequestTopic(name="b")
+    assert one != MetadataRequest(topics=()) and one != "a"
+    same, _ = parse(MetadataRequest, 9, build(MetadataRequest(topics=(one,)), 9))
+    assert same == MetadataRequest(topics=(one,)) and same.topics == (one,)
+    with pytest.raises(TypeError):
+        hash(one)
+
+
 def test_defaults_are_shared_with_nobody() -> None:
     def inner_of_each() -> Iterator[Leaf]:
         yield probe().inner

@@ -1,8 +1,8 @@
 """Command lines of servers that need no Typer.
 
 To read a command line Typer imports pydantic, which takes 10 MB and a tenth of a second: a fifth of a broker's memory
-for as long as it runs, and a quarter of the time until it is ready. So options that are said plainly are read here, from
-the same declarations. Everything else is left to Typer: help, mistakes, and what may be one.
+for as long as it runs, and a quarter of the time until it is ready. So options that are said plainly are read here,
+from the same declarations. Everything else is left to Typer: help, mistakes, and what may be one.
 """
 
 import inspect
