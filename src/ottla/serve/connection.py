@@ -266,8 +266,8 @@ class Connection:
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
 
-        What it has sent lies before the end of what it sends, and nothing tells whether it has closed, or has only
-        said all that it has to say. But a reset is told at once, and a peer that is gone resets what it is sent.
+        What it has sent hides the end of it, but a reset is told at once, and a peer that is gone resets what it is
+        sent.
 
         Raises:
             ConnectionLost: the system says that the peer is gone.
@@ -275,12 +275,6 @@ class Connection:
         await self._waiting.park()
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise ConnectionLost(os.strerror(code))
-
-    async def _answer_all(self) -> None:
-        """The peer sends no more, but may wait for what it has asked for."""
-        with trio.move_on_after(self._limits.idle):
-            while self._answers or self.unsent:
-                await self._unread()
 
     @property
     def _must_wait(self) -> bool:
@@ -306,8 +300,6 @@ class Connection:
                 continue
             except OSError:  # the system's word for a peer that is gone
                 return None
-            if frames is None:
-                await self._answer_all()
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
 

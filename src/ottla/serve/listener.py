@@ -178,10 +178,7 @@ class Listener:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Have the system look whether a silent peer is still there, as Kafka does, but not after two hours only.
-
-    One that has closed, and whose answers are not there yet, is not noticed otherwise.
-    """
+    """Have the system look whether a silent peer is still there, as Kafka does, but not after two hours only."""
     with suppress(OSError):  # it has ended already, as the reader will find
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEP_ALIVE.items():
