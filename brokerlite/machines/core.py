@@ -77,7 +77,7 @@ class Call(NamedTuple):
     now: float
     """Seconds of a clock that never goes back."""
     timestamp: int
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970, by the system's clock: what is said of records. Nothing expires by it."""
 
 
 class Answer(NamedTuple):
@@ -128,6 +128,7 @@ class BrokerCore:
         handlers: API key -> what serves it (`ottla.brokerlite.handlers.SERVED`).
         defaults: configurations of topics in which this broker differs from Kafka's defaults.
         now, timestamp: the time, as in a `Call`.
+        asleep: as `Clock.asleep`, which the driver sets before it hands in a request or polls.
         new_id: makes ids of topics and sessions, and the random part of member ids.
     """
 
@@ -141,10 +142,11 @@ class BrokerCore:
         defaults: Mapping[str, str] | None = None,
         now: float = 0.0,
         timestamp: int = 0,
+        asleep: float = 0.0,
     ) -> None:
         self.settings = settings
         self.handlers = handlers
-        self.clock = Clock.at(now, timestamp)
+        self.clock = Clock.at(now, timestamp, asleep)
         self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
