@@ -442,10 +442,6 @@ class PartitionLog:
         if self.segments.active_size:
             self.segments.roll(self.producers)
 
-    def forget(self, offset: int) -> None:
-        """As `Segments.set_start_offset`."""
-        self.segments.set_start_offset(offset)
-
     def delete_records(self, offset: int) -> int:
         """Have the log begin at ``offset`` (-1: at the high watermark), or later if it does; return where it begins.
 

@@ -14,7 +14,6 @@ Source: UnifiedLog.java, LocalLog.java.
 
 import logging
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
-from ottla.brokerlite.storage.segment import Segment
+from ottla.brokerlite.storage.segment import Segment, index_of
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.brokerlite.storage.unsynced import Unsynced
@@ -183,7 +182,7 @@ class PartitionSegments:
         return gone
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
-        for segment in self._segments[self._index_of(offset) :]:
+        for segment in self._segments[index_of(self._segments, offset) :]:
             try:
                 data = segment.read(offset, max_bytes, at_least_one, up_to)
             except OSError as error:
@@ -220,7 +219,7 @@ class PartitionSegments:
         return max(segment.max_timestamp for segment in self._segments)
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        segment = self._segments[self._index_of(entry.last_offset)]
+        segment = self._segments[index_of(self._segments, entry.last_offset)]
         try:
             segment.txn_index.add(entry)
         except OSError as error:
@@ -228,14 +227,14 @@ class PartitionSegments:
 
     def drop_aborted(self, entry: AbortedTxn) -> None:
         try:
-            self._segments[self._index_of(entry.last_offset)].txn_index.keep_before(entry.last_offset)
+            self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep_before(entry.last_offset)
         except OSError as error:  # it names a transaction that will be aborted all the same
-            self._refused("write", error)
+            self._tell_refused("write", error)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
         try:
-            for segment in self._segments[self._index_of(first_offset) :]:
+            for segment in self._segments[index_of(self._segments, first_offset) :]:
                 for entry in segment.txn_index.entries:
                     if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
                         found.append(entry)
@@ -428,10 +427,6 @@ class PartitionSegments:
     def _active(self) -> Segment:
         return self._segments[-1]
 
-    def _index_of(self, offset: int) -> int:
-        """Of the segment whose base offset is not behind ``offset``."""
-        return max(0, bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1)
-
     # -- what is told
 
     def _tell(self, segment: Segment, position: int, offset: int) -> None:
@@ -446,6 +441,9 @@ class PartitionSegments:
             f"what {self.folder.name} has at offset {offset} is damaged on the broker's disk; read on behind it"
         )
 
-    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+    def _tell_refused(self, what: str, error: OSError) -> None:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.folder)})
+
+    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+        self._tell_refused(what, error)
         return KafkaStorageError(f"cannot {what} in {self.folder}: {error.strerror or error}")

@@ -20,7 +20,6 @@ Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 
 import itertools
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
-from ottla.brokerlite.storage.segment import LOG, Segment
+from ottla.brokerlite.storage.segment import LOG, Segment, index_of
 from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import parse_leader_epochs
@@ -241,11 +240,9 @@ class Recovery:
                 break
         for transaction in producers.replay(self._tail(start, tail), start):
             if transaction.aborted:
-                self._segment_of(transaction.last_offset).txn_index.add(transaction.index_entry())
+                at = index_of(self.segments, transaction.last_offset)
+                self.segments[at].txn_index.add(transaction.index_entry())
         return producers
-
-    def _segment_of(self, offset: int) -> Segment:
-        return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

@@ -105,7 +105,7 @@ class World:
 
     def trim(self, name: str, partition: int, offset: int) -> None:
         self.starts[self.topics[name].topic_id, partition] = offset
-        self.logs[name, partition].forget(offset)
+        self.logs[name, partition].segments.set_start_offset(offset)
 
     def flush(self, *places: Place) -> None:
         taken = {place: self.logs[place].end_offset for place in places or self.logs}

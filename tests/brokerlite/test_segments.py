@@ -57,7 +57,7 @@ def test_records_before_the_start_offset_are_gone_for_good(offset: int, clean: b
     kept.append(1, b"other")
     before = len(kept.disk.files(DATA / "t-0", ".log"))
     assert before > 5
-    kept.logs[0].forget(offset)
+    kept.logs[0].segments.set_start_offset(offset)
     kept.work()
     for _ in range(2):
         log = kept.logs[0]
@@ -82,7 +82,7 @@ def test_a_start_offset_never_goes_back_nor_behind_the_end() -> None:
     kept = Kept()
     kept.append(0, *[b"a"] * 5)
     for offset, start in ((3, 3), (2, 3), (-1, 3), (99, 5)):
-        kept.logs[0].forget(offset)
+        kept.logs[0].segments.set_start_offset(offset)
         assert kept.logs[0].start_offset == start
     kept.append(0, b"b")
     assert (kept.logs[0].start_offset, kept.logs[0].end_offset) == (5, 6)
@@ -91,7 +91,7 @@ def test_a_start_offset_never_goes_back_nor_behind_the_end() -> None:
 def test_the_offsets_of_a_deleted_topic_are_not_taken_for_those_of_another_of_its_name() -> None:
     kept = Kept()
     kept.append(0, *[b"old"] * 5)
-    kept.logs[0].forget(3)
+    kept.logs[0].segments.set_start_offset(3)
     kept.work()
     kept.folder.delete_topic("t")
     kept.folder.create_topic("t", uuid4(), 1, {})
@@ -133,7 +133,7 @@ def test_a_reader_is_told_the_aborted_transactions_that_reach_into_what_it_reads
         one.close()
         one.reopen(clean=True, recovery_point=31)
     written = one.files(".txnindex")
-    one.log.forget(21)
+    one.log.segments.set_start_offset(21)
     assert aborted(one, 21, 31) == [4]
     assert len(one.files(".txnindex")) < len(written), "it goes with its segment"
 
