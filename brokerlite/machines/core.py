@@ -175,8 +175,8 @@ class BrokerCore:
             self.topics,
             self.clock,
             self.timers,
+            storage,
             start=self._jobs.append,
-            note_cleaned=storage.note_cleaned,
         )
         self._storage = storage
         self._producer_ids = range(0)
@@ -309,6 +309,10 @@ class BrokerCore:
         self.offsets.topic_deleted(topic.name)
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)
+
+    def set_start_offsets(self, starts: Mapping[Place, int], done: Callable[[OSError | None], None]) -> None:
+        """As `Storage.set_start_offsets`, which is begun."""
+        self._jobs.append(self._storage.set_start_offsets(starts, done))
 
     def new_producer_id(self) -> int:
         """A producer id that nobody has had.

@@ -10,6 +10,8 @@ Rules:
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
+- What lies wholly before the start offset is removed unseen: it may be what is left of segments that were deleted, or
+  what a round of compaction, which is finished now, has made of them.
 - The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
   the newest before them. Kafka's snapshots know only the last batch of each producer, so with one of them the log's
   last megabytes are read, too, in whatever segments they lie: what a client may send again was in flight, so it is in
@@ -76,11 +78,14 @@ class Recovery:
         self._make = make
         self._tell = tell
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int, contiguous: bool) -> Producers:
+    def open(
+        self, *, clean: bool, recovery_point: int, start_offset: int, leader_epoch: int, contiguous: bool
+    ) -> Producers:
         """Find everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
+        self._remove_before(start_offset)
         bases = self._offsets_of(LOG)
         self.segments = [self._make(base) for base in bases or [0]]
         self.lost = set(self._offsets_of(LOST))
@@ -105,6 +110,19 @@ class Recovery:
                 for batch in segment.whole():
                     self._find_epoch(batch, leader_epoch)
         return self._find_producers()
+
+    def _remove_before(self, start_offset: int) -> None:
+        """Remove the segments that lie wholly before the start offset, and what belongs to them."""
+        segments = [self._make(base) for base in self._offsets_of(LOG)]
+        first = index_of(segments, start_offset)
+        for segment in segments[:first]:
+            for path in segment.files:
+                self._disk.unlink(path)
+            drop_snapshot(self._disk, self._folder, segment.base_offset)
+            self.changed = True
+        for offset in self._offsets_of(LOST) if first else ():
+            if offset < segments[first].base_offset:
+                self._disk.unlink(self._folder / f"{offset:020}{LOST}")
 
     def _check_end(self, clean: bool) -> None:
         """See to it that no offset is given twice that the disk had held."""
