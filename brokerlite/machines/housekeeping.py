@@ -132,6 +132,8 @@ class Housekeeping:
         """Remove the segments whose time has come."""
         due: dict[Place, Expired] = {}
         for place, partition in partitions.items():
+            if self._topics.partition(*place) is not partition:  # it was deleted meanwhile
+                continue
             try:
                 if (found := expired(partition, self._clock.timestamp)) is not None:
                     due[place] = found

@@ -77,7 +77,7 @@ class Storage(Protocol):
     def set_start_offsets(self, starts: Mapping[Place, int], done: "Callable[[OSError | None], None]") -> Job:
         """A job that has logs begin at other offsets, where these are higher; what lies before them is then removed.
 
-        The disk knows before anybody can see it. On one that has no room for that, whole segments go all the same.
+        The disk knows before anybody can see it. If it has no room for that, whole segments go first, which makes some.
 
         Args:
             done: is called once, on the loop: with ``None`` when the logs begin there, or why the disk refused.

@@ -29,7 +29,6 @@ from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
-from ottla.brokerlite.storage.segment import Segment
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDisk
 from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
@@ -254,30 +253,21 @@ class DataFolder:
             try:
                 yield self._write_starts
             except OSError:  # no room, perhaps: then there is some once whole segments are gone
-                yield from self._remove_whole(wanted)
+                whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
+                yield self._begin_at(whole)  # that they are not there says so as well, soon
                 yield self._write_starts
         except OSError as error:
             done(error)
             return
-        gone = {segments: segments.set_start_offset(offset) for segments, offset in wanted.items()}
+        remove = self._begin_at(wanted)
         done(None)
-        self._chore(self._removal(gone))
+        self._chore(remove)
 
-    def _remove_whole(self, wanted: Mapping[PartitionSegments, int]) -> Job:
-        """Remove the segments that are to go; that they are not there says where the log begins, as far as it goes."""
-        gone = {segments: segments.wholly_before(offset) for segments, offset in wanted.items()}
-        ends = {segments: each[-1].end_offset for segments, each in gone.items() if each}
-        yield self._removal(gone)
-        for segments in ends:
-            segments.note_names()
-        if self._sync:
-            yield self.begin_flush(ends)
-        for segments, end in ends.items():
-            segments.set_start_offset(end)
-
-    def _removal(self, gone: Mapping[PartitionSegments, list[Segment]]) -> Work:
-        """Work that removes segments when the disk holds what comes after them."""
-        flush = self.begin_flush(gone) if self._sync else nothing
+    def _begin_at(self, starts: Mapping[PartitionSegments, int]) -> Work:
+        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them."""
+        moved = ((segments, segments.set_start_offset(offset)) for segments, offset in starts.items())
+        gone = {segments: each for segments, each in moved if each}
+        flush = self.begin_flush(gone) if self._sync and gone else nothing
 
         def remove() -> None:
             flush()

@@ -230,16 +230,17 @@ class PartitionSegments:
         """
         self._start_offset = max(self._start_offset, min(offset, self.end_offset))
         self.noted_start_offset = max(self.noted_start_offset, self._start_offset)
-        gone = self.wholly_before(self._start_offset)
-        del self._segments[: len(gone)]
+        count = index_of(self._segments, self._start_offset)
+        gone = self._segments[:count]
+        del self._segments[:count]
         return gone
 
-    def wholly_before(self, offset: int) -> list[Segment]:
-        """The segments without records from ``offset`` on, but for the active one."""
-        return self._segments[: index_of(self._segments, offset)]
+    def base_before(self, offset: int) -> int:
+        """Where the segment begins that has ``offset``."""
+        return self._segments[index_of(self._segments, offset)].base_offset
 
     def remove(self, segments: list[Segment]) -> None:
-        """Remove segments, which may still be part of the log (in a thread)."""
+        """Remove the files of segments that are not part of the log any more (in a thread)."""
         for segment in segments:  # the oldest first: what is left is always the end of the log
             for path in segment.files:
                 self._disk.unlink(path)

@@ -7,7 +7,7 @@ import pytest
 from ottla.brokerlite.machines.jobs import Work
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.errors import KafkaStorageError
-from tests.brokerlite.machine import TODAY, Machine, a_batch
+from tests.brokerlite.machine import TODAY, Machine, a_batch, work_off
 from tests.brokerlite.model_disk import ModelDisk
 
 DATA = Path("/data")
@@ -134,3 +134,45 @@ def test_two_that_delete_at_once_forget_nothing_of_each_other(machine: Machine) 
         work()
     machine = machine.restart(clean=False)
     assert (machine.log().start_offset, machine.log("u").start_offset) == (3, 1)
+
+
+def test_segments_that_go_at_once_take_none_with_them_that_compaction_has_made_of_them_and_others(
+    machine: Machine, disk: ModelDisk
+) -> None:
+    compacted = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01"}
+    machine.core.create_topic("u", 1, SMALL | compacted)
+    for i in range(12):
+        machine.produce(a_batch(b"x" * 400, key=b"%d" % max(5, i)), topic="u")
+    machine.pass_time(16)  # what is left of the first segments fits into one, from now on
+    for i in range(12, 20):
+        machine.produce(a_batch(b"x" * 400, key=b"%d" % i), topic="u")
+    machine.now += 16
+    machine.core.poll(machine.now)
+    (compaction,) = machine.core.jobs()
+    next(compaction)()  # reads the keys
+    next(compaction)()  # writes what is left
+    disk.fails = lambda operation, path: path.name.startswith("log-start-offset-checkpoint")
+    machine.core.set_start_offsets({("u", 0): 4}, lambda refused: None)
+    (deletion,) = machine.core.jobs()
+    with pytest.raises(OSError) as refused:
+        next(deletion)()
+    remove = deletion.throw(refused.value)
+    work_off(compaction)
+    remove()
+    work_off(deletion)
+    kept = [record.offset for batch in machine.log("u").batches() for record in batch.records()]
+    assert kept == list(range(5, 20))
+
+
+def test_a_topic_that_is_deleted_while_retention_is_looked_at_keeps_nothing_else_from_going(machine: Machine) -> None:
+    expires = SMALL | {"retention.ms": "1000"}
+    machine.core.create_topic("many", 600, expires)
+    machine.core.create_topic("last", 1, expires)
+    for topic, partition in (("many", 0), ("many", 599), ("last", 0)):
+        old = a_batch(b"x" * 800, timestamp=TODAY - 5000)
+        machine.produce(old, old, topic=topic, partition=partition)
+    machine.now += 300
+    machine.core.poll(machine.now)
+    machine.core.delete_topic(machine.core.topics.by_name["many"])
+    machine.pass_time(1)
+    assert machine.log("last").start_offset == 2

@@ -74,11 +74,16 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Deleting:
-    """Args: timestamp: the time, in milliseconds since 1970.
+    """A topic, and those who use it.
+
+    Args:
+        timestamp: the time, in milliseconds since 1970.
+        is_well: whether the disk refuses nothing just now.
 
     Attributes:
         told: offset -> value, of what was acknowledged or read.
-        start: where the log begins.
+        start: where the log begins; `sure`: where it did when the disk refused nothing. On a full one whole segments
+            go before it knows.
         asked: the highest offset that somebody wanted everything deleted before.
         batches: those that are in the log, as it was seen last.
     """
@@ -89,8 +94,10 @@ class Deleting:
     pause: float
     over: Callable[[], bool]
     timestamp: Callable[[], int]
+    is_well: Callable[[], bool]
     told: dict[int, bytes] = field(default_factory=dict)
     start: int = 0
+    sure: int = 0
     asked: int = 0
     batches: list[Batch] = field(default_factory=list)
     _written: int = 0
@@ -119,6 +126,8 @@ class Deleting:
             self._check_gone(start)
             self.batches = [each for each in self.batches if each.end > start]
             self.start = start
+            if self.is_well():
+                self.sure = start
 
     def _check_gone(self, start: int) -> None:
         """What lies before ``start`` may go."""
@@ -143,6 +152,7 @@ class Deleting:
         if (partition := core.topics.partition(TOPIC, 0)) is None:
             return
         start, there = partition.start_offset, dict[int, bytes]()
+        self.start = min(self.start, max(start, self.sure))
         before, self.batches = self.batches, []
         for stored in batches_of(partition, start):
             batch = parse_batch(stored.data)

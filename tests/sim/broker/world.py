@@ -130,7 +130,13 @@ class BrokerWorld:
         self.deleting: Deleting | None = None
         if retention is not None:
             self.deleting = Deleting(
-                retention, own, self.features, self.seconds / 60, lambda: self.over, lambda: self.server.timestamp
+                retention,
+                own,
+                self.features,
+                self.seconds / 60,
+                lambda: self.over,
+                lambda: self.server.timestamp,
+                lambda: self.server.disk_is_well,
             )
         self._member_count = self._peer_count = 0
         self._committed: dict[str, dict[Place, int]] = {}
