@@ -41,6 +41,8 @@ log = logging.getLogger("ottla.brokerlite")
 
 _PAUSE_AFTER_BUG = 0.1
 """Seconds before the core is polled again that has failed; each time it would at once."""
+_SLEEPLESS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""A clock that goes on while the machine sleeps: on Linux, and on macOS and the BSDs. On Windows trio's does so."""
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -150,6 +152,7 @@ async def _serve(
         defaults=_topic_defaults(config),
         now=trio.current_time(),
         timestamp=_timestamp(),
+        asleep=_asleep(),
     )
     running = _running(config, folder, front.core, port)
     async with trio.open_nursery() as nursery:
@@ -236,8 +239,8 @@ class _Front:
                 raise
             answer.send(frames.build_response(unsupported(SERVED), 0, error.header.correlation_id))
             return
-        header, now = request.header, trio.current_time()
-        call = Call(connection.id, connection.session, header, request.message, now, _timestamp())
+        header = request.header
+        call = Call(connection.id, connection.session, header, request.message, self._now(), _timestamp())
         try:
             self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
         finally:  # what it did before it failed may have been what others wait for
@@ -249,7 +252,7 @@ class _Front:
         It raises nothing: whatever goes wrong here is no fault of the request that is being handled.
         """
         try:
-            actions = self.core.poll(trio.current_time())
+            actions = self.core.poll(self._now())
         except Exception:
             log.exception("a bug in the broker, please report it")
             actions, self._not_before = [], trio.current_time() + _PAUSE_AFTER_BUG
@@ -293,6 +296,11 @@ class _Front:
                 else:
                     self.core.synced(writes)
                 self.send()
+
+    def _now(self) -> float:
+        """The time for the core, which is also told how long the machine has slept."""
+        self.core.clock.asleep = _asleep()
+        return trio.current_time()
 
     def _due(self) -> float:
         deadline = self.core.deadline
@@ -372,6 +380,11 @@ def _data_path(config: BrokerConfig) -> Iterator[Path]:
 
 def _timestamp() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _asleep() -> float:
+    """How far the clock that goes on while the machine sleeps is ahead of trio's, in seconds."""
+    return 0.0 if _SLEEPLESS is None else time.clock_gettime(_SLEEPLESS) - time.perf_counter()
 
 
 def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:

@@ -1,58 +1,86 @@
 """DeleteRecords v0-2: move the start offset of partitions; what lies before it is gone.
 
 An offset of -1 is the high watermark: everything goes. v2: flexible. With one replica the low watermark is the start
-offset.
+offset. It is answered when the disk knows where the logs begin.
 
 Source: KafkaApis.scala (handleDeleteRecordsRequest), Partition.scala (deleteRecordsOnLeader).
 """
 
 import logging
+from collections.abc import Mapping
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import INTERNAL, Topic
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.topics import INTERNAL, Place
+from ottla.brokerlite.machines.waits import Later
 from ottla.codec.apis.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
-from ottla.errors import BrokerError, InvalidTopic, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidTopic, KafkaStorageError, UnknownTopicOrPartition
 
 log = logging.getLogger("ottla.brokerlite")
 
 _NO_LOW_WATERMARK = -1
 
 
-def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse:
+def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     request: DeleteRecordsRequest = call.message
+    results: dict[Place, tuple[int, int]] = {}
+    """Low watermark and error."""
+    starts: dict[Place, int] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            place = topic.name, each.partition_index
+            try:
+                partition = _partition(broker, place)
+                start = max(partition.start_without(each.offset), starts.get(place, 0))
+            except BrokerError as error:  # the answer has no room for its text
+                log.info("records are not deleted: %s", error, extra={"topic": topic.name})
+                results[place] = _NO_LOW_WATERMARK, error.code
+                continue
+            results[place] = start, 0
+            if start > partition.start_offset:
+                starts[place] = start
+    if not starts:
+        return _response(request, results)
+    later = Later()
+
+    def deleted(refused: OSError | None) -> None:
+        if refused is not None:
+            log.error("records are not deleted: the disk refused: %s", refused)
+            results.update(dict.fromkeys(starts, (_NO_LOW_WATERMARK, KafkaStorageError.code)))
+        later.give(_response(request, results))
+
+    broker.set_start_offsets(starts, deleted)
+    return later
+
+
+def _partition(broker: BrokerCore, place: Place) -> PartitionLog:
+    partition = broker.topics.partition(*place)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"there is no partition {place[1]} of {place[0]}")
+    if place[0] in INTERNAL:
+        raise InvalidTopic(f"{place[0]} is the broker's own")
+    return partition
+
+
+def _response(request: DeleteRecordsRequest, results: Mapping[Place, tuple[int, int]]) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=asked.name,
-                partitions=tuple(_delete(broker, asked, each) for each in asked.partitions),
+                name=topic.name,
+                partitions=tuple(
+                    _result(each.partition_index, *results[topic.name, each.partition_index])
+                    for each in topic.partitions
+                ),
             )
-            for asked in request.topics
+            for topic in request.topics
         )
     )
 
 
-def _delete(
-    broker: BrokerCore, asked: DeleteRecordsTopic, partition: DeleteRecordsPartition
-) -> DeleteRecordsPartitionResult:
-    low_watermark, error_code = _NO_LOW_WATERMARK, 0
-    try:
-        topic: Topic | None = broker.topics.by_name.get(asked.name)
-        known = topic.partition(partition.partition_index) if topic is not None else None
-        if known is None:
-            raise UnknownTopicOrPartition(f"there is no partition {partition.partition_index} of {asked.name}")
-        if asked.name in INTERNAL:
-            raise InvalidTopic(f"{asked.name} is the broker's own")
-        low_watermark = known.delete_records(partition.offset)
-    except BrokerError as error:  # the answer has no room for its text
-        log.info("records are not deleted: %s", error, extra={"topic": asked.name})
-        error_code = error.code
-    return DeleteRecordsPartitionResult(
-        partition_index=partition.partition_index, low_watermark=low_watermark, error_code=error_code
-    )
+def _result(index: int, low_watermark: int, error_code: int) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=error_code)

@@ -9,7 +9,7 @@ Neither a group that does not exist nor a partition without an offset is an erro
 Source: OffsetMetadataManager.java (fetchOffsets, fetchAllOffsets).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
@@ -40,7 +40,7 @@ class _Group(NamedTuple):
     """What a group has committed, and where that may change any moment, if the client wants to know."""
 
     offsets: Mapping[Place, Committed]
-    unstable: set[Place]
+    unstable: Set[Place]
 
     def at(self, place: Place) -> tuple[Committed, int]:
         """The offset, and an error."""

@@ -77,7 +77,7 @@ class Call(NamedTuple):
     now: float
     """Seconds of a clock that never goes back."""
     timestamp: int
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970, by the system's clock: what is said of records. Nothing expires by it."""
 
 
 class Answer(NamedTuple):
@@ -128,6 +128,7 @@ class BrokerCore:
         handlers: API key -> what serves it (`ottla.brokerlite.handlers.SERVED`).
         defaults: configurations of topics in which this broker differs from Kafka's defaults.
         now, timestamp: the time, as in a `Call`.
+        asleep: as `Clock.asleep`, which the driver sets before it hands in a request or polls.
         new_id: makes ids of topics and sessions, and the random part of member ids.
     """
 
@@ -141,10 +142,11 @@ class BrokerCore:
         defaults: Mapping[str, str] | None = None,
         now: float = 0.0,
         timestamp: int = 0,
+        asleep: float = 0.0,
     ) -> None:
         self.settings = settings
         self.handlers = handlers
-        self.clock = Clock.at(now, timestamp)
+        self.clock = Clock.at(now, timestamp, asleep)
         self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
@@ -173,8 +175,8 @@ class BrokerCore:
             self.topics,
             self.clock,
             self.timers,
+            storage,
             start=self._jobs.append,
-            note_cleaned=storage.note_cleaned,
         )
         self._storage = storage
         self._producer_ids = range(0)
@@ -307,6 +309,10 @@ class BrokerCore:
         self.offsets.topic_deleted(topic.name)
         log.info("topic deleted", extra={"topic": topic.name})
         self.waits.gone(topic.partitions)
+
+    def set_start_offsets(self, starts: Mapping[Place, int], done: Callable[[OSError | None], None]) -> None:
+        """As `Storage.set_start_offsets`, which is begun."""
+        self._jobs.append(self._storage.set_start_offsets(starts, done))
 
     def new_producer_id(self) -> int:
         """A producer id that nobody has had.

@@ -11,17 +11,20 @@ Source: LogManager.java (cleanupLogs, flushDirtyLogs), LogCleaner.java, Producer
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.compaction import LastBatch, Round, next_round
 from ottla.brokerlite.machines.configs import LONGEST
-from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.machines.log import Compaction, PartitionLog
 from ottla.brokerlite.machines.retention import deletable
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import Topics
+from ottla.brokerlite.machines.topics import Place, Storage, Topics
 from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -42,12 +45,25 @@ class HousekeepingSettings:
     """`log.cleaner.backoff.ms`."""
 
 
+class Expired(NamedTuple):
+    """Segments whose time has come.
+
+    Attributes:
+        start_offset: where the log is to begin.
+        more: the active one is to go, too; it does after the others, which make room for the next.
+    """
+
+    segments: int
+    start_offset: int
+    why: str
+    more: bool = False
+
+
 class Housekeeping:
     """The housekeeping of one broker.
 
     Args:
         start: has a job done.
-        note_cleaned: work that has the disk hold how far the logs are cleaned.
     """
 
     def __init__(
@@ -56,16 +72,17 @@ class Housekeeping:
         topics: Topics,
         clock: Clock,
         timers: Timers,
+        storage: Storage,
+        *,
         start: Callable[[Job], None],
-        note_cleaned: Callable[[], Work],
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._clock = clock
         self._timers = timers
+        self._storage = storage
         self._start = start
-        self._note_cleaned = note_cleaned
-        self._left: Iterator[PartitionLog] = iter(())
+        self._left: Iterator[tuple[Place, PartitionLog]] = iter(())
         """Partitions that this check has still to look at."""
         self._uncleanable: set[PartitionLog] = set()
         """Their last round failed; they are tried again after the next check of retention."""
@@ -91,21 +108,57 @@ class Housekeeping:
 
     def _check_retention(self, now: float) -> None:
         self._uncleanable.clear()
-        self._left = iter(list(self._partitions()))
+        self._left = iter(
+            [
+                ((topic.name, index), partition)
+                for topic in self._topics.by_name.values()
+                for index, partition in enumerate(topic.partitions)
+            ]
+        )
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
         """Look at the next partitions."""
-        for _ in range(_AT_ONCE):
-            if (partition := next(self._left, None)) is None:
-                self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
-                return
+        some = dict(islice(self._left, _AT_ONCE))
+        for partition in some.values():
             partition.producers.expire(now)
+        self._delete_expired(some)
+        if len(some) == _AT_ONCE:
+            self._timers.set(_RETENTION, now + _PAUSE, self._go_on)
+        else:
+            self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
+
+    def _delete_expired(self, partitions: Mapping[Place, PartitionLog]) -> None:
+        """Remove the segments whose time has come."""
+        due: dict[Place, Expired] = {}
+        for place, partition in partitions.items():
+            if self._topics.partition(*place) is not partition:  # it was deleted meanwhile
+                continue
             try:
-                delete_expired(partition, self._clock.timestamp)
+                if (found := expired(partition, self._clock.timestamp)) is not None:
+                    due[place] = found
             except KafkaStorageError as error:
                 log.error("segments of %s that have expired stay: %s", partition.name, error)
-        self._timers.set(_RETENTION, now + _PAUSE, self._go_on)
+        if due:
+            starts = {place: each.start_offset for place, each in due.items()}
+            self._start(self._storage.set_start_offsets(starts, partial(self._deleted, partitions, due)))
+
+    def _deleted(
+        self, partitions: Mapping[Place, PartitionLog], due: Mapping[Place, Expired], refused: OSError | None
+    ) -> None:
+        for place, each in due.items():
+            if refused is None:
+                log.info(
+                    "%s: %d segments up to offset %d are deleted: %s",
+                    partitions[place].name,
+                    each.segments,
+                    each.start_offset,
+                    each.why,
+                )
+            else:
+                log.error("segments of %s that have expired stay: %s", partitions[place].name, refused)
+        if refused is None and not self._stopped:
+            self._delete_expired({place: partitions[place] for place, each in due.items() if each.more})
 
     def _partitions(self) -> Iterator[PartitionLog]:
         return (partition for topic in self._topics.by_name.values() for partition in topic.partitions)
@@ -135,7 +188,7 @@ class Housekeeping:
         self._compaction = compaction
         try:
             yield from compaction.job()
-            yield self._note_cleaned()
+            yield self._storage.note_cleaned()
         except (KafkaStorageError, OSError) as error:
             log.error("%s is not compacted: %s", partition.name, error)
             self._uncleanable.add(partition)
@@ -174,8 +227,8 @@ class Housekeeping:
             self.grown(partition)
 
 
-def delete_expired(partition: PartitionLog, now: int) -> None:
-    """Remove the segments whose time has come.
+def expired(partition: PartitionLog, now: int) -> Expired | None:
+    """What is to go of a partition; if that is the active segment, another is begun.
 
     Args:
         now: milliseconds since 1970.
@@ -186,13 +239,13 @@ def delete_expired(partition: PartitionLog, now: int) -> None:
     states = partition.segments.states()
     gone = deletable(states, partition.settings, partition.start_offset, partition.high_watermark, now)
     if gone.segments == 0:
-        return
-    partition.segments.set_start_offset(states[min(gone.segments, len(states) - 1)].base_offset)
-    if gone.segments == len(states):  # the active one is left; another needs room, which there may be now
-        partition.roll()
-        partition.segments.set_start_offset(partition.end_offset)
-    said = "%s: %d segments up to offset %d are deleted: %s"
-    log.info(said, partition.name, gone.segments, partition.start_offset, gone.why)
+        return None
+    if gone.segments < len(states):
+        return Expired(gone.segments, states[gone.segments].base_offset, gone.why)
+    if len(states) > 1:
+        return Expired(len(states) - 1, states[-1].base_offset, gone.why, more=True)
+    partition.roll()
+    return Expired(1, partition.end_offset, gone.why)
 
 
 def due_round(partition: PartitionLog, now: int) -> Round | None:

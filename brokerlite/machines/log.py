@@ -109,12 +109,6 @@ class Segments(Protocol):
     def synced_offset(self) -> int:
         """What lies before this offset is on the disk, not merely in the page cache."""
 
-    def set_start_offset(self, offset: int) -> None:
-        """Have no records before ``offset``; a lower one than `start_offset` changes nothing.
-
-        Segments that lie wholly before it are removed, as soon as the disk holds what comes after them.
-        """
-
     def add_aborted(self, entry: AbortedTxn) -> None:
         """Note that a transaction is aborted; its marker, at ``entry.last_offset``, is the next batch to be stored.
 
@@ -438,26 +432,19 @@ class PartitionLog:
         if self.segments.active.size:
             self.segments.roll(self.producers)
 
-    def forget(self, offset: int) -> None:
-        """As `Segments.set_start_offset`."""
-        self.segments.set_start_offset(offset)
-
-    def delete_records(self, offset: int) -> int:
-        """Have the log begin at ``offset`` (-1: at the high watermark), or later if it does; return where it begins.
+    def start_without(self, offset: int) -> int:
+        """Where the log is to begin when the records before ``offset`` (-1: the high watermark) are deleted.
 
         Raises:
             PolicyViolation: nothing is deleted from the topic.
             OffsetOutOfRange: there is no such offset, or it lies behind the high watermark.
-            KafkaStorageError: the disk refused.
         """
         if not self.settings.delete:
             raise PolicyViolation(f'{self.name} is only compacted: its cleanup.policy has no "delete"')
         start = self.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= start <= self.high_watermark:
             raise OffsetOutOfRange(f"{offset} is not within 0 to {self.high_watermark} of {self.name}")
-        if start > self.start_offset:
-            self.segments.set_start_offset(start)
-        return self.start_offset
+        return max(start, self.start_offset)
 
     def in_active_segment(self, offset: int) -> bool:
         """Whether more may yet come behind what a read at ``offset`` gives."""

@@ -15,7 +15,7 @@ offsetExpirationCondition).
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -66,24 +66,27 @@ class Offsets:
         self._groups = groups
         self._write_log = write
         self._offsets: dict[str, dict[Place, Committed]] = {}
-        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}
-        """Producer id -> group -> what its open transaction commits."""
+        self._pending: dict[str, dict[Place, dict[int, Committed]]] = {}
+        """Group -> where open transactions commit -> what, by producer id."""
+        self._producers: dict[int, dict[tuple[str, Place], None]] = {}
+        """Producer id -> where its open transaction commits."""
         groups.created = self.watch
 
     def of(self, group_id: str) -> Mapping[Place, Committed]:
         """What the group has committed."""
         return self._offsets.get(group_id, {})
 
-    def pending(self, group_id: str) -> set[Place]:
+    def pending(self, group_id: str) -> Set[Place]:
         """Where open transactions are about to commit."""
-        return {place for groups in self._pending.values() for place in groups.get(group_id, ())}
+        return self._pending.get(group_id, {}).keys()
 
     def restore(self, group_id: str, place: Place, committed: Committed, producer_id: int | None = None) -> None:
         """Take over what a start found in the log, of an open transaction or valid."""
         if producer_id is None:
             self._offsets.setdefault(group_id, {})[place] = committed
         else:
-            self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[place] = committed
+            self._pending.setdefault(group_id, {}).setdefault(place, {})[producer_id] = committed
+            self._producers.setdefault(producer_id, {})[group_id, place] = None
 
     # -- committing
 
@@ -119,11 +122,12 @@ class Offsets:
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """The marker of a transaction is written: its offsets hold, or are forgotten."""
-        for group_id, pending in self._pending.pop(producer_id, {}).items():
-            if not commit:
-                continue
-            known = self._offsets.setdefault(group_id, {})
-            for place, committed in pending.items():
+        for group_id, place in self._producers.pop(producer_id, {}):
+            committed = self._pending[group_id][place].pop(producer_id)
+            if not self._pending[group_id][place]:
+                self._drop_pending(group_id, place)
+            if commit:
+                known = self._offsets.setdefault(group_id, {})
                 if place not in known or known[place].record_offset < committed.record_offset:
                     known[place] = committed
 
@@ -160,7 +164,7 @@ class Offsets:
 
     def topic_deleted(self, name: str) -> None:
         """Forget the offsets of a topic."""
-        for group_id in {*self._offsets, *(each for groups in self._pending.values() for each in groups)}:
+        for group_id in {*self._offsets, *self._pending}:
             places = [place for place in {*self.of(group_id), *self.pending(group_id)} if place[0] == name]
             try:
                 self._forget(group_id, sorted(places))
@@ -224,5 +228,11 @@ class Offsets:
 
     def _drop(self, group_id: str, place: Place) -> None:
         self._offsets.get(group_id, {}).pop(place, None)
-        for groups in self._pending.values():
-            groups.get(group_id, {}).pop(place, None)
+        self._drop_pending(group_id, place)
+
+    def _drop_pending(self, group_id: str, place: Place) -> None:
+        places = self._pending.get(group_id, {})
+        for producer_id in places.pop(place, {}):
+            del self._producers[producer_id][group_id, place]
+        if not places:
+            self._pending.pop(group_id, None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_configs, log_settings, unheeded
-from ottla.brokerlite.machines.jobs import Work
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.log import PartitionLog, Segments
 from ottla.brokerlite.machines.producers import Producers
 from ottla.errors import InvalidPartitions, InvalidRequest, InvalidTopic, TopicAlreadyExists
@@ -72,6 +72,15 @@ class Storage(Protocol):
         """Work, for a thread, that has the disk hold what was stored before this call; of some partitions or of all.
 
         The work raises the first `OSError` when it has tried everything; `Segments.synced_offset` tells the rest.
+        """
+
+    def set_start_offsets(self, starts: Mapping[Place, int], done: "Callable[[OSError | None], None]") -> Job:
+        """A job that has logs begin at other offsets, where these are higher; what lies before them is then removed.
+
+        The disk knows before anybody can see it. If it has no room for that, whole segments go first, which makes some.
+
+        Args:
+            done: is called once, on the loop: with ``None`` when the logs begin there, or why the disk refused.
         """
 
     def reserve_producer_ids(self, count: int) -> int:

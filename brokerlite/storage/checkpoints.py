@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ottla.brokerlite.machines.topics import Place
@@ -55,11 +55,12 @@ class OffsetCheckpoint:
             return {}
         return dict(self._known)
 
-    def write(self, offsets: Mapping[Place, int]) -> None:
-        """Have the file say so; this waits for the disk, unless it says so already."""
+    def write(self, current: Callable[[], dict[Place, int]]) -> None:
+        """Have the file say what ``current`` does; this waits for the disk, unless it says so already."""
         with self._guard:
+            offsets = current()  # asked here, or what another thread has written since would be taken back
             if offsets != self._known:
                 self._known = None
                 lines = (PartitionOffset(*place, offset) for place, offset in offsets.items())
                 replace(self._disk, self._path, build_offsets(lines), sync=self._sync)
-                self._known = dict(offsets)
+                self._known = offsets

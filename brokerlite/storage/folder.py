@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.jobs import Work
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.log import Segments
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Place, Stored
@@ -237,6 +237,45 @@ class DataFolder:
         self._next_producer_id = behind
         return first
 
+    # -- where logs begin
+
+    def set_start_offsets(self, starts: Mapping[Place, int], done: Callable[[OSError | None], None]) -> Job:
+        # Now: a topic of the name may be another one when the job begins.
+        wanted = {self._topics[name].partitions[index]: offset for (name, index), offset in starts.items()}
+        return self._set_start_offsets(wanted, done)
+
+    def _set_start_offsets(
+        self, wanted: Mapping[PartitionSegments, int], done: Callable[[OSError | None], None]
+    ) -> Job:
+        for segments, offset in wanted.items():
+            segments.noted_start_offset = max(segments.noted_start_offset, offset)
+        try:
+            try:
+                yield self._write_starts
+            except OSError:  # no room, perhaps: then there is some once whole segments are gone
+                whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
+                yield self._begin_at(whole)  # that they are not there says so as well, soon
+                yield self._write_starts
+        except OSError as error:
+            done(error)
+            return
+        remove = self._begin_at(wanted)
+        done(None)
+        self._chore(remove)
+
+    def _begin_at(self, starts: Mapping[PartitionSegments, int]) -> Work:
+        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them."""
+        moved = ((segments, segments.set_start_offset(offset)) for segments, offset in starts.items())
+        gone = {segments: each for segments, each in moved if each}
+        flush = self.begin_flush(gone) if self._sync and gone else nothing
+
+        def remove() -> None:
+            flush()
+            for segments, each in gone.items():
+                segments.remove(each)
+
+        return remove
+
     # -- what the disk has
 
     def begin_flush(self, partitions: Iterable[Segments] | None = None) -> Work:
@@ -287,14 +326,13 @@ class DataFolder:
         if self._unflushed.new:
             self.begin_flush(())()
 
-    def _settled(self, settle: Work, then: Work) -> None:
-        """A partition has sealed a segment: have the disk hold it, and note how far it does."""
+    def _full(self, flush: Work) -> None:
+        """A segment is full: have the disk hold it, and note how far it does."""
 
         def chore() -> None:
             if self._sync:
-                settle()
+                flush()
             self._write_checkpoints()
-            then()
 
         self._chore(chore)
 
@@ -329,8 +367,7 @@ class DataFolder:
             for index, segments in enumerate(self._topics[name].partitions):
                 segments.cleaned_up_to = cleaned.get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        if partitions:
-            self._write_checkpoints()  # as they were found: what was lost is not on the disk any more
+        self._write_checkpoints()  # as they were found: what was lost, or deleted, is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -407,7 +444,7 @@ class DataFolder:
         disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._settled, disk, self._buffers, self._written)
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, self._written)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
@@ -430,17 +467,29 @@ class DataFolder:
 
     def _write_checkpoints(self) -> None:
         deleted = tuple(self._deleted)
-        partitions = [
+        self._write_starts()
+        self._recovery_points.write(lambda: {place: segments.recovery_point for place, segments in self._partitions()})
+        self._cleaner_offsets.write(
+            lambda: {place: each.cleaned_up_to for place, each in self._partitions() if each.cleaned_up_to >= 0}
+        )
+        self._deleted.difference_update(deleted)
+
+    def _write_starts(self) -> None:
+        """Have the disk know where logs begin, also where a segment does: others may come back before it."""
+        self._start_offsets.write(
+            lambda: {
+                place: start
+                for place, segments in self._partitions()
+                if (start := max(segments.noted_start_offset, segments.start_offset))
+            }
+        )
+
+    def _partitions(self) -> list[tuple[Place, PartitionSegments]]:
+        return [
             ((name, index), segments)
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
         ]
-        starts = ((place, segments.noted_start_offset) for place, segments in partitions)
-        self._start_offsets.write({place: start for place, start in starts if start is not None})
-        self._recovery_points.write({place: segments.recovery_point for place, segments in partitions})
-        cleaned = ((place, segments.cleaned_up_to) for place, segments in partitions)
-        self._cleaner_offsets.write({place: offset for place, offset in cleaned if offset >= 0})
-        self._deleted.difference_update(deleted)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})

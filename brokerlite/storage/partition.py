@@ -14,7 +14,6 @@ Source: UnifiedLog.java, LocalLog.java.
 
 import logging
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
-from ottla.brokerlite.storage.segment import Segment
+from ottla.brokerlite.storage.segment import Segment, index_of
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.brokerlite.storage.unsynced import Unsynced
@@ -57,12 +56,13 @@ class PartitionSegments:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
+        noted_start_offset: what the disk is to have for the start offset, and before anybody is told of it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
         synced_offset: what lies before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
 
     Args:
-        chore: takes work for a thread: a flush, which is left out where nothing is synced, and what is to follow it.
+        full: takes work for a thread, when a segment is full: a flush, which is left out where nothing is synced.
         written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
     """
 
@@ -70,21 +70,21 @@ class PartitionSegments:
         self,
         folder: Path,
         index_interval_bytes: int,
-        chore: Callable[[Work, Work], None],
+        full: Callable[[Work], None],
         disk: Disk | None = None,
         buffers: Buffers | None = None,
         written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
-        self.recovery_point = self.synced_offset = 0
+        self.recovery_point = self.synced_offset = self.noted_start_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
         self._start_offset = 0
         """Records before it are not there for anybody; it may lie within a segment, or before the first."""
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
-        self._chore = chore
+        self._full = full
         self._buffers = buffers or Buffers()
         self._written = written
         self._segments: list[Segment] = []
@@ -103,11 +103,6 @@ class PartitionSegments:
     @property
     def start_offset(self) -> int:
         return max(self._start_offset, self._segments[0].base_offset)
-
-    @property
-    def noted_start_offset(self) -> int | None:
-        """The start offset, if it lies within a segment: nothing else tells it after a restart."""
-        return self._start_offset if self._start_offset > self._segments[0].base_offset else None
 
     @property
     def end_offset(self) -> int:
@@ -152,29 +147,10 @@ class PartitionSegments:
         for path in self.active.files:  # its indexes, too, of which the disk need have nothing while it is active
             self._unsynced.file(path)
         self._segments.append(segment)
-        self._chore(self.begin_flush(indexes=True), nothing)
-
-    def set_start_offset(self, offset: int) -> None:
-        if offset <= self.start_offset:
-            return
-        self._start_offset = min(offset, self.end_offset)
-        gone = self._drop_before_start()
-
-        def remove() -> None:
-            for segment in gone:  # the oldest first: what is left is always the end of the log
-                self._remove(segment)
-
-        self._chore(self.begin_flush(), remove)
-
-    def _drop_before_start(self) -> list[Segment]:
-        """Forget the segments that lie wholly before the start offset."""
-        count = sum(segment.base_offset <= self._start_offset for segment in self._segments[1:])
-        gone = self._segments[:count]
-        del self._segments[:count]
-        return gone
+        self._full(self.begin_flush(indexes=True))
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
-        for segment in self._segments[self._index_of(offset) :]:
+        for segment in self._segments[index_of(self._segments, offset) :]:
             try:
                 data = segment.read(offset, max_bytes, at_least_one, up_to)
             except OSError as error:
@@ -211,7 +187,7 @@ class PartitionSegments:
         return max(segment.max_timestamp for segment in self._segments)
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        segment = self._segments[self._index_of(entry.last_offset)]
+        segment = self._segments[index_of(self._segments, entry.last_offset)]
         try:
             segment.txn_index.add(entry)
         except OSError as error:
@@ -219,14 +195,14 @@ class PartitionSegments:
 
     def drop_aborted(self, entry: AbortedTxn) -> None:
         try:
-            self._segments[self._index_of(entry.last_offset)].txn_index.keep_before(entry.last_offset)
+            self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep_before(entry.last_offset)
         except OSError as error:  # it names a transaction that will be aborted all the same
-            self._refused("write", error)
+            self._tell_refused("write", error)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
         try:
-            for segment in self._segments[self._index_of(first_offset) :]:
+            for segment in self._segments[index_of(self._segments, first_offset) :]:
                 for entry in segment.txn_index.entries:
                     if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
                         found.append(entry)
@@ -235,6 +211,33 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("read", error) from error
         return found
+
+    # -- where it begins
+
+    def set_start_offset(self, offset: int) -> list[Segment]:
+        """Have no records before ``offset``; the segments that are no longer part of the log, to be removed.
+
+        A lower offset than `start_offset` changes nothing, and a log begins nowhere behind its end.
+        """
+        self._start_offset = max(self._start_offset, min(offset, self.end_offset))
+        self.noted_start_offset = max(self.noted_start_offset, self._start_offset)
+        count = index_of(self._segments, self._start_offset)
+        gone = self._segments[:count]
+        del self._segments[:count]
+        return gone
+
+    def base_before(self, offset: int) -> int:
+        """Where the segment begins that has ``offset``."""
+        return self._segments[index_of(self._segments, offset)].base_offset
+
+    def remove(self, segments: list[Segment]) -> None:
+        """Remove the files of segments that are not part of the log any more (in a thread)."""
+        for segment in segments:  # the oldest first: what is left is always the end of the log
+            for path in segment.files:
+                self._disk.unlink(path)
+            drop_snapshot(self._disk, self.folder, segment.base_offset)
+            if segment.end_offset in self._lost:
+                self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
 
     # -- compaction (`ottla.brokerlite.storage.compaction.Host`)
 
@@ -366,15 +369,17 @@ class PartitionSegments:
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
         producers = found.open(
-            clean=clean, recovery_point=recovery_point, leader_epoch=leader_epoch, contiguous=contiguous
+            clean=clean,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+            leader_epoch=leader_epoch,
+            contiguous=contiguous,
         )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self._start_offset = min(start_offset, self.end_offset)
-        for segment in self._drop_before_start():
-            self._remove(segment)
+        self._start_offset = self.noted_start_offset = min(start_offset, self.end_offset)
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self, 0)
@@ -398,13 +403,6 @@ class PartitionSegments:
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers)
 
-    def _remove(self, segment: Segment) -> None:
-        for path in segment.files:
-            self._disk.unlink(path)
-        drop_snapshot(self._disk, self.folder, segment.base_offset)
-        if segment.end_offset in self._lost:
-            self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
-
     def _take_snapshot(self, producers: Producers) -> None:
         """Keep the producers as they are at the end; drop what no start will need."""
         for path in write_snapshot(self._disk, self.folder, self.end_offset, producers):
@@ -416,10 +414,6 @@ class PartitionSegments:
         """A small file has other content, and a new name."""
         self._unsynced.file(path)
         self._written(self, 0)
-
-    def _index_of(self, offset: int) -> int:
-        """Of the segment whose base offset is not behind ``offset``."""
-        return max(0, bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1)
 
     # -- what is told
 
@@ -435,6 +429,9 @@ class PartitionSegments:
             f"what {self.folder.name} has at offset {offset} is damaged on the broker's disk; read on behind it"
         )
 
-    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+    def _tell_refused(self, what: str, error: OSError) -> None:
         log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.folder)})
+
+    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+        self._tell_refused(what, error)
         return KafkaStorageError(f"cannot {what} in {self.folder}: {error.strerror or error}")

@@ -10,6 +10,8 @@ Rules:
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
+- What lies wholly before the start offset is removed unseen: it may be what is left of segments that were deleted, or
+  what a round of compaction, which is finished now, has made of them.
 - The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
   the newest before them. Kafka's snapshots know only the last batch of each producer, so with one of them the log's
   last megabytes are read, too, in whatever segments they lie: what a client may send again was in flight, so it is in
@@ -20,7 +22,6 @@ Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 
 import itertools
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
-from ottla.brokerlite.storage.segment import LOG, Segment
+from ottla.brokerlite.storage.segment import LOG, Segment, index_of
 from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import parse_leader_epochs
@@ -77,11 +78,14 @@ class Recovery:
         self._make = make
         self._tell = tell
 
-    def open(self, *, clean: bool, recovery_point: int, leader_epoch: int, contiguous: bool) -> Producers:
+    def open(
+        self, *, clean: bool, recovery_point: int, start_offset: int, leader_epoch: int, contiguous: bool
+    ) -> Producers:
         """Find everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
+        self._remove_before(start_offset)
         bases = self._offsets_of(LOG)
         self.segments = [self._make(base) for base in bases or [0]]
         self.lost = set(self._offsets_of(LOST))
@@ -106,6 +110,19 @@ class Recovery:
                 for batch in segment.whole():
                     self._find_epoch(batch, leader_epoch)
         return self._find_producers()
+
+    def _remove_before(self, start_offset: int) -> None:
+        """Remove the segments that lie wholly before the start offset, and what belongs to them."""
+        segments = [self._make(base) for base in self._offsets_of(LOG)]
+        first = index_of(segments, start_offset)
+        for segment in segments[:first]:
+            for path in segment.files:
+                self._disk.unlink(path)
+            drop_snapshot(self._disk, self._folder, segment.base_offset)
+            self.changed = True
+        for offset in self._offsets_of(LOST) if first else ():
+            if offset < segments[first].base_offset:
+                self._disk.unlink(self._folder / f"{offset:020}{LOST}")
 
     def _check_end(self, clean: bool) -> None:
         """See to it that no offset is given twice that the disk had held."""
@@ -241,11 +258,9 @@ class Recovery:
                 break
         for transaction in producers.replay(self._tail(start, tail), start):
             if transaction.aborted:
-                self._segment_of(transaction.last_offset).txn_index.add(transaction.index_entry())
+                at = index_of(self.segments, transaction.last_offset)
+                self.segments[at].txn_index.add(transaction.index_entry())
         return producers
-
-    def _segment_of(self, offset: int) -> Segment:
-        return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1]
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
         """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""

@@ -12,7 +12,8 @@ Source: LogSegment.java.
 """
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ottla.brokerlite.machines.retention import SegmentState
@@ -329,3 +330,8 @@ class Segment:
     def tail(self, offset: int, size: int) -> int:
         """A position at a batch that is not behind ``offset``, nor behind the last ``size`` bytes."""
         return min(self._indexes.before_position(self.size - size)[0], self._indexes.before(offset)[0])
+
+
+def index_of(segments: Sequence[Segment], offset: int) -> int:
+    """Of the last of ``segments`` that begins at ``offset`` or before it; 0 if none does."""
+    return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)

@@ -124,11 +124,14 @@ class Machine:
         defaults: dict[str, str] | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         disk: Disk | None = None,
+        folder_sync: bool = False,
         **settings: Any,
     ) -> None:
         self.now = START
         self.disk = disk
-        self.folder = DataFolder(data, index_interval_bytes=4096, sync=False, chore=lambda chore: chore(), disk=disk)
+        self.folder = DataFolder(
+            data, index_interval_bytes=4096, sync=folder_sync, chore=lambda chore: chore(), disk=disk
+        )
         self.folder.open(1, None)
         known: dict[str, Any] = {"node_id": 1, "cluster_id": "c", "host": "broker", "port": 9092} | settings
         self.core = BrokerCore(

@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.serve import _Front
@@ -38,6 +39,7 @@ class Core:
         self.deadline: float | None = None
         self.unsynced: int | None = None
         self.polls = 0
+        self.clock = Clock.at(0.0, 0)
 
     def handle(self, ticket: Any, call: Call) -> None:
         assert call.session.peer_host == LOCAL and call.session.principal == "User:ANONYMOUS"

@@ -31,7 +31,7 @@ NEWEST = 13
 
 @pytest.fixture
 def log(tmp_path: Path) -> PartitionLog:
-    segments = PartitionSegments(tmp_path / "t-0", 4096, lambda settle, then: None)
+    segments = PartitionSegments(tmp_path / "t-0", 4096, lambda flush: None)
     segments.create(NO_UUID)
     return PartitionLog("t-0", segments)
 

@@ -182,3 +182,45 @@ def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
     club.refuses = None
     club.tick(CHECK)
     assert club.state is None
+
+
+# -- within transactions
+
+
+class Counted(str):
+    """A group id that counts how often something is looked up by it."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        Counted.lookups += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("others", [0, 1000])
+def test_where_transactions_are_about_to_commit_is_found_without_a_look_at_those_of_other_groups(others: int) -> None:
+    offsets = Club().offsets
+    for producer_id in range(others):
+        offsets.restore(f"g{producer_id}", ("t", 0), Committed(1, -1, "", TODAY), producer_id)
+    group = Counted("g")
+    offsets.restore(group, ("t", 5), Committed(1, -1, "", TODAY), 10_000)
+    Counted.lookups = 0
+    assert list(offsets.pending(group)) == [("t", 5)]
+    assert Counted.lookups == 1
+    offsets.end_transaction(10_000, commit=True)
+    assert not offsets.pending(group) and offsets.of(group)["t", 5].offset == 1
+    assert Counted.lookups < 10
+
+
+def test_two_transactions_may_be_about_to_commit_the_same_and_what_is_forgotten_stays_so() -> None:
+    offsets = Club().offsets
+    for producer_id, record_offset in ((1, 11), (2, 12)):
+        committed = Committed(record_offset, -1, "", TODAY, record_offset=record_offset)
+        offsets.restore("g", ("t", 0), committed, producer_id)
+        offsets.restore("g", ("gone", 0), committed, producer_id)
+    offsets.topic_deleted("gone")
+    offsets.end_transaction(2, commit=True)
+    assert offsets.of("g")["t", 0].offset == 12 and set(offsets.pending("g")) == {("t", 0)}
+    offsets.end_transaction(1, commit=True)
+    assert offsets.of("g")["t", 0].offset == 12 and not offsets.pending("g")
+    assert ("gone", 0) not in offsets.of("g")

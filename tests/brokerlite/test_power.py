@@ -13,7 +13,7 @@ from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import DataFolder
-from tests.brokerlite.machine import TODAY, a_batch, records_of
+from tests.brokerlite.machine import TODAY, a_batch, records_of, work_off
 from tests.brokerlite.model_disk import Killed, ModelDisk
 
 DATA = Path("/data")
@@ -38,6 +38,7 @@ class World:
         topics: that there are; `doubtful`: that are being made, grown or deleted, or may be there in spite of it.
         written: what each partition was given; the last may not have been acknowledged.
         acknowledged, synced: how many of them were.
+        starts: where each partition begins at the latest; `deleted`: and at the earliest.
         ids: producer ids that were given out.
     """
 
@@ -52,6 +53,7 @@ class World:
         self.synced: dict[tuple[uuid.UUID, int], int] = {}
         self.ids: set[int] = set()
         self.starts: dict[tuple[uuid.UUID, int], int] = {}
+        self.deleted: dict[tuple[uuid.UUID, int], int] = {}
         self.holed: set[tuple[uuid.UUID, int]] = set()
         self.epoch = -1
 
@@ -104,8 +106,10 @@ class World:
             self.acknowledged[place] = len(self.written[place])
 
     def trim(self, name: str, partition: int, offset: int) -> None:
-        self.starts[self.topics[name].topic_id, partition] = offset
-        self.logs[name, partition].forget(offset)
+        place = self.topics[name].topic_id, partition
+        self.starts[place] = offset
+        work_off(self.folder.set_start_offsets({(name, partition): offset}, lambda refused: None))
+        self.deleted[place] = offset
 
     def flush(self, *places: Place) -> None:
         taken = {place: self.logs[place].end_offset for place in places or self.logs}
@@ -157,6 +161,7 @@ class World:
         assert [record.offset for record in records] == list(range(log.start_offset, log.end_offset))
         kept = (self.synced if synced_only else self.acknowledged).get(place, 0)
         assert log.end_offset >= kept and log.start_offset <= self.starts.get(place, 0 if kept else log.start_offset)
+        assert log.start_offset >= self.deleted.get(place, 0)
         self.starts[place] = log.start_offset
         for offset in range(log.start_offset, log.end_offset):
             first = records_of(log.read(offset, 1, at_least_one=True))[0]

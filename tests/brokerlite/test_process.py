@@ -230,7 +230,7 @@ def test_a_partition_that_apache_kafka_wrote_is_read_with_all_its_records(kafka:
     assert producer.flush(30) == 0
     shutil.copytree(kafka.data() / "theirs-0", tmp_path / "theirs-0")
 
-    segments = PartitionSegments(tmp_path / "theirs-0", 4096, lambda settle, then: None)
+    segments = PartitionSegments(tmp_path / "theirs-0", 4096, lambda flush: None)
     producers = segments.open(clean=False, recovery_point=0)
     assert (segments.end_offset, segments.truncated) == (2000, 0)
     (known,) = producers.entries.values()

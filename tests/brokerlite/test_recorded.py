@@ -35,7 +35,7 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
 ) -> None:
     folder = tmp_path / recorded.name
     shutil.copytree(recorded, folder)
-    segments = PartitionSegments(folder, KAFKAS_INTERVAL, lambda settle, then: None)
+    segments = PartitionSegments(folder, KAFKAS_INTERVAL, lambda flush: None)
     producers = segments.open(clean=clean, recovery_point=0)
     assert segments.truncated == 0
     files = [{path.name: path.read_bytes() for path in each.iterdir()} for each in (folder, recorded)]

@@ -394,3 +394,26 @@ async def test_the_fixture_serves_a_test_under_trio_too(ottla_broker: Broker) ->
     async with stream:
         await stream.send_all(framed(b"\0\x12\0\0\0\0\0\1\xff\xff"))
         assert len(await stream.receive_some(1000)) > 20
+
+
+# -- its clock
+
+
+@pytest.mark.parametrize(("sleeps", "steps"), [(8, 8), (0, 8), (0, -8)], ids=["sleep", "step", "step back"])
+async def test_its_clock_goes_on_while_the_machine_sleeps_and_takes_no_step_of_the_systems_clock(
+    monkeypatch: pytest.MonkeyPatch, sleeps: int, steps: int
+) -> None:
+    days = 24 * 3600
+    async with a_broker() as running:
+        began = time.time_ns()
+        clock_gettime, time_ns = time.clock_gettime, time.time_ns
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: clock_gettime(clock) + sleeps * days)
+        monkeypatch.setattr(time, "time_ns", lambda: time_ns() + steps * days * 10**9)
+
+        def ask() -> None:
+            with Peer(running.port) as peer:
+                assert peer.ask(HELLO).error_code == 0
+
+        await trio.to_thread.run_sync(ask)
+        passed = running._core.clock.timestamp / 1000 - began / 10**9
+        assert abs(passed - sleeps * days) < 60

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import Disk, FileSystem
@@ -30,11 +29,6 @@ NEWEST = 13
 SMALL = LogSettings(segment_bytes=4096)
 
 
-def do_both(settle: Work, then: Work) -> None:
-    settle()
-    then()
-
-
 class OnePartition:
     """One partition's folder, opened again and again."""
 
@@ -51,7 +45,7 @@ class OnePartition:
         self.segments = segments
 
     def _segments(self) -> PartitionSegments:
-        return PartitionSegments(self.folder, self.interval, do_both, self.disk)
+        return PartitionSegments(self.folder, self.interval, lambda flush: flush(), self.disk)
 
     def append(self, *batches: bytes) -> None:
         for batch in batches:

@@ -14,6 +14,7 @@ from ottla.brokerlite.machines import transaction, transactions
 from ottla.brokerlite.machines.core import Answer, Close
 from ottla.brokerlite.machines.transaction import State
 from ottla.brokerlite.machines.transactions import Producing
+from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.errors import ConcurrentTransactions
 from ottla.testing import Broker
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing, values_of
@@ -137,6 +138,29 @@ def test_a_broker_that_always_syncs_has_each_record_on_the_disk_before_its_answe
     with always(tmp_path) as broker, Peer(broker.port) as peer:
         answer = peer.ask(fetching(wait=0), 11)
         assert len(values_of(answer.responses[0].partitions[0].records)) == 20
+
+
+def test_deleted_records_are_noted_on_the_disk_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = tmp_path / "data/log-start-offset-checkpoint"
+    synced = list[bytes]()
+    fsync: Callable[[Any], None] = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append(noted.read_bytes() if noted.exists() else b"")
+        fsync(descriptor)
+
+    with always(tmp_path) as broker:
+        broker.create_topic("t", partitions=1)
+        with Peer(broker.port) as peer:
+            peer.ask(producing(a_batch(b"a", b"b", b"c")), 9)
+            monkeypatch.setattr(os, "fsync", watched)
+            asked = DeleteRecordsPartition(partition_index=0, offset=2)
+            topics = (DeleteRecordsTopic(name="t", partitions=(asked,)),)
+            answer = peer.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+            assert answer.topics[0].partitions[0].low_watermark == 2
+            assert synced[-1] == b"0\n1\nt 0 2\n", "the name, too"
 
 
 def test_a_topic_that_is_made_waits_for_the_disk(machine: Machine) -> None:

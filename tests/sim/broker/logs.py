@@ -124,7 +124,7 @@ class Logs:
         for place, view in self.views.items():
             partition = core.topics.partition(*place)
             if partition is not None and partition.end_offset != view.end:
-                for stored in _batches(partition, view.end):
+                for stored in batches_of(partition, view.end):
                     if stored.base != view.end:
                         raise Violation(GAP, f"{_name(place)} has {stored.base} behind {view.end}")
                     view.batches.append(stored)
@@ -134,7 +134,7 @@ class Logs:
         """After a start: see that what was told is there."""
         for place, view in self.views.items():
             partition = core.topics.partition(*place)
-            batches = list(_batches(partition, 0)) if partition is not None else []
+            batches = list(batches_of(partition, 0)) if partition is not None else []
             end = batches[-1].end if batches else 0
             told = [each for each in view.batches if each.base < view.told]
             if end < view.told or len(batches) < len(told):
@@ -167,7 +167,7 @@ def _told(request: Any, answer: Any, name: Callable[[Any], str]) -> Iterator[tup
                 yield (name(fetched), data.partition_index), data.high_watermark
 
 
-def _batches(partition: PartitionLog, offset: int) -> Iterator[Stored]:
+def batches_of(partition: PartitionLog, offset: int) -> Iterator[Stored]:
     """What a log has from an offset on, where a batch begins."""
     while offset < partition.end_offset:
         data = bytes(partition.read(offset, 2**20, at_least_one=True))

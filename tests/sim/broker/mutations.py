@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from ottla.brokerlite.machines import retention
 from ottla.brokerlite.machines.compaction import OffsetMap
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.group_log import GroupLog
@@ -18,6 +19,7 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.transactions import Transactions
 from ottla.brokerlite.storage import snapshot
 from ottla.brokerlite.storage.folder import DataFolder
+from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.state import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
 from tests.sim.mutations import Change, changed
@@ -175,3 +177,35 @@ def _the_same_counts(knows_later: Any) -> Any:
 
 
 _mutation("compaction drops the last value of a key", (OffsetMap, "knows_later", _the_same_counts))
+
+
+# -- where logs begin --------------------------------------------------------------------------------------------------
+
+
+def _half_time(beyond_time: Any) -> Any:
+    return lambda candidates, limit, now: beyond_time(candidates, limit // 2, now)
+
+
+def _half_size(beyond_size: Any) -> Any:
+    return lambda segments, candidates, limit: beyond_size(segments, candidates, limit // 2)
+
+
+def _moved_first(set_start_offsets: Any) -> Any:
+    def broken(self: DataFolder, wanted: Any, done: Any) -> Any:
+        for segments, offset in wanted.items():
+            segments.set_start_offset(offset)
+        done(None)
+        yield from set_start_offsets(self, wanted, lambda refused: None)
+
+    return broken
+
+
+def _without_start(open_partition: Any) -> Any:
+    return lambda self, **known: open_partition(self, **known | {"start_offset": 0})
+
+
+_mutation("retention deletes too early", (retention, "_beyond_time", _half_time))
+_mutation("retention makes a log too small", (retention, "_beyond_size", _half_size))
+_mutation("where a log begins is not noted", (DataFolder, "_write_starts", lambda _: lambda self: None))
+_mutation("a log begins elsewhere before the disk knows", (DataFolder, "_set_start_offsets", _moved_first))
+_mutation("deleted segments come back at a start", (PartitionSegments, "open", _without_start))

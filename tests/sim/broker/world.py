@@ -18,8 +18,9 @@ from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
-from tests.sim.broker import keyed
+from tests.sim.broker import deleting, keyed
 from tests.sim.broker.admin import Administering
+from tests.sim.broker.deleting import Deleting
 from tests.sim.broker.faults import FAULTS, drawn
 from tests.sim.broker.keyed import Keyed
 from tests.sim.broker.ledger import TransactionLedger
@@ -71,10 +72,13 @@ class BrokerWorld:
         carried = {"out": self.transactional["t"]}
         self.sync = chance.random() < 0.5
         self.disk = ModelDisk(Random(f"{seed} disk"), ordered=chance.random() < 0.5)
+        own = Random(f"{seed} deleting")
+        retention = deleting.Manner.drawn(own) if own.random() < 0.5 else None
+        configs = {keyed.TOPIC: keyed.CONFIGS, **({deleting.TOPIC: retention.configs} if retention else {})}
         manner = Manner(
             sync=self.sync,
-            topics={**self.topics, **self.transactional, **carried, keyed.TOPIC: 1},
-            configs={keyed.TOPIC: keyed.CONFIGS},
+            topics={**self.topics, **self.transactional, **carried, **dict.fromkeys(configs, 1)},
+            configs=configs,
             defaults={
                 "retention.ms": "-1",
                 "segment.bytes": str(chance.choice((2000, 10_000, 2**30))),
@@ -123,6 +127,17 @@ class BrokerWorld:
         self.seen: list[Seen] = []
         self.admin: Administering | None = None
         self.keyed: Keyed | None = None
+        self.deleting: Deleting | None = None
+        if retention is not None:
+            self.deleting = Deleting(
+                retention,
+                own,
+                self.features,
+                self.seconds / 60,
+                lambda: self.over,
+                lambda: self.server.timestamp,
+                lambda: self.server.disk_is_well,
+            )
         self._member_count = self._peer_count = 0
         self._committed: dict[str, dict[Place, int]] = {}
         """Group -> what the coordinator has answered to have."""
@@ -130,7 +145,7 @@ class BrokerWorld:
         self.over = self.ended = False
         self.trouble_until = 0.0
         self.faults: list[Fault] = drawn(chance, self.seconds, sync=self.sync)
-        said = f"{manner.topics}, {manner.defaults}, sync={self.sync}, {self.options}, {self.membership}"
+        said = f"{manner.topics}, {manner.defaults}, {retention}, sync={self.sync}, {self.options}, {self.membership}"
         self.say("#", f"seed {seed}", said)
 
     def say(self, mark: str, who: str, text: str) -> None:
@@ -150,6 +165,8 @@ class BrokerWorld:
     def _written(self) -> None:
         if self.server.is_up:
             self.logs.refresh(self.server.core)
+            if self.deleting is not None:
+                self.deleting.look(self.server.core)
 
     def _answered(self, request: Any, answer: Any) -> None:
         self.logs.answered(request, answer, self.cluster.ever_named)
@@ -168,6 +185,8 @@ class BrokerWorld:
             self.admin.check(core)
         if self.keyed is not None:
             self.keyed.check(core)
+        if self.deleting is not None:
+            self.deleting.compare(core)
         for group, offsets in self._committed.items():
             now = core.offsets.of(group)
             for place, offset in offsets.items():
@@ -225,6 +244,10 @@ class BrokerWorld:
             peer = self.peer("keyed")
             self.keyed = Keyed(peer, own, self.features, self.seconds / 100, lambda: self.over)
             peer.run(self.keyed.script(), partial(self._went, "keyed"))
+        if self.deleting is not None:
+            for index, script in enumerate(self.deleting.scripts):
+                peer = self.peer(f"deleting{index}")
+                peer.run(script(peer), partial(self._went, peer.name))
         own = Random(f"{self.seed} admin")
         if own.random() < 0.4:
             peer = self.peer("admin")
