@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV   := .venv
+# Images for containers set it, and then every process that tests start compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -72,9 +74,9 @@ types:
 arrows:
 	$(BIN)/lint-imports
 
-# On two cores. A worker is told of -X dev, too, which it does not inherit.
+# Three workers on two cores: a third of the time a test waits. A worker is told of -X dev, too, which it does not inherit.
 quick:
-	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "2*popen//python=$(BIN)/python -X dev"
+	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "3*popen//python=$(BIN)/python -X dev"
 
 clients:
 	$(BIN)/python -X dev -m pytest -m slow $(CLIENTS)

@@ -18,12 +18,13 @@ def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=60)
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = tmp_path_factory.mktemp("tree")
     for part in ("codec", "sdk", "proxy", "brokerlite", "spark", "src"):
-        shutil.copytree(ROOT / part, tmp_path / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(ROOT / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    return tree
 
 
 def test_the_tree_keeps_its_contracts(tree: Path) -> None:
@@ -52,9 +53,11 @@ def test_the_tree_keeps_its_contracts(tree: Path) -> None:
     ],
 )
 def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: str, contract: str) -> None:
-    with (tree / where).open("a") as module:
-        module.write(f"\n{planted}\n")
+    module = tree / where
+    text = module.read_text()
+    module.write_text(f"{text}\n{planted}\n")
     linted = lint_imports(tree)
+    module.write_text(text)
     assert linted.returncode == 1
     broken = [line for line in linted.stdout.splitlines() if " BROKEN" in line]
     assert any(line.startswith(contract) for line in broken), linted.stdout

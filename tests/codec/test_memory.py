@@ -44,7 +44,7 @@ def taken(work: Callable[[], Any]) -> tuple[int, int]:
     """The bytes that the result of ``work`` takes, and the most on the way there.
 
     What other threads take meanwhile, and what is made for the first time and kept, counts as well; so the least of
-    three times.
+    two times.
     """
 
     def once() -> tuple[int, int]:
@@ -57,7 +57,7 @@ def taken(work: Callable[[], Any]) -> tuple[int, int]:
         finally:
             tracemalloc.stop()
 
-    held, most = zip(*(once() for _ in range(3)), strict=True)
+    held, most = zip(*(once() for _ in range(2)), strict=True)
     return min(held), min(most)
 
 
@@ -119,7 +119,7 @@ def test_what_a_batch_may_take_is_known_beforehand(
     module: Any, shape: Callable[[int], tuple[bytes, int]], compression: Compression
 ) -> None:
     """Opened, as objects, and as columns, all of them at once."""
-    batch = batch_in(module, *shape(5_000 if module is RECORDS["python"] else 200_000), compression)
+    batch = batch_in(module, *shape(2_000 if module is RECORDS["python"] else 50_000), compression)
 
     def everything() -> object:
         records = batch.records()
@@ -140,7 +140,7 @@ def test_a_count_that_cannot_be_does_not_change_what_a_batch_may_take(module: An
 @pytest.mark.parametrize("compression", message_sets.COMPRESSIONS)
 def test_what_a_message_may_take_is_known_beforehand(compression: Compression) -> None:
     one = message_sets.Message(offset=0, magic=0, key=b"", value=b"")
-    wrapped = message_sets.wrapper([one] * 5000, compression)
+    wrapped = message_sets.wrapper([one] * 1000, compression)
 
     def everything() -> object:
         records = wrapped.records()

@@ -97,6 +97,10 @@ def test_the_same_records_are_read(items: list[Any], changed: dict[str, int]) ->
     same(read)
 
 
+LARGE = (NOW, None, bytes(40_000), ())
+"""With it a batch is no small work any more, for which C keeps the GIL."""
+
+
 @given(
     st.lists(st.tuples(record_lists, st.sampled_from(Compression), st.booleans()), max_size=4),
     st.integers(-2, 40),
@@ -109,7 +113,7 @@ def test_columns_that_are_read_in_one_pass_are_those_of_the_records(
         batches, base = [], 0
         for items, compression, stamped in sets:
             builder = module.BatchBuilder()
-            builder.extend(items * (200 if large else 1))
+            builder.extend([*items * 40, LARGE] if large else items)
             if builder.count:
                 batch = module.parse_batch(builder.build(base_offset=base, compression=compression))
                 batch.attributes |= 8 if stamped else 0

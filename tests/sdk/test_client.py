@@ -491,7 +491,9 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(loop: Loop, ottla_
     async with loop.connect(ottla_broker.bootstrap) as client, client.producer(linger=0.0) as producer:
         names = [f"t{number}" for number in range(50)]
         for name in names:
-            await producer.send(name, b"v")
+            ottla_broker.create_topic(name)
+            await producer.send_soon(name, b"v")
+        await producer.flush()
         async with client.consumer(*names) as consumer, loop.open_nursery() as nursery:
             nursery.start_soon(other)
             await loop.sleep(0.1)  # so that some are there

@@ -3,7 +3,6 @@
 import logging
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -46,8 +45,8 @@ def test_an_interrupt_between_entering_and_leaving_holds_no_lines_for_ever(caplo
         pass
 
 
-def test_a_client_that_ctrl_c_has_thrown_out_of_its_step_is_closed_and_holds_no_lines(tmp_path: Any) -> None:
-    virtual = Virtual(tmp_path)
+def test_a_client_that_ctrl_c_has_thrown_out_of_its_step_is_closed_and_holds_no_lines() -> None:
+    virtual = Virtual()
     driver = virtual(ClientCore([("h", 1)], Options(), random.Random(1)))
     driver.core.gate.__enter__()
     driver._broken(KeyboardInterrupt())

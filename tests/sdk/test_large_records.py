@@ -20,7 +20,7 @@ EACH = 2
         (30, 50_000, {"partition_max_bytes": 100_000, "fetch_buffer_bytes": 800_000}),
         (6, 60_000, {"partition_max_bytes": 10_000, "fetch_buffer_bytes": 20_000}),
         (6, 6_000_000, {}),
-        (100, 500_000, {"fetch_buffer_bytes": 8 * 2**20}),
+        (50, 500_000, {"fetch_buffer_bytes": 4 * 2**20}),
     ],
 )
 async def test_all_records_are_read_though_answers_are_full(

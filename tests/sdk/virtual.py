@@ -1,6 +1,6 @@
 """A loop, a clock and a network by script, so that the whole client, faces included, runs in no time and always alike.
 
-    with Virtual(folder) as virtual:                       # brokerlite's machine answers
+    with Virtual() as virtual:                             # brokerlite's machine answers
         virtual.run(scenario())                            # client = virtual.connect()
 
 Theory of operation: a heap of events in virtual time. Between two events that happen while the watched task waits lies
@@ -36,6 +36,7 @@ from ottla.sdk.options import ClientOptions
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await
 from tests.brokerlite.machine import Machine, a_session
+from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.clock import Clock
 
 T = TypeVar("T")
@@ -276,7 +277,6 @@ class Virtual:
         sent: every request that was written, or begun to be.
     """
 
-    folder: Path
     plan: Plan = field(default_factory=Plan)
     piece: int | None = None
     held: list[tuple[VirtualLink, bytes]] | None = None
@@ -288,7 +288,7 @@ class Virtual:
         self.loop = Loop(self.plan)
         self.numbers = itertools.count(1)
         ids = itertools.count(1)
-        self.machine = Machine(self.folder, new_id=lambda: uuid.UUID(int=next(ids) << 64))
+        self.machine = Machine(Path("/data"), disk=ModelDisk(), new_id=lambda: uuid.UUID(int=next(ids) << 64))
         self.links: set[VirtualLink] = set()
         self.drivers: list[VirtualDriver] = []
         self._wakes_at = math.inf

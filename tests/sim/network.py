@@ -10,7 +10,9 @@ Rules:
 - A connection that is swallowed is open on both sides, and nothing passes.
 - A silent (partitioned) way loses nothing by itself: bytes are repeated until it is mended, and arrive then.
 - A commit that a later one of the same client has overtaken is never heard. Kafka could not tell that it is old, and no
-  client can call it back, so that there is nothing to test.
+  client can call it back, so that there is nothing to test. Nor is a static member's JoinGroup whose connection has
+  ended, once a later one of its instance id was heard: Kafka would take the late one for yet another member of that
+  name, and fence the member that has joined (GroupMetadata.replaceStaticMember).
 """
 
 import math
@@ -22,6 +24,7 @@ from random import Random
 from typing import Any, Protocol
 
 from ottla.codec import frames
+from ottla.codec.apis.join_group import JoinGroupRequest
 from ottla.codec.apis.offset_commit import OffsetCommitRequest
 from ottla.sdk.events import Close, Connect, Connected, Event, Finish, Key, Lost, Received, Send, Written
 from tests.sim.clock import Clock
@@ -128,6 +131,8 @@ class Network:
         """Per client, connections for Produce that it closed before the node had read what it sent."""
         self._committed: dict[str, int] = {}
         """Per client, the number of the latest commit that was heard."""
+        self._joined: dict[str, int] = {}
+        """Per instance id, the number of the latest JoinGroup that was heard."""
         self.sent: Callable[[Link, Any], None] = lambda link, message: None
         """DeliveryCallback of every request when its client sends it."""
         self.admit: Admit = lambda link, version, message, reply, close: False
@@ -304,15 +309,27 @@ class Network:
         while link.queue and not link.serving and self.cluster.awake(link.node):
             incoming = link.queue.popleft()
             message = incoming.request.message
-            if isinstance(message, OffsetCommitRequest):
-                if incoming.number < self._committed.get(link.client.name, 0):
-                    continue
-                self._committed[link.client.name] = incoming.number
+            if self._overtaken(link, incoming):
+                continue
             link.serving = True
             header = incoming.request.header
             reply = self._replier(link, incoming)
             if not self.admit(link, header.api_version, message, reply, partial(self._close_by_node, link)):
                 self.cluster.handle(link.node, link.client.name, header.api_version, message, reply)
+
+    def _overtaken(self, link: Link, incoming: Incoming) -> bool:
+        """Whether a later request was heard that makes this one one of which nobody would know that it is old."""
+        match incoming.request.message:
+            case OffsetCommitRequest():
+                heard, of, old = self._committed, link.client.name, True
+            case JoinGroupRequest(group_instance_id=str(instance)):
+                heard, of, old = self._joined, instance, not link.open
+            case _:
+                return False
+        if incoming.number >= heard.get(of, 0):
+            heard[of] = incoming.number
+            return False
+        return old
 
     def _close_by_node(self, link: Link, why: str) -> None:
         link.queue.clear()

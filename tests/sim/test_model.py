@@ -17,12 +17,14 @@ from ottla.codec.apis.offset_commit import (
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.codec.frames import build_request
 from ottla.codec.records import BatchBuilder, parse_batch, read_batches
+from ottla.sdk.events import Close, Connect, Event, Send
 from tests.sim.clock import Clock
 from tests.sim.cluster import ModelCluster
 from tests.sim.history import History, code
 from tests.sim.log import PartitionLog
-from tests.sim.network import Network
+from tests.sim.network import PORT, Network, Reply
 
 NEWS = 2.0
 """Seconds within which all nodes hear who leads."""
@@ -289,3 +291,61 @@ def test_a_group_that_is_empty_takes_offsets_from_strangers() -> None:
     assert model.commit("", -1, 9) == ""
     assert model.committed() == 9
     assert model.commit("m", 3, 10) == "ILLEGAL_GENERATION"  # a group that never had members
+
+
+class Peer:
+    """A client that sends JoinGroup on connections which it closes, and the node that hears them."""
+
+    name, alive = "c", True
+
+    def __init__(self, instance: str | None) -> None:
+        self.clock = Clock()
+        self.network = Network(self.clock, Random(1), History(self.clock, False))
+        self.network.cluster = self
+        self.instance = instance
+        self.heard: list[int] = []
+        """Session timeouts, by which the requests are told apart."""
+
+    def hear(self, event: Event) -> None: ...
+
+    def up(self, node: int) -> bool:
+        return True
+
+    def awake(self, node: int) -> bool:
+        return True
+
+    def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
+        self.heard.append(message.session_timeout_ms)
+
+    def join(self, number: int) -> None:
+        """Connect, send, and close."""
+        key = (1, f"group-{number}")
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=number,
+            rebalance_timeout_ms=0,
+            member_id="",
+            group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocols=(),
+        )
+        self.network.connect(self, Connect(key, "node", PORT + 1))
+        self.network.send(self, Send(key, (build_request(request, 7, number, None),)))
+        self.network.close(self, Close(key))
+
+
+@pytest.mark.parametrize(("instance", "heard"), [("s", [2, 3]), (None, [2, 1, 3])])
+def test_a_late_join_of_a_static_member_that_a_later_one_has_overtaken_is_never_heard(
+    instance: str | None, heard: list[int]
+) -> None:
+    peer = Peer(instance)
+    peer.network.slow[1] = (1000.0, 1.0)
+    peer.join(1)
+    peer.network.slow.clear()
+    peer.join(2)
+    while peer.clock.step():
+        pass
+    peer.join(3)
+    while peer.clock.step():
+        pass
+    assert peer.heard == heard
