@@ -26,7 +26,7 @@ from tests.interop.raw_reader import RawReader
 from tests.interop.transacting import TRANSACTORS
 from tests.interop.transfers import CREDITS, DEBITS, PARTITIONS, Ledger, Passer, Teller, Told, until
 
-CLIENTS = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go")
+CLIENTS = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go", "kafkajs")
 COMMITTED = {"isolation.level": "read_committed"}
 AT_ONCE = 0.15
 """The share of kills after which the broker is killed once more before it listens again."""
