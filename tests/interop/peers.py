@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,9 +48,13 @@ class Client:
     """The settings that make its producer idempotent; empty where that is the default."""
     small_batches: Mapping[str, str]
     """The settings that make it send about twenty small records a request, for tests that need many requests."""
+    soon_back: Mapping[str, str] = field(default_factory=dict)
+    """The settings with which it is back within a second when the broker is; empty where that is the default."""
     null_headers: bool = True
     """Whether it can send a header whose value is null."""
     compressions: tuple[str, ...] = ("gzip", "snappy", "lz4", "zstd")
+    leaves_out_aborted: bool = True
+    """Whether its consumer reads no aborted record, also where transactions of several producers overlap."""
 
     def __str__(self) -> str:
         return self.name
@@ -60,9 +64,15 @@ class Client:
         headers = tuple((name, value) for name, value in message.headers if value is not None or self.null_headers)
         return replace(message, headers=headers)
 
-    def producing(self, bootstrap: str, config: Mapping[str, str] | None = None) -> "Producing":
-        """Start a producer that takes messages one by one; a context manager."""
-        return Producing(self._command("produce", bootstrap, config))
+    def producing(
+        self, bootstrap: str, config: Mapping[str, str] | None = None, settled: Callable[[], None] = lambda: None
+    ) -> "Producing":
+        """Start a producer that takes messages one by one; a context manager.
+
+        Args:
+            settled: is called, in a thread, for each message of which the outcome is known.
+        """
+        return Producing(self._command("produce", bootstrap, config), settled)
 
     def produce(
         self,
@@ -165,8 +175,9 @@ class Running:
 class Producing(Running):
     """A foreign producer that runs: `send` as often as you like, then `finish`."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], settled: Callable[[], None]) -> None:
         self._sent = 0
+        self._settled = settled
         self.outcomes: list[Outcome] = []
         """What is known so far, in the order of the messages; grows while the producer runs."""
         super().__init__(command)
@@ -194,6 +205,7 @@ class Producing(Running):
 
     def heard(self, line: str) -> None:
         self.outcomes.append(Outcome.parse(line))
+        self._settled()
 
     def __str__(self) -> str:
         return f"the producer, {len(self.outcomes)} of whose {self._sent} messages are settled,"
@@ -229,6 +241,7 @@ LIBRDKAFKA = Client(
     _python_command("tests.interop.librdkafka_peer"),
     idempotence={"enable.idempotence": "true"},
     small_batches={"batch.num.messages": "20"},
+    soon_back={"reconnect.backoff.max.ms": "500"},
 )
 AIOKAFKA = Client(
     "aiokafka",
@@ -243,6 +256,7 @@ KAFKAJS = Client(
     small_batches={"records.per.send": "20"},
     null_headers=False,
     compressions=("gzip",),
+    leaves_out_aborted=False,
 )
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS)
 

@@ -11,6 +11,8 @@
 // - It has no batches of its own: what a call sends is one request a broker, and one bad record fails all of them.
 // - A header whose value is null cannot be sent; of compressions it has gzip, for the others it wants other packages.
 // - There is no consumer without a group, and no administrator's call that tells the last stable offset.
+// - As it takes the aborted transactions of a fetch for sorted by their first offsets, which they are not, it shows
+//   aborted records where transactions of several producers overlap. What one producer has written it reads well.
 // - Its assignors are its own ("RoundRobinAssigner"), so that it shares a group with nobody: `roundRobin` is Kafka's.
 "use strict";
 
