@@ -31,7 +31,7 @@ from tests.interop.streams import Streamer
 from tests.interop.transacting import TRANSACTORS
 from tests.interop.transfers import CREDITS, DEBITS, PARTITIONS, Ledger, Passer, Steps, Teller, Told, until
 
-TRANSACTIONAL = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go", "kafkajs")
+TRANSACTIONAL = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go", "sarama", "kafkajs")
 COMMITTED = {"isolation.level": "read_committed"}
 AT_ONCE = 0.15
 """The share of kills after which the broker is killed once more before it listens again."""

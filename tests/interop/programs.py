@@ -24,13 +24,13 @@ def java_classes() -> Path:
     return _built("java", CACHE / "apache-kafka" / VERSION / "peers", build)
 
 
-def go_program() -> str:
-    """The Go program."""
+def go_program(name: str) -> str:
+    """The Go program in a folder here."""
 
     def build(sources: Path, target: Path) -> list[str]:
         return [need("go", "Go, 1.24 or newer"), "build", "-C", str(sources), "-o", f"{target}/transact", "."]
 
-    return str(_built("go", CACHE / "go" / "peers", build) / "transact")
+    return str(_built(name, CACHE / "go" / name, build) / "transact")
 
 
 def kafkajs(program: str, *arguments: str) -> list[str]:

@@ -113,7 +113,8 @@ TRANSACTORS = {
         # AddOffsetsToTxn and FindCoordinator.
         TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500"}, hangs_after=15.0),
         TransactorClient("aiokafka", _python("aiokafka")),
-        TransactorClient("franz-go", lambda: [go_program()]),
+        TransactorClient("franz-go", lambda: [go_program("franz")]),
+        TransactorClient("sarama", lambda: [go_program("sarama")]),
         TransactorClient("kafkajs", lambda: kafkajs("transact"), leaves_out_aborted=False),
         TransactorClient("kafka-python", _python("kafka_python"), {"max.block.ms": "20000"}),
     )
