@@ -80,7 +80,8 @@ class Storm(ABC):
         for client in self.clients:
             client.start()
         while self.kills < kills and time.monotonic() < over:
-            everybody = [each.name for each in self.clients] if self._rng.random() < EVERYBODY else []
+            all_come = not self.kills or self._rng.random() < EVERYBODY  # a client that is still starting may give up
+            everybody = [each.name for each in self.clients] if all_come else []
             self._steps.await_steps(self._rng.randrange(1, self.before_a_kill), everybody)
             self._kill()
         self._steps.await_steps(1)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -185,16 +185,22 @@ class Producing(Running):
     def send(self, message: Message) -> None:
         """Hand a message to the client, which batches it as it sees fit."""
         assert self._process.stdin is not None
-        try:
+        with self._listening():
             self._process.stdin.write(message.line() + "\n")
-        except BrokenPipeError:
-            raise PeerFailed(f"the producer ended too soon:\n{self.said()}") from None
         self._sent += 1
 
     def flush(self) -> None:
         """Pass on what `send` has collected in the pipe's buffer."""
         assert self._process.stdin is not None
-        self._process.stdin.flush()
+        with self._listening():
+            self._process.stdin.flush()
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise PeerFailed(f"{self} has ended too soon:\n{self.said()}") from None
 
     def finish(self, timeout: float = 60.0) -> list[Outcome]:
         """Let the client send what it has, and return the outcome of every message."""

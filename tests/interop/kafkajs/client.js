@@ -26,6 +26,8 @@ const truth = (text) => text === "true";
 // Kafka's name -> whose option it is, kafkajs's name, and how it is read.
 const SETTINGS = {
   "bootstrap.servers": ["client", "brokers", (text) => text.split(",")],
+  "retry.backoff.ms": ["retry", "initialRetryTime", number],
+  "retry.backoff.max.ms": ["retry", "maxRetryTime", number],
   "enable.idempotence": ["producer", "idempotent", truth],
   "transactional.id": ["producer", "transactionalId", String],
   "transaction.timeout.ms": ["producer", "transactionTimeout", number],
@@ -42,7 +44,7 @@ const SETTINGS = {
 
 /** `key=value` arguments, by whose options they are. */
 function options(pairs) {
-  const found = { client: {}, producer: {}, send: {}, consumer: {}, subscribe: {}, run: {} };
+  const found = { client: {}, retry: {}, producer: {}, send: {}, consumer: {}, subscribe: {}, run: {} };
   for (const pair of pairs) {
     const at = pair.indexOf("=");
     const [whose, name, read] = SETTINGS[pair.slice(0, at)] ?? [];
@@ -59,7 +61,7 @@ function connection(given) {
     clientId: "kafkajs",
     logLevel: logLevel.WARN,
     logCreator: () => ({ label, log }) => process.stderr.write(`${label} ${JSON.stringify(log)}\n`),
-    retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 1000 },
+    retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 1000, ...given.retry },
   });
 }
 
