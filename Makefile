@@ -45,8 +45,8 @@ sim: extension ## 10,000 worlds in virtual time, where every promise of the clie
 chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
-kills: extension ## kill brokerlite under the load of transactional clients, and compare what is left; KILLS=100 SEED=1
-	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1)
+kills: extension ## kill brokerlite under the load of other clients, and compare what is left; KILLS=100 SEED=1 LOAD=streams
+	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1) --load $(or $(LOAD),transactions)
 
 reference: $(VENV)/.dev ## generate docs/reference from the docstrings
 	@$(BIN)/python -m tests.docs.reference

@@ -48,7 +48,7 @@ def committed(bootstrap: str) -> int:
     return sum(place.offset for place in result.topic_partitions or ())
 
 
-def test_clients_of_four_kinds_share_a_topic_and_nothing_is_lost_when_one_leaves_and_one_dies(
+def test_clients_of_five_kinds_share_a_topic_and_nothing_is_lost_when_one_leaves_and_one_dies(
     ottla_broker: Broker,
 ) -> None:
     bootstrap = ottla_broker.bootstrap

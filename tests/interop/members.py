@@ -8,8 +8,6 @@ A program reads the topic, commits after each batch, and ends in good order when
 `tests.interop.lines`.
 """
 
-import contextlib
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.interop.lines import Received
-from tests.interop.peers import AIOKAFKA, JAVA, LIBRDKAFKA, PeerFailed, Running
+from tests.interop.peers import AIOKAFKA, JAVA, KAFKAJS, LIBRDKAFKA, PeerFailed, Running
 
 _news = threading.Condition()
 """Something was read from a member."""
@@ -91,6 +89,8 @@ MEMBERS = {
             {**_COMMON, "heartbeat.interval.ms": "300"},
             {"roundrobin": ""},
         ),
+        # Of its own it has no assignor that others know: that of the program is ours.
+        MemberClient("kafkajs", KAFKAJS.command, {**_COMMON, "heartbeat.interval.ms": "300"}, {"roundrobin": ""}),
     )
 }
 
@@ -117,31 +117,14 @@ class Member(Running):
         self.records: list[Received] = []
         super().__init__(command)
 
-    def leave(self, timeout: float = 20.0) -> None:
+    def leave(self) -> None:
         """Have it close its consumer, and end."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            code = self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise PeerFailed(f"{self} does not end:\n{self.said()}") from None
-        if code != 0:
-            raise PeerFailed(f"{self} ended with {code}:\n{self.said()}")
-        self._gone()
+        self.close()
+        self.partitions = frozenset()
 
     def kill(self) -> None:
         """End it at once; its group does not hear of it."""
-        self._process.kill()
-        self._process.wait()
-        self._gone()
-
-    @property
-    def runs(self) -> bool:
-        return self._process.poll() is None
-
-    def _gone(self) -> None:
-        self._reader.join()
+        super().kill()
         self.partitions = frozenset()
 
     def heard(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Other people's clients, as programs that tests start: Java, librdkafka, aiokafka and kcat.
+"""Other people's clients, as programs that tests start: Java, librdkafka, aiokafka, kafkajs and kcat.
 
 Rules of this file:
 - A peer runs in a process of its own, with a bound on its time, and is ended with the test that started it.
@@ -8,19 +8,18 @@ Rules of this file:
     outcomes = JAVA.produce(bootstrap, [Message("flights", b"N14228", b"…")])
     records = LIBRDKAFKA.consume(bootstrap, "flights")
 
-`CLIENTS` holds the three that produce and consume alike, for ``@pytest.mark.parametrize("client", CLIENTS, ids=str)``.
+`CLIENTS` holds the four that produce and consume alike, for ``@pytest.mark.parametrize("client", CLIENTS, ids=str)``.
 """
 
 import contextlib
-import hashlib
 import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,10 +27,10 @@ from typing import Any, Self
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.lines import Message, Outcome, Received
-from tests.kafka import CACHE, VERSION, classpath, java, need
+from tests.interop.programs import java_classes, kafkajs
+from tests.kafka import java, need
 
 ROOT = Path(__file__).parents[2]
-SOURCES = Path(__file__).parent / "java"
 
 
 class PeerFailed(AssertionError):
@@ -49,13 +48,31 @@ class Client:
     """The settings that make its producer idempotent; empty where that is the default."""
     small_batches: Mapping[str, str]
     """The settings that make it send about twenty small records a request, for tests that need many requests."""
+    soon_back: Mapping[str, str] = field(default_factory=dict)
+    """The settings with which it is back within a second when the broker is; empty where that is the default."""
+    null_headers: bool = True
+    """Whether it can send a header whose value is null."""
+    compressions: tuple[str, ...] = ("gzip", "snappy", "lz4", "zstd")
+    leaves_out_aborted: bool = True
+    """Whether its consumer reads no aborted record, also where transactions of several producers overlap."""
 
     def __str__(self) -> str:
         return self.name
 
-    def producing(self, bootstrap: str, config: Mapping[str, str] | None = None) -> "Producing":
-        """Start a producer that takes messages one by one; a context manager."""
-        return Producing(self._command("produce", bootstrap, config))
+    def sendable(self, message: Message) -> Message:
+        """The message without what the client cannot send."""
+        headers = tuple((name, value) for name, value in message.headers if value is not None or self.null_headers)
+        return replace(message, headers=headers)
+
+    def producing(
+        self, bootstrap: str, config: Mapping[str, str] | None = None, settled: Callable[[], None] = lambda: None
+    ) -> "Producing":
+        """Start a producer that takes messages one by one; a context manager.
+
+        Args:
+            settled: is called, in a thread, for each message of which the outcome is known.
+        """
+        return Producing(self._command("produce", bootstrap, config), settled)
 
     def produce(
         self,
@@ -109,6 +126,34 @@ class Running:
         self._errors.seek(0)
         return self._errors.read()[-5000:]
 
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
+    def close(self, timeout: float = 20.0) -> None:
+        """Let it end in good order, which it does when its input ends.
+
+        Raises:
+            PeerFailed: it does not within ``timeout`` seconds, or ends with an error.
+        """
+        assert self._process.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise PeerFailed(f"{self} does not end within {timeout:g} s:\n{self.said()}") from None
+        self._reader.join()
+        if code != 0:
+            raise PeerFailed(f"{self} ended with {code}:\n{self.said()}")
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -120,9 +165,7 @@ class Running:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
+        self.kill()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(BrokenPipeError):
                 assert stream is not None
@@ -132,8 +175,9 @@ class Running:
 class Producing(Running):
     """A foreign producer that runs: `send` as often as you like, then `finish`."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], settled: Callable[[], None]) -> None:
         self._sent = 0
+        self._settled = settled
         self.outcomes: list[Outcome] = []
         """What is known so far, in the order of the messages; grows while the producer runs."""
         super().__init__(command)
@@ -141,33 +185,36 @@ class Producing(Running):
     def send(self, message: Message) -> None:
         """Hand a message to the client, which batches it as it sees fit."""
         assert self._process.stdin is not None
-        try:
+        with self._listening():
             self._process.stdin.write(message.line() + "\n")
-        except BrokenPipeError:
-            raise PeerFailed(f"the producer ended too soon:\n{self.said()}") from None
         self._sent += 1
 
     def flush(self) -> None:
         """Pass on what `send` has collected in the pipe's buffer."""
         assert self._process.stdin is not None
-        self._process.stdin.flush()
+        with self._listening():
+            self._process.stdin.flush()
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise PeerFailed(f"{self} has ended too soon:\n{self.said()}") from None
 
     def finish(self, timeout: float = 60.0) -> list[Outcome]:
         """Let the client send what it has, and return the outcome of every message."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.close()
-            code = self._process.wait(timeout)
-        except (BrokenPipeError, subprocess.TimeoutExpired) as error:
-            self._process.kill()
-            raise PeerFailed(f"{error}; {len(self.outcomes)} of {self._sent} settled:\n{self.said()}") from None
-        self._reader.join()
-        if code != 0 or len(self.outcomes) != self._sent:
-            raise PeerFailed(f"exit code {code}, {len(self.outcomes)} of {self._sent} settled:\n{self.said()}")
+        self.close(timeout)
+        if len(self.outcomes) != self._sent:
+            raise PeerFailed(f"{self} has ended:\n{self.said()}")
         return self.outcomes
 
     def heard(self, line: str) -> None:
         self.outcomes.append(Outcome.parse(line))
+        self._settled()
+
+    def __str__(self) -> str:
+        return f"the producer, {len(self.outcomes)} of whose {self._sent} messages are settled,"
 
 
 def _lines(command: Sequence[str], timeout: float, stdin: str = "") -> list[str]:
@@ -190,22 +237,6 @@ def _java_command(role: str) -> list[str]:
     return java(role.capitalize(), classes=java_classes())
 
 
-def java_classes() -> Path:
-    """The folder of the compiled Java programs; compiles them when they have changed."""
-    sources = sorted(SOURCES.glob("*.java"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    classes = CACHE / "apache-kafka" / VERSION / f"peers-{digest}"
-    if not classes.exists():
-        classes.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=classes.parent) as partial:
-            javac = need("javac", "a JDK, 17 or newer")
-            command = [javac, "--release", "17", "-cp", classpath(), "-d", f"{partial}/classes", *map(str, sources)]
-            _output(command, timeout=120)
-            with contextlib.suppress(OSError):  # somebody else compiled them meanwhile
-                Path(partial, "classes").rename(classes)
-    return classes
-
-
 def _python_command(module: str) -> Callable[[str], list[str]]:
     return lambda role: [sys.executable, "-m", module, role]
 
@@ -216,6 +247,7 @@ LIBRDKAFKA = Client(
     _python_command("tests.interop.librdkafka_peer"),
     idempotence={"enable.idempotence": "true"},
     small_batches={"batch.num.messages": "20"},
+    soon_back={"reconnect.backoff.max.ms": "500"},
 )
 AIOKAFKA = Client(
     "aiokafka",
@@ -223,7 +255,16 @@ AIOKAFKA = Client(
     idempotence={"enable.idempotence": "true"},
     small_batches={"max.batch.size": "400"},
 )
-CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA)
+KAFKAJS = Client(
+    "kafkajs",
+    lambda role: kafkajs("peer", role),
+    idempotence={"enable.idempotence": "true"},
+    small_batches={"records.per.send": "20"},
+    null_headers=False,
+    compressions=("gzip",),
+    leaves_out_aborted=False,
+)
+CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS)
 
 
 def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = 30.0) -> bytes:

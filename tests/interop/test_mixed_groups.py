@@ -116,8 +116,8 @@ def in_turn(clients: tuple[MemberClient, ...]) -> str:
     return "-".join(map(str, clients))
 
 
-@pytest.mark.parametrize("first", [OURS, JAVA, OTHER, MEMBERS["aiokafka"]], ids=str)
-def test_clients_of_five_kinds_share_a_topic_and_nothing_is_lost_when_they_come_leave_and_die(
+@pytest.mark.parametrize("first", [OURS, JAVA, OTHER, MEMBERS["aiokafka"], MEMBERS["kafkajs"]], ids=str)
+def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_leave_and_die(
     kafka: ApacheKafka, first: MemberClient
 ) -> None:
     others = [each for each in (OURS, *MEMBERS.values()) if each is not first]

@@ -1,11 +1,14 @@
 """The peers against Apache Kafka: what one client writes every other reads back the same."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.interop.lines import Message, Outcome, Received
 from tests.interop.peers import (
     CLIENTS,
     JAVA,
+    KAFKAJS,
     LIBRDKAFKA,
     Client,
     PeerFailed,
@@ -42,7 +45,7 @@ def test_outcomes_and_records_read_back_from_their_lines() -> None:
 def test_what_a_client_writes_every_client_reads_back(kafka: ApacheKafka, client: Client) -> None:
     topic = f"peers-{client}"
     create_topic(kafka.bootstrap, topic, partitions=3)
-    messages = [Message(topic, m.key, m.value, m.partition, m.headers, m.timestamp) for m in MESSAGES]
+    messages = [client.sendable(replace(message, topic=topic)) for message in MESSAGES]
     outcomes = client.produce(kafka.bootstrap, messages, client.idempotence)
 
     assert all(outcome.error is None and outcome.offset >= 0 for outcome in outcomes)
@@ -72,6 +75,14 @@ def test_a_producer_that_finds_no_broker_is_ended_when_its_time_is_over(client: 
     [nobody] = free_ports(1)
     with pytest.raises(PeerFailed):
         client.produce(f"127.0.0.1:{nobody}", [Message("t", None, b"v")], timeout=3.0)
+
+
+@pytest.mark.slow
+def test_a_header_without_a_value_is_what_kafkajs_cannot_send(kafka: ApacheKafka) -> None:
+    create_topic(kafka.bootstrap, "peers-null-header")
+    message = Message("peers-null-header", None, b"v", headers=(("none", None),))
+    (outcome,) = KAFKAJS.produce(kafka.bootstrap, [message])
+    assert outcome.error == "TypeError", outcome
 
 
 @pytest.mark.slow

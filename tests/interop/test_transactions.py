@@ -11,7 +11,7 @@ import pytest
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.interop.lines import Message
-from tests.interop.peers import CLIENTS, LIBRDKAFKA, Client, create_topic
+from tests.interop.peers import CLIENTS, KAFKAJS, LIBRDKAFKA, Client, create_topic
 from tests.interop.raw_reader import RawReader
 from tests.interop.transacting import TRANSACTORS, Record, Refused, Transactor, TransactorClient
 from tests.kafka import run
@@ -119,6 +119,22 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
     for each in CLIENTS:
         seen = [r for r in each.consume(bootstrap, topic, UNCOMMITTED) if r.partition == 0]
         assert [r.value for r in seen] == everything, each
+
+
+@pytest.mark.parametrize("bootstrap", ["brokerlite", "kafka"], indirect=True)
+def test_where_transactions_overlap_all_but_kafkajs_leave_out_what_is_aborted(bootstrap: str, topic: str) -> None:
+    client = TRANSACTORS["librdkafka"]
+    with producing(client, bootstrap, f"{topic}-1") as first, producing(client, bootstrap, f"{topic}-2") as second:
+        for producer, value in ((first, b"first"), (second, b"second")):
+            producer.do("begin")
+            producer.send(topic, 0, b"key", value)
+            producer.do("flush")
+        second.do("abort")  # the broker tells of aborted transactions in the order of their ends
+        first.do("abort")
+    right = [each for each in CLIENTS if each.leaves_out_aborted]
+    assert committed(bootstrap, topic, readers=right) == [[]] * PARTITIONS
+    shown = [r.value for r in KAFKAJS.consume(bootstrap, topic, COMMITTED)]
+    assert shown == [b"first"], "once it leaves them out, say so in `peers.KAFKAJS`"
 
 
 @with_each_client

@@ -26,21 +26,17 @@ The kinds of errors are those between which clients tell their users to choose: 
 ``retriable`` (call again), ``fatal`` (open another producer).
 """
 
-import contextlib
-import hashlib
-import os
 import queue
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, Protocol, cast
 
 from tests.interop.lines import settings
-from tests.interop.peers import PeerFailed, Running, java_classes
-from tests.kafka import CACHE, NOW, OLD, Release, java, need
+from tests.interop.peers import PeerFailed, Running
+from tests.interop.programs import go_program, java_classes, kafkajs
+from tests.kafka import NOW, OLD, Release, java
 
 BOUND = 90.0
 """Seconds within which a client must get its call through, once the broker is there."""
@@ -74,6 +70,8 @@ class TransactorClient:
 
     Attributes:
         settings: its names for what tests need of all of them.
+        leaves_out_aborted: whether its consumer reads no aborted record, also where transactions of several producers
+            overlap.
         hangs_after: seconds after which it is sure that a call will never return, of a client of which some do not when
             the broker goes.
     """
@@ -81,6 +79,7 @@ class TransactorClient:
     name: str
     command: Callable[[], list[str]]
     settings: Mapping[str, str] = field(default_factory=dict)
+    leaves_out_aborted: bool = True
     hangs_after: float | None = None
 
     def __str__(self) -> str:
@@ -103,20 +102,6 @@ def _python(client: str) -> Callable[[], list[str]]:
     return lambda: [sys.executable, "-m", f"tests.interop.{client}_transact"]
 
 
-def _franz_go() -> list[str]:
-    """The command of the Go program, which is compiled when it has changed."""
-    folder = Path(__file__).parent / "go"
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.iterdir()))).hexdigest()[:16]
-    program = CACHE / "go" / f"transact-{digest}"
-    if not program.exists():
-        go = need("go", "Go, 1.24 or newer")
-        program.parent.mkdir(parents=True, exist_ok=True)
-        partial = program.with_name(f"{program.name}-{os.getpid()}")
-        subprocess.run([go, "build", "-C", folder, "-o", partial, "."], check=True, timeout=600)
-        partial.rename(program)
-    return [str(program)]
-
-
 TRANSACTORS = {
     each.name: each
     for each in (
@@ -128,7 +113,9 @@ TRANSACTORS = {
         # AddOffsetsToTxn and FindCoordinator.
         TransactorClient("librdkafka", _python("librdkafka"), {"reconnect.backoff.max.ms": "500"}, hangs_after=15.0),
         TransactorClient("aiokafka", _python("aiokafka")),
-        TransactorClient("franz-go", _franz_go),
+        TransactorClient("franz-go", lambda: [go_program("franz")]),
+        TransactorClient("sarama", lambda: [go_program("sarama")]),
+        TransactorClient("kafkajs", lambda: kafkajs("transact"), leaves_out_aborted=False),
         TransactorClient("kafka-python", _python("kafka_python"), {"max.block.ms": "20000"}),
     )
 }
@@ -167,7 +154,7 @@ class Transactor(Running):
             self._process.stdin.flush()
             answer = self._answers.get(timeout=timeout).split("\t")
         except (BrokenPipeError, queue.Empty):
-            said = "ended" if self._process.poll() is not None else f"did not answer within {timeout:g} s"
+            said = "ended" if not self.runs else f"did not answer within {timeout:g} s"
             raise PeerFailed(f"{self.client} {said}, when asked to {command}:\n{self.said()}") from None
         if answer[0] == "ok":
             return answer[1:]
@@ -210,22 +197,8 @@ class Transactor(Running):
         if line.partition("\t")[0] in ("ok", "error"):  # old Kafkas log to standard output, too
             self._answers.put(line)
 
-    def kill(self) -> None:
-        """End the program at once."""
-        self._process.kill()
-        self._process.wait()
-
-    def close(self, timeout: float = 20.0) -> None:
-        """Let the program end in good order."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            code = self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise PeerFailed(f"{self.client} does not end:\n{self.said()}") from None
-        if code != 0:
-            raise PeerFailed(f"{self.client} ended with {code}:\n{self.said()}")
+    def __str__(self) -> str:
+        return str(self.client)
 
 
 def _record(text: str) -> Record:

@@ -47,23 +47,18 @@ class Transfer:
     told: Told
 
 
-class Ledger:
-    """What is known of all transfers; several threads write it."""
+class Steps:
+    """How far clients have come; several threads write it."""
 
     def __init__(self) -> None:
         self._news = threading.Condition()
-        self.transfers: list[Transfer] = []
         self.steps: Counter[str] = Counter()
-        """Client -> how many of its transactions have ended."""
+        """Client -> how many of its transactions, or records, have come to an end."""
         self.errors: list[BaseException] = []
         """What has ended a thread."""
 
-    def note(self, transfer: Transfer) -> None:
-        with self._news:
-            self.transfers.append(transfer)
-
     def step(self, name: str) -> None:
-        """A client has come to the end of a transaction."""
+        """A client has come to the end of a transaction, or of a record."""
         with self._news:
             self.steps[name] += 1
             self._news.notify_all()
@@ -74,7 +69,7 @@ class Ledger:
             self._news.notify_all()
 
     def await_steps(self, count: int, clients: Collection[str] = (), timeout: float = BOUND) -> None:
-        """Wait until ``count`` more transactions have ended, and one of each of ``clients``.
+        """Wait until ``count`` more have ended, and one of each of ``clients``.
 
         Raises:
             AssertionError: they have not within ``timeout`` seconds, or a client has failed.
@@ -85,11 +80,23 @@ class Ledger:
             def waiting() -> str:
                 missing = [name for name in clients if self.steps[name] == before[name]]
                 left = count - (self.steps.total() - before.total())
-                return f"{left} transactions, and those of {missing}" if missing or left > 0 else ""
+                return f"{left}, and those of {missing}" if missing or left > 0 else ""
 
             self._news.wait_for(lambda: self.errors or not waiting(), timeout)
             assert not self.errors, self.errors
             assert not waiting(), f"not ended in {timeout:g} s: {waiting()}"
+
+
+class Ledger(Steps):
+    """What is known of all transfers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transfers: list[Transfer] = []
+
+    def note(self, transfer: Transfer) -> None:
+        with self._news:
+            self.transfers.append(transfer)
 
     def count(self, told: Told) -> int:
         """How many transfers have ended so."""
@@ -226,10 +233,14 @@ class Teller(_Client):
 
 
 class Passer(_Client):
-    """Passes the committed debits on to the topic of its name."""
+    """Passes the committed records of a topic of debits on to that of its name."""
+
+    def __init__(self, client: TransactorClient, bootstrap: str, name: str, ledger: Ledger, source: str) -> None:
+        super().__init__(client, bootstrap, name, ledger)
+        self._source = source
 
     def _prepare(self) -> None:
-        self._producer.subscribe(DEBITS, self.name)
+        self._producer.subscribe(self._source, self.name)
 
     def _transact(self) -> None:
         try:

@@ -26,6 +26,7 @@ IMPATIENT = {
     "java": {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "retry.backoff.ms": "10"},
     "librdkafka": {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "20", "retry.backoff.ms": "10"},
     "aiokafka": {"retry_backoff_ms": "10"},
+    "kafkajs": {"retry.backoff.ms": "10", "retry.backoff.max.ms": "20"},
 }
 
 

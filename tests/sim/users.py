@@ -22,6 +22,7 @@ from ottla.sdk.steps import Wait as Waits
 from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Network
+from tests.sim.process import SimulatedProcess
 
 T = TypeVar("T")
 
@@ -95,8 +96,8 @@ class Wire(Link):
             self._process.network.finish(self._process, Finish(self.key))
 
 
-class Process(Stepper[Wire]):
-    """A client's process, which takes its steps as the shipped drivers do: it can freeze and it can die.
+class Process(SimulatedProcess, Stepper[Wire]):
+    """A client's process, which takes its steps as the shipped drivers do.
 
     Args:
         chance: the client's own.
@@ -106,10 +107,8 @@ class Process(Stepper[Wire]):
         self, name: str, clock: Clock, network: Network, history: History, options: Options, nodes: int, chance: Random
     ) -> None:
         core = ClientCore([(f"n{n}", PORT + n) for n in range(1, nodes + 1)], options, chance)
-        super().__init__(core, lambda: clock.now, "simulated", lambda key: Wire(key, self))
-        self.name, self.clock, self.network, self.history = name, clock, network, history
-        self.alive = True
-        self._frozen_until = 0.0
+        SimulatedProcess.__init__(self, name, clock, network, history)
+        Stepper.__init__(self, core, lambda: clock.now, "simulated", lambda key: Wire(key, self))
         self._moment, self._timers = -1.0, 0
         self.turn = 0
         """Counts the steps."""
@@ -133,10 +132,7 @@ class Process(Stepper[Wire]):
     # -- time --------------------------------------------------------------------------------------------------------
 
     def hear(self, event: Event) -> None:
-        if not self.alive:
-            return
-        if self.frozen:
-            self.clock.at(self._frozen_until, partial(self.hear, event))
+        if self.held(partial(self.hear, event)):
             return
         if isinstance(event, Written) and (link := self._links.get(event.key)):
             link.full = False
@@ -170,18 +166,14 @@ class Process(Stepper[Wire]):
             self.clock.at(when, partial(self._wake, when))
 
     def _wake(self, when: float) -> None:
-        if self.frozen and self.alive:
-            self.clock.at(self._frozen_until, partial(self._wake, when))
-        elif when == self._alarm_at:
+        if not self.held(partial(self._wake, when)) and when == self._alarm_at:
             self._ring()
 
     def _kick(self) -> None:
         self.clock.later(0.0, self._kicked)
 
     def _kicked(self) -> None:
-        if self.frozen and self.alive:
-            self.clock.at(self._frozen_until, self._kicked)
-        else:
+        if not self.held(self._kicked):
             self._ring()
 
     def _dial(self, link: Wire, wanted: Connect) -> None:
@@ -196,30 +188,10 @@ class Process(Stepper[Wire]):
     def _run_in_thread(self, work: RunInThread) -> None:
         self.fetch(self)
 
-    @property
-    def thawed(self) -> float:
-        """When it was frozen last, the end of that."""
-        return self._frozen_until
-
-    @property
-    def frozen(self) -> bool:
-        return self.clock.now < self._frozen_until
-
-    def freeze(self, seconds: float) -> None:
-        """The process does nothing for a while, and does not know it."""
-        self.history.add("!", self.name, f"freezes for {seconds:.2f} s")
-        self._frozen_until = max(self._frozen_until, self.clock.now + seconds)
-
-    def kill(self) -> None:
-        self.history.add("!", self.name, "is killed")
-        self.alive = False
-        self.network.abandon(self)
-
     def close(self) -> None:
         """The program ends in order."""
         self.core.close(self.clock.now)
-        self.alive = False
-        self.network.abandon(self)
+        self._gone()
 
     # -- users -------------------------------------------------------------------------------------------------------
 
@@ -227,10 +199,7 @@ class Process(Stepper[Wire]):
         """Have a user act; ``done`` is called once they are through."""
 
         def advance() -> None:
-            if not self.alive:
-                return
-            if self.frozen:
-                self.clock.at(self._frozen_until, advance)
+            if self.held(advance):
                 return
             try:
                 what = next(script)
@@ -252,15 +221,15 @@ class Process(Stepper[Wire]):
     def bounded(self, wait: Wait) -> None:
         """See to it that a call ends in time."""
         if wait.within is not None:
-            self.clock.later(wait.within + SLACK, partial(self._check, wait, self.clock.now, self._frozen_until))
+            self.clock.later(wait.within + SLACK, partial(self._check, wait, self.clock.now, self.thawed))
 
     def _check(self, wait: Wait, since: float, frozen: float) -> None:
         """A call that is bounded must have ended, unless the process was frozen meanwhile."""
         if wait.outcome.done or not self.alive:
             return
-        if self._frozen_until > since and self._frozen_until != frozen:
-            again = self._frozen_until + min(wait.within or 0.0, AFTER) + SLACK
-            self.clock.at(again, partial(self._check, wait, since, self._frozen_until))
+        if self.thawed > since and self.thawed != frozen:
+            again = self.thawed + min(wait.within or 0.0, AFTER) + SLACK
+            self.clock.at(again, partial(self._check, wait, since, self.thawed))
             return
         raise Violation(
             "a call does not end by its deadline",

@@ -3,7 +3,7 @@
 Rules:
 - One connection; a request whose connection breaks, or that is not answered in time, has ``None`` for an answer: nobody
   knows what became of it.
-- The process can freeze, and it can be killed; then another one takes its place.
+- When the process is killed another one takes its place.
 """
 
 from collections.abc import Callable, Generator
@@ -18,6 +18,7 @@ from ottla.sdk.events import Close, Connect, Connected, Event, Key, Lost, Receiv
 from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Network
+from tests.sim.process import SimulatedProcess
 
 TIMEOUT = 4.0
 """Seconds for one request."""
@@ -35,16 +36,14 @@ Steps = Generator["Ask | float", Any, Any]
 """A script: yields requests, and gets the answers or ``None``; yields seconds to sleep."""
 
 
-class Peer:
+class Peer(SimulatedProcess):
     """A process with one connection (a `tests.sim.network.Client`)."""
 
     def __init__(self, name: str, node: int, clock: Clock, network: Network, history: History) -> None:
-        self.name, self.clock, self.network, self.history = name, clock, network, history
-        self.alive = True
+        super().__init__(name, clock, network, history)
         self.again: Callable[[], None] | None = None
         """Starts another process that does the same."""
         self._node = node
-        self._frozen_until = 0.0
         self._key: Key | None = None
         self._connected = False
         self._connections = self._asked = 0
@@ -58,26 +57,9 @@ class Peer:
         self._script, self._done = script, done
         self.clock.later(0.0, partial(self._advance, None))
 
-    @property
-    def frozen(self) -> bool:
-        return self.clock.now < self._frozen_until
-
-    def freeze(self, seconds: float) -> None:
-        """The process does nothing for a while, and does not know it."""
-        self.history.add("!", self.name, f"freezes for {seconds:.2f} s")
-        self._frozen_until = max(self._frozen_until, self.clock.now + seconds)
-
-    def kill(self) -> None:
-        self.history.add("!", self.name, "is killed")
-        self.alive = False
-        self.network.abandon(self)
-
     def hear(self, event: Event) -> None:
         """What the network tells."""
-        if not self.alive:
-            return
-        if self.frozen:
-            self.clock.at(self._frozen_until, partial(self.hear, event))
+        if self.held(partial(self.hear, event)):
             return
         match event:
             case Connected(key=key) if key == self._key:
@@ -93,10 +75,7 @@ class Peer:
     # -- inside
 
     def _advance(self, value: Any) -> None:
-        if not self.alive or self._script is None:
-            return
-        if self.frozen:
-            self.clock.at(self._frozen_until, partial(self._advance, value))
+        if self._script is None or self.held(partial(self._advance, value)):
             return
         try:
             what = self._script.send(value)
@@ -125,10 +104,7 @@ class Peer:
             self.network.send(self, Send(self._key, (parts,)))
 
     def _time_out(self, number: int) -> None:
-        if not self.alive or number != self._asked or self._waits is None:
-            return
-        if self.frozen:
-            self.clock.at(self._frozen_until, partial(self._time_out, number))
+        if number != self._asked or self._waits is None or self.held(partial(self._time_out, number)):
             return
         if self._key is not None:
             self.network.close(self, Close(self._key))

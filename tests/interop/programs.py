@@ -1,0 +1,66 @@
+"""Peers that are not in Python: their programs are built once, into the cache, and again when they have changed."""
+
+import contextlib
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.kafka import CACHE, VERSION, classpath, need
+
+SOURCES = Path(__file__).parent
+BUILD_SECONDS = 600
+
+
+def java_classes() -> Path:
+    """The folder of the compiled Java programs."""
+
+    def build(sources: Path, target: Path) -> list[str]:
+        javac = need("javac", "a JDK, 17 or newer")
+        return [javac, "--release", "17", "-cp", classpath(), "-d", str(target), *map(str, sources.glob("*.java"))]
+
+    return _built("java", CACHE / "apache-kafka" / VERSION / "peers", build)
+
+
+def go_program(name: str) -> str:
+    """The Go program in a folder here."""
+
+    def build(sources: Path, target: Path) -> list[str]:
+        return [need("go", "Go, 1.24 or newer"), "build", "-C", str(sources), "-o", f"{target}/transact", "."]
+
+    return str(_built(name, CACHE / "go" / name, build) / "transact")
+
+
+def kafkajs(program: str, *arguments: str) -> list[str]:
+    """The command that runs a program of Node's with kafkajs."""
+
+    def build(sources: Path, target: Path) -> list[str]:
+        npm = need("npm", "Node.js, 18 or newer")
+        shutil.copytree(sources, target, dirs_exist_ok=True)
+        return [npm, "ci", "--prefix", str(target), "--ignore-scripts", "--no-audit", "--no-fund"]
+
+    folder = _built("kafkajs", CACHE / "kafkajs" / "peers", build)
+    return [need("node", "Node.js, 18 or newer"), f"{folder}/{program}.js", *arguments]
+
+
+def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> Path:
+    """The folder of what is built of the files in `SOURCES` / ``name``.
+
+    Args:
+        build: says by which command, from the folder of the sources and that of the result.
+    """
+    sources = SOURCES / name
+    files = sorted(path for path in sources.iterdir() if path.is_file())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    result = cache.with_name(f"{cache.name}-{digest}")
+    if not result.exists():
+        result.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=result.parent) as partial:
+            target = Path(partial, "built")
+            target.mkdir()
+            subprocess.run(build(sources, target), check=True, timeout=BUILD_SECONDS, stdout=subprocess.DEVNULL)
+            with contextlib.suppress(OSError):  # another process has built it meanwhile
+                target.rename(result)
+    return result

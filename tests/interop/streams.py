@@ -1,0 +1,82 @@
+"""Records sent without a pause by idempotent producers, and what must be left of them: each once, in order, where the
+producer was told.
+
+A stream has a topic of its own. Its records are numbers, and go to the partitions in turn.
+"""
+
+import threading
+from collections.abc import Iterable
+
+from tests.interop.lines import Message, Outcome, Received
+from tests.interop.peers import Client, Producing
+from tests.interop.transfers import PARTITIONS, Steps
+
+WINDOW = 2_000
+"""Records at most of which the outcome is not known: a producer always has enough to send."""
+AT_ONCE = 100
+"""Records between two looks at the window."""
+
+
+class Streamer(threading.Thread):
+    """A producer that is always busy, and the outcomes that it was told."""
+
+    def __init__(self, client: Client, bootstrap: str, name: str, steps: Steps) -> None:
+        super().__init__(name=name, daemon=True)
+        self.sent = 0
+        self.outcomes: list[Outcome] = []
+        self._steps = steps
+        self._over = threading.Event()
+        self._room = threading.Semaphore(WINDOW)
+        self._producer: Producing = client.producing(
+            bootstrap, {**client.idempotence, **client.soon_back}, self._settled
+        )
+
+    def _settled(self) -> None:
+        self._room.release()
+        self._steps.step(self.name)
+
+    def stop(self) -> None:
+        """Send no more, and wait for the outcomes."""
+        self._over.set()
+
+    def end(self) -> None:
+        """End its program at once."""
+        self._over.set()
+        self._producer.__exit__(None, None, None)
+
+    def run(self) -> None:
+        try:
+            while not self._over.is_set():
+                for _ in range(AT_ONCE):
+                    if not self._room.acquire(timeout=1.0):
+                        break  # the broker is away
+                    self._producer.send(Message(self.name, None, b"%d" % self.sent, partition=self.sent % PARTITIONS))
+                    self.sent += 1
+                self._producer.flush()
+            self.outcomes = self._producer.finish()
+        except BaseException as error:
+            self._steps.failed(error)
+            raise
+
+    def check(self, read: Iterable[Received]) -> None:
+        """Whether a reader of all partitions finds what must be there.
+
+        Raises:
+            AssertionError: it does not.
+        """
+        assert len(self.outcomes) == self.sent and not (errors := [each for each in self.outcomes if each.error]), (
+            errors
+        )
+        there: list[list[Received]] = [[] for _ in range(PARTITIONS)]
+        for record in read:
+            there[record.partition].append(record)
+        for partition, records in enumerate(there):
+            expected = range(partition, self.sent, PARTITIONS)
+            found = [int(record.value or b"") for record in records]
+            lost, twice = set(expected) - set(found), len(found) - len(set(found))
+            assert not lost and not twice, (
+                f"{self.name}-{partition}: {twice} twice, {len(lost)} lost: {sorted(lost)[:9]}"
+            )
+            assert found == list(expected), f"{self.name}-{partition}: out of order"
+            told = [self.outcomes[number].offset for number in expected]
+            assert told == [record.offset for record in records], f"{self.name}-{partition}: elsewhere than told"

@@ -1,0 +1,20 @@
+"""kill -9 of brokerlite under the load of other people's clients: `tests.interop.kills` says what must hold."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.kills import LOADS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("load", LOADS)
+def test_what_clients_were_told_lives_through_kills_of_the_broker(tmp_path: Path, load: str) -> None:
+    with LOADS[load](tmp_path, seed=1) as storm:
+        storm.run(kills=10, seconds=30)
+        assert storm.kills, "in thirty seconds"
+        storm.check()
+        storm.broker.stop()
+    assert "Traceback" not in storm.broker.log.read_text()
