@@ -22,6 +22,7 @@ FEATURES = {
     "a producer gives up a request",
     "a producer is fenced",
     "a producer lets its transaction time out",
+    "a request that a thread works for first",
     "a start is cut short",
     "a start that the disk refuses",
     "a topic grows",
