@@ -2,7 +2,8 @@
 
 Theory of operation: `BrokerCore` decides everything. `_Front` is the service behind the listener: it parses frames,
 hands them to the core and builds what comes back. Two tasks stand beside the listener: one polls the core at its
-deadlines, one runs in threads what must wait for the disk. All of them run in a scope that is shielded from
+deadlines, one has the disk hold what was written. What waits for the disk, or takes much computing, runs in threads;
+a connection whose request it is hands in no other (`Hold`). All of them run in a scope that is shielded from
 cancellation, so that a cancelled broker can first answer what it was asked, and close its folder.
 """
 
@@ -24,7 +25,7 @@ from ottla.brokerlite.config import BrokerConfig, Sync, split_address
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.configs import CONFIGS
-from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Settings
+from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Close, Hold, Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
@@ -307,8 +308,10 @@ class _Front:
         return math.inf if deadline is None else max(deadline, self._not_before)
 
 
-def _carry_out(action: Answer | Close, ticket: _Ticket) -> None:
+def _carry_out(action: Action, ticket: _Ticket) -> None:
     match action:
+        case Hold(held=held):
+            ticket.connection.hold(held)
         case Close(why=why):
             ticket.connection.close(why)
         case Answer(message=None):
@@ -324,15 +327,15 @@ def _serves(api_key: int, api_version: int) -> bool:
 
 async def _work_off(front: _Front, job: Job) -> None:
     """Do a job of the core's: its work in threads, its other parts here."""
-    refused: OSError | None = None
+    raised: Exception | None = None
     try:
         while True:
-            work = next(job) if refused is None else job.throw(refused)
+            work = next(job) if raised is None else job.throw(raised)
             try:
                 await trio.to_thread.run_sync(work)
-                refused = None
-            except OSError as error:
-                refused = error
+                raised = None
+            except Exception as error:
+                raised = error
     except StopIteration:
         pass
     except Exception:  # a mistake of ours, which must not end the broker

@@ -310,35 +310,42 @@ def parse_records(
     return records
 
 
-def records_end(body: Buffer, count: int) -> int:
-    """Where the last of ``count`` records ends, stepping from one to the next by their lengths alone.
+def scan_records(body: Buffer, count: int, base_timestamp: int) -> tuple[int, int, int, int]:
+    """Where the last of ``count`` records ends, the smallest and the largest of their timestamps, and how many have no
+    key.
 
-    -1 if the bytes end before, or what stands there is no length.
+    It steps from one record to the next by their lengths, and reads no more of each than the size of its key. Records
+    with `NO_TIMESTAMP` are left out of the smallest; where there are no others, both are that.
+
+    The end is -1 if the bytes end before, or what stands there is no such number, or no timestamp of 64 bits.
     """
-    end, size = 0, len(body)
-    for _ in range(count):
-        if end >= size:
-            return -1
-        length = body[end]
-        end += 1
-        if length > 0x7F:
-            length &= 0x7F
-            for shift in (7, 14, 21, 28):
-                if end >= size:
-                    return -1
-                byte = body[end]
-                end += 1
-                length |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-            else:
-                return -1
-            if length >> 32:
-                return -1
-        if length & 1 or length >> 1 > size - end:
-            return -1
-        end += length >> 1
-    return end
+    end, size, keyless = 0, len(body), 0
+    smallest, largest = _INT64_MAX, NO_TIMESTAMP
+    try:
+        for _ in range(count):
+            length, start = _read_varint(body, end)
+            end = start + length
+            if not start < end <= size:
+                return _NO_SCAN
+            delta, behind = body[start + 1], start + 2
+            if delta > 0x7F:
+                delta, behind = _long_varint(body, behind, 64)
+            _, behind = _read_varint(body, behind)
+            key_size, behind = _read_varint(body, behind)
+            timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+            if behind > end or not _INT64_MIN <= timestamp <= _INT64_MAX:
+                return _NO_SCAN
+            if timestamp > largest:
+                largest = timestamp
+            if timestamp < smallest and timestamp != NO_TIMESTAMP:
+                smallest = timestamp
+            keyless += key_size == -1
+    except (IndexError, _Damaged):
+        return _NO_SCAN
+    return end, NO_TIMESTAMP if smallest > largest else smallest, largest, keyless
+
+
+_NO_SCAN = -1, NO_TIMESTAMP, NO_TIMESTAMP, 0
 
 
 def _end_of(body: bytes, count: int) -> int:
@@ -425,7 +432,7 @@ def _fill(records: Records, offsets: list[int], timestamps: list[int], body: byt
     return at
 
 
-def _long_varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
+def _long_varint(body: Buffer, position: int, bits: int) -> tuple[int, int]:
     """The varint whose first of several bytes lies before ``position``, before zigzag, and where it ends."""
     value, shift = body[position - 1] & 0x7F, 7
     while shift < bits:
@@ -440,7 +447,7 @@ def _long_varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
     raise _Damaged
 
 
-def _read_varint(body: bytes, position: int) -> tuple[int, int]:
+def _read_varint(body: Buffer, position: int) -> tuple[int, int]:
     value, position = body[position], position + 1
     if value > 0x7F:
         value, position = _long_varint(body, position, 32)

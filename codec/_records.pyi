@@ -19,4 +19,4 @@ from ottla.codec._loops import murmur2_partition as murmur2_partition
 from ottla.codec._loops import parse_records as parse_records
 from ottla.codec._loops import partition_column as partition_column
 from ottla.codec._loops import read_heads as read_heads
-from ottla.codec._loops import records_end as records_end
+from ottla.codec._loops import scan_records as scan_records

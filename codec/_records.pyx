@@ -36,9 +36,9 @@ from libc.string cimport memcpy, memmove, memset
 import warnings
 
 from ottla.codec._loops import (
-    BEYOND, FARTHEST, HEADER_MEMORY, NOT_AWAITED, RECORD_OVERHEAD, WIDE, DamagedRecord, Record as PythonRecord,
-    TooMuchMemory, check_columns, check_offsets, encode_headers, make_record, no_partitioner, no_records, positive,
-    refuse, refuse_pickling, refuse_record, too_large,
+    BEYOND, FARTHEST, HEADER_MEMORY, NO_TIMESTAMP, NOT_AWAITED, RECORD_OVERHEAD, WIDE, DamagedRecord,
+    Record as PythonRecord, TooMuchMemory, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
+    no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
 )
 from ottla.errors import DecodeError, EncodeError
 
@@ -147,6 +147,7 @@ cdef enum:
 cdef int64_t farthest = FARTHEST
 cdef int64_t header_memory = HEADER_MEMORY
 cdef int64_t wide = WIDE
+cdef int64_t no_timestamp = NO_TIMESTAMP
 
 
 cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
@@ -731,31 +732,58 @@ def parse_records(
     return find_records(body, count, &base, room)
 
 
-def records_end(body, Py_ssize_t count):
-    """See `ottla.codec._loops.records_end`."""
+cdef struct Scan:
+    # What is found out of records without opening them.
+    Py_ssize_t end, keyless
+    int64_t smallest, largest   # of their timestamps
+
+
+def scan_records(body, Py_ssize_t count, int64_t base_timestamp):
+    """See `ottla.codec._loops.scan_records`."""
     cdef Py_buffer view
-    cdef Py_ssize_t end
+    cdef Scan found = Scan(0, 0, INT64_MAX, no_timestamp)
+    cdef bint whole
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     if view.len <= SMALL:
-        end = end_of_rows(<const uint8_t*>view.buf, view.len, count)
+        whole = scan_rows(<const uint8_t*>view.buf, view.len, count, base_timestamp, &found)
     else:
         with nogil:
-            end = end_of_rows(<const uint8_t*>view.buf, view.len, count)
+            whole = scan_rows(<const uint8_t*>view.buf, view.len, count, base_timestamp, &found)
     PyBuffer_Release(&view)
-    return end
+    if not whole:
+        return -1, no_timestamp, no_timestamp, 0
+    return found.end, no_timestamp if found.smallest > found.largest else found.smallest, found.largest, found.keyless
 
 
-cdef Py_ssize_t end_of_rows(const uint8_t* body, Py_ssize_t size, Py_ssize_t count) noexcept nogil:
+cdef bint scan_rows(
+    const uint8_t* body, Py_ssize_t size, Py_ssize_t count, int64_t base, Scan* found
+) noexcept nogil:
+    """Whether there are as many records."""
     cdef const uint8_t* at = body
-    cdef const uint8_t* end = body + size
-    cdef uint64_t length = 0
+    cdef const uint8_t* stop = body + size
+    cdef const uint8_t* end
+    cdef uint64_t n = 0
+    cdef int64_t timestamp = 0
     while count > 0:
-        at = varint(at, end, 32, &length)
-        if at == NULL or length & 1 or length >> 1 > <uint64_t>(end - at):
-            return -1
-        at += length >> 1
+        at = varint(at, stop, 32, &n)
+        if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
+            return False
+        end = at + (n >> 1)
+        at = varint(at + 1, end, 64, &n)  # behind the attributes
+        if at == NULL or not add(base, <int64_t>(n >> 1) ^ -<int64_t>(n & 1), &timestamp):
+            return False
+        if timestamp > found.largest:
+            found.largest = timestamp
+        if timestamp < found.smallest and timestamp != no_timestamp:
+            found.smallest = timestamp
+        at = varint(at, end, 32, &n)  # the offset
+        if at == NULL or varint(at, end, 32, &n) == NULL:
+            return False
+        found.keyless += n == 1
+        at = end
         count -= 1
-    return at - body
+    found.end = at - body
+    return True
 
 
 cdef Records find_records(object body, Py_ssize_t count, const Base* base, int64_t room):

@@ -57,9 +57,9 @@ from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
 if TYPE_CHECKING or ENGINE == "python":
-    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, records_end
+    from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_records
 else:
-    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads, records_end
+    from ottla.codec._records import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_records
 
 __all__ = [
     "BEYOND",
@@ -87,7 +87,7 @@ __all__ = [
     "read_batches",
     "read_columns",
     "rebased",
-    "records_end",
+    "scan_records",
 ]
 
 MAGIC = 2
@@ -289,14 +289,22 @@ class RecordBatch(BatchHead):
         except TooMuchMemory:
             raise self._too_much("records with their headers", limit) from None
 
-    def body(self, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
-        """The bytes of the records, decompressed; none of them is read. Arguments and errors are those of `records`."""
-        return self._opened(limit)[0]
+    def body(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None) -> Buffer:
+        """The bytes of the records, decompressed; none of them is read.
 
-    def _opened(self, limit: int) -> tuple[Buffer, int]:
+        Args:
+            limit: as that of `records`.
+            most: bytes that are decompressed, where ``limit`` would allow more.
+
+        Raises:
+            DecodeError: as `records`.
+        """
+        return self._opened(limit, most)[0]
+
+    def _opened(self, limit: int, most: int | None = None) -> tuple[Buffer, int]:
         """The bytes of the records, and those that are left of ``limit`` for their headers."""
         if self.attributes & COMPRESSION_MASK:
-            body: Buffer = self._decompressed(limit)
+            body: Buffer = self._decompressed(limit if most is None else min(most, limit))
             room = limit - len(body)
         else:
             body, room = self.data[HEADER_SIZE:], limit

@@ -1,6 +1,8 @@
 """Batches made from other batches: what a broker does to a batch after it was produced.
 
     recompressed    a topic has a compression of its own (`compression.type`)
+    with_max_timestamp
+                    the header claims another than the records have
     retained        compaction removes some of the records, and sets the delete horizon
     emptied         compaction removes all of them, and keeps the producer's last sequence or the end offset
 
@@ -31,21 +33,27 @@ from ottla.errors import EncodeError
 
 
 def recompressed(
-    batch: RecordBatch, compression: Compression, level: int | None = None, limit: int = DECOMPRESSED_LIMIT
+    batch: RecordBatch,
+    compression: Compression,
+    level: int | None = None,
+    limit: int = DECOMPRESSED_LIMIT,
+    *,
+    body: Buffer | None = None,
 ) -> bytes:
     """The batch with its records compressed in another way.
 
     Args:
         level: as `ottla.codec.compression.LEVELS` says; ``None`` for the default.
         limit: bytes that the records may take, decompressed.
+        body: the records, decompressed, if they are at hand.
 
     Raises:
         DecodeError: the records cannot be decompressed, or would take more than ``limit``.
         EncodeError: there is no such compression or level.
     """
-    body = compress(compression, batch.body(limit), level)
+    packed = compress(compression, batch.body(limit) if body is None else body, level)
     attributes = batch.attributes & ~COMPRESSION_MASK | compression
-    return _rebuilt(batch, body, attributes, batch.base_timestamp, batch.max_timestamp, batch.count)
+    return _rebuilt(batch, packed, attributes, batch.base_timestamp, batch.max_timestamp, batch.count)
 
 
 def retained(
@@ -92,6 +100,11 @@ def stamped(batch: RecordBatch, timestamp: int) -> bytes:
     """The batch with the broker's time, in milliseconds since 1970, for each record (LogAppendTime)."""
     attributes = batch.attributes | LOG_APPEND_TIME
     return _rebuilt(batch, batch.data[HEADER_SIZE:], attributes, batch.base_timestamp, timestamp, batch.count)
+
+
+def with_max_timestamp(batch: RecordBatch, timestamp: int) -> bytes:
+    """The batch with another largest timestamp in its header, in milliseconds since 1970."""
+    return _rebuilt(batch, batch.data[HEADER_SIZE:], batch.attributes, batch.base_timestamp, timestamp, batch.count)
 
 
 def _rebuilt(

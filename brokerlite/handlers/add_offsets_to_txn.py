@@ -5,7 +5,7 @@ v2+: PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH.
 Source: KafkaApis.scala (handleAddOffsetsToTxnRequest).
 """
 
-from ottla.brokerlite.handlers.end_txn import known_code
+from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS
 from ottla.brokerlite.machines.transactions import Producing
@@ -23,5 +23,5 @@ def handle(broker: BrokerCore, call: Call) -> AddOffsetsToTxnResponse:
         broker.offsets_log.topic()
         broker.transactions.add(asked, [OFFSETS], 0)
     except BrokerError as error:
-        return AddOffsetsToTxnResponse(error_code=known_code(error, call))
+        return AddOffsetsToTxnResponse(error_code=known(error, call).code)
     return AddOffsetsToTxnResponse(error_code=0)

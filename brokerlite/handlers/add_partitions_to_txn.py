@@ -8,7 +8,7 @@ Source: KafkaApis.scala (handleAddPartitionsToTxnRequest).
 
 from collections.abc import Sequence
 
-from ottla.brokerlite.handlers.end_txn import known_code
+from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import INTERNAL
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
@@ -77,7 +77,7 @@ def _add(
             else:
                 broker.transactions.add(asked, places, EPOCH_RISES if call.header.api_version >= MANY_SINCE else 0)
         except BrokerError as error:
-            codes = dict.fromkeys(places, known_code(error, call))
+            codes = dict.fromkeys(places, known(error, call).code)
     return _results(topics, codes)
 
 

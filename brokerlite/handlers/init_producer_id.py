@@ -7,12 +7,10 @@ INVALID_PRODUCER_EPOCH. v5 is v4.
 Source: KafkaApis.scala (handleInitProducerIdRequest).
 """
 
+from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.errors import BrokerError, InvalidProducerEpoch, InvalidRequest, ProducerFenced
-
-FENCED_SINCE = 4
-"""The version from which clients know PRODUCER_FENCED."""
+from ottla.errors import BrokerError, InvalidRequest
 
 
 def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
@@ -25,7 +23,5 @@ def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
         asked = None if request.producer_id < 0 else (request.producer_id, request.producer_epoch)
         begun = broker.transactions.initialize(request.transactional_id, request.transaction_timeout_ms, asked)
     except BrokerError as error:
-        fenced = isinstance(error, ProducerFenced) and call.header.api_version < FENCED_SINCE
-        code = InvalidProducerEpoch.code if fenced else error.code
-        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+        return InitProducerIdResponse(error_code=known(error, call).code, producer_epoch=-1)
     return InitProducerIdResponse(error_code=0, producer_id=begun.producer_id, producer_epoch=begun.epoch)

@@ -6,17 +6,26 @@ v0-2 are advertised and refused: librdkafka silently switches compression off wh
 In a transaction, a partition must be part of it. Up to v11 that is asked of the coordinator, from v12 on the partitions
 of the request join by themselves (KIP-890). v11+: TRANSACTION_ABORTABLE.
 
+Record sets that take long to validate, because they are compressed, are validated in a thread first. When that is done
+their topics may have gone, or been recreated with other settings; then they are validated again.
+
 With ``acks=0`` there is no answer; if something failed the connection is closed, so that the client finds out.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 
+from ottla.brokerlite.handlers.known_errors import known
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
-from ottla.brokerlite.machines.log import IMPLICIT_SINCE, InvalidRecords, PartitionLog
+from ottla.brokerlite.machines.log import IMPLICIT_SINCE, PartitionLog
+from ottla.brokerlite.machines.request_work import WorkFirst
 from ottla.brokerlite.machines.topics import INTERNAL, Place, Topic
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
+from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, Valid, validated, work
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -29,16 +38,12 @@ from ottla.codec.apis.produce import (
 from ottla.codec.records import HEADER_SIZE
 from ottla.errors import (
     BrokerError,
-    ConcurrentTransactions,
-    CoordinatorNotAvailable,
-    InvalidProducerEpoch,
     InvalidRequiredAcks,
     InvalidTopic,
-    InvalidTxnState,
     NotEnoughReplicas,
-    ProducerFenced,
-    TransactionAbortable,
+    RequestTimedOut,
     TransactionalIdAuthorizationFailed,
+    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -47,67 +52,72 @@ log = logging.getLogger("ottla.brokerlite")
 
 BY_ID = 13
 """The version from which topics are named by id."""
-ABORTABLE_SINCE = 11
-"""The version from which clients know TRANSACTION_ABORTABLE."""
-
 _ATTRIBUTES = 22
 """Where a batch's header has them."""
 _TRANSACTIONAL = 0x10
 _NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
 
 
-def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer:
+@dataclass(slots=True)
+class _RecordSet:
+    """One of the request's, and what has become of it so far."""
+
+    data: PartitionProduceData
+    place: Place = ("", -1)
+    partition: PartitionLog | None = None
+    """Where it goes, if it may."""
+    settings: LogSettings | None = None
+    """Those by which it was validated."""
+    valid: Valid | None = None
+    """What is to be appended, if it is right."""
+    error: BrokerError = field(default_factory=UnknownServerError)
+    """Why it is refused."""
+
+
+def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
     request: ProduceRequest = call.message
-    topics = [_topic(broker, call, each) for each in request.topic_data]
-    nameless = request.transactional_id is None and _is_transactional(request)
-    refused = {} if request.transactional_id is None else _join(broker, call, topics, request.transactional_id)
-    response = ProduceResponse(
-        responses=tuple(
-            TopicProduceResponse(
-                name=each.name,
-                topic_id=each.topic_id,
-                partition_responses=tuple(
-                    _refused(_NAMELESS, data.index) if nameless else _produce(broker, call, topic, data, refused)
-                    for data in each.partition_data
-                ),
-            )
-            for each, topic in zip(request.topic_data, topics, strict=True)
-        )
-    )
-    if request.acks != 0:
-        return response
-    failed = next((p for topic in response.responses for p in topic.partition_responses if p.error_code), None)
-    return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
-
-
-def _topic(broker: BrokerCore, call: Call, asked: TopicProduceData) -> Topic | None:
-    by_id = call.header.api_version >= BY_ID
-    return broker.topics.by_id.get(asked.topic_id) if by_id else broker.topics.by_name.get(asked.name)
+    by_topic = [[_RecordSet(data) for data in topic.partition_data] for topic in request.topic_data]
+    if request.transactional_id is None and any(_is_transactional(each) for topic in by_topic for each in topic):
+        return _response(call, [[_refused(_NAMELESS, each.data.index) for each in topic] for topic in by_topic])
+    return _produce(broker, call, by_topic)
 
 
 def _produce(
-    broker: BrokerCore,
-    call: Call,
-    topic: Topic | None,
-    data: PartitionProduceData,
-    refused: Mapping[Place, BrokerError],
-) -> PartitionProduceResponse:
-    try:
-        place, partition = _partition(call, topic, data)
-        if place in refused:
-            raise refused[place]
-        stored = partition.append(data.records, version=call.header.api_version, timestamp=call.timestamp, now=call.now)
-    except BrokerError as error:
-        return _refused(error, data.index)
-    if stored.size:
-        broker.grown(partition)
-    return PartitionProduceResponse(
-        index=data.index,
-        error_code=0,
-        base_offset=stored.base_offset,
-        log_append_time_ms=stored.append_time,
-        log_start_offset=partition.start_offset,
+    broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_RecordSet]]
+) -> ProduceResponse | NoAnswer | WorkFirst:
+    """Append all that is valid, once everything is validated."""
+    request: ProduceRequest = call.message
+    for asked, of_topic in zip(request.topic_data, by_topic, strict=True):
+        _find(broker, call, asked, of_topic)
+    if (first := _validate(broker, call, by_topic)) is not None:
+        return first
+    if request.transactional_id is not None:
+        _join(broker, call, by_topic, request.transactional_id)
+    return _response(call, [[_append(broker, call, each) for each in of_topic] for of_topic in by_topic])
+
+
+def _response(call: Call, by_topic: Sequence[Sequence[PartitionProduceResponse]]) -> ProduceResponse | NoAnswer:
+    request: ProduceRequest = call.message
+    if request.acks == 0:
+        failed = next((each for of_topic in by_topic for each in of_topic if each.error_code), None)
+        return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=tuple(of_topic))
+            for asked, of_topic in zip(request.topic_data, by_topic, strict=True)
+        )
     )
+
+
+def _find(broker: BrokerCore, call: Call, asked: TopicProduceData, record_sets: Sequence[_RecordSet]) -> None:
+    """Find where the record sets of a topic go, if they may; while a thread worked that may have changed."""
+    by_id = call.header.api_version >= BY_ID
+    topic = broker.topics.by_id.get(asked.topic_id) if by_id else broker.topics.by_name.get(asked.name)
+    for each in record_sets:
+        try:
+            each.place, each.partition = _partition(call, topic, each.data)
+        except BrokerError as error:
+            each.partition, each.settings, each.valid, each.error = None, None, None, error
 
 
 def _partition(call: Call, topic: Topic | None, data: PartitionProduceData) -> tuple[Place, PartitionLog]:
@@ -127,74 +137,111 @@ def _partition(call: Call, topic: Topic | None, data: PartitionProduceData) -> t
     return (topic.name, data.index), partition
 
 
-# -- transactions
-
-
-def _is_transactional(request: ProduceRequest) -> bool:
-    """Whether a record set is transactional: it says so in its header."""
-    return any(
-        data.records is not None and len(data.records) >= HEADER_SIZE and data.records[_ATTRIBUTES] & _TRANSACTIONAL
-        for topic in request.topic_data
-        for data in topic.partition_data
+def _append(broker: BrokerCore, call: Call, each: _RecordSet) -> PartitionProduceResponse:
+    partition, valid = each.partition, each.valid
+    if partition is None or valid is None:
+        return _refused(each.error, each.data.index)
+    try:
+        stored = partition.append(valid, call.now)
+    except BrokerError as error:
+        return _refused(error, each.data.index)
+    if stored.size:
+        broker.grown(partition)
+    return PartitionProduceResponse(
+        index=each.data.index,
+        error_code=0,
+        base_offset=stored.base_offset,
+        log_append_time_ms=stored.append_time,
+        log_start_offset=partition.start_offset,
     )
 
 
-def _join(
-    broker: BrokerCore, call: Call, topics: Sequence[Topic | None], transactional_id: str
-) -> dict[Place, BrokerError]:
-    """See that the partitions in which the request would begin a transaction are part of it; those that are not, and
-    why.
+# -- validation
+
+
+def _validate(broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_RecordSet]]) -> WorkFirst | None:
+    """Validate the record sets that have not been yet, by the settings that their topics have now; or say that there is
+    too much to do.
+    """
+    left: list[tuple[_RecordSet, LogSettings, str]] = []
+    much = 0
+    for each in chain.from_iterable(by_topic):
+        if each.partition is not None and each.settings is not each.partition.settings:
+            left.append((each, each.partition.settings, each.partition.name))
+            much += work(each.data.records, each.partition.settings)
+
+    def validate(limit: int = DECOMPRESSED_LIMIT) -> None:
+        for each, settings, name in left:
+            each.settings, each.valid = settings, None
+            try:
+                each.valid = validated(
+                    each.data.records,
+                    version=call.header.api_version,
+                    settings=settings,
+                    timestamp=call.timestamp,
+                    name=name,
+                    limit=limit,
+                )
+            except BrokerError as error:
+                each.error = error
+
+    def then(done: bool) -> ProduceResponse | NoAnswer | WorkFirst:
+        if not done:
+            for each, settings, _ in left:
+                each.settings, each.valid = settings, None
+                each.error = RequestTimedOut("too many large record sets wait to be validated")
+        return _produce(broker, call, by_topic)
+
+    if much > broker.settings.work_at_once:
+        size = sum(len(each.data.records or b"") for each in chain.from_iterable(by_topic))
+        return WorkFirst(validate, then, size)
+    validate(broker.settings.work_at_once)
+    return None
+
+
+# -- transactions
+
+
+def _is_transactional(record_set: _RecordSet) -> bool:
+    """Whether a record set is transactional: it says so in its header."""
+    records = record_set.data.records
+    return records is not None and len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES] & _TRANSACTIONAL)
+
+
+def _join(broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_RecordSet]], transactional_id: str) -> None:
+    """See that the partitions in which the request would begin a transaction are part of it.
 
     All of them join at once, so that their transaction is stored once.
     """
-    request: ProduceRequest = call.message
-    refused: dict[Place, BrokerError] = {}
-    joining: dict[Producing, list[Place]] = {}
-    for each, topic in zip(request.topic_data, topics, strict=True):
-        for data in each.partition_data:
-            try:
-                place, partition = _partition(call, topic, data)
-            except BrokerError:  # it is said for each partition, later
-                continue
-            try:
-                batch = partition.attempt(data.records, call.header.api_version)
-            except BrokerError as error:
-                refused[place] = error
-                continue
-            if batch is not None:
+    joining: dict[Producing, list[_RecordSet]] = {}
+    for each in chain.from_iterable(by_topic):
+        if each.partition is None or each.valid is None:
+            continue
+        batch = each.valid.batch
+        try:
+            if each.partition.attempt(batch, call.header.api_version):
                 asked = Producing(transactional_id, batch.producer_id, batch.producer_epoch)
-                joining.setdefault(asked, []).append(place)
-    for asked, places in joining.items():
-        refused |= _ask(broker, call, asked, places)
-    return refused
+                joining.setdefault(asked, []).append(each)
+        except BrokerError as error:
+            each.valid, each.error = None, error
+    for asked, together in joining.items():
+        refused = _ask(broker, call, asked, [each.place for each in together])
+        for each in together:
+            if each.place in refused:
+                each.valid, each.error = None, refused[each.place]
 
 
 def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Place]) -> dict[Place, BrokerError]:
     """Ask the coordinator for some partitions; those that it refuses, and why, in words that the client knows."""
-    version = call.header.api_version
     refused: dict[Place, BrokerError] = {}
     try:
-        if version >= IMPLICIT_SINCE:
+        if call.header.api_version >= IMPLICIT_SINCE:
             broker.transactions.add(asked, places, EPOCH_RISES)
         else:
             refused = broker.transactions.verify(asked, places)
     except BrokerError as error:
         refused = dict.fromkeys(places, error)
-    return {place: _known(error, version) for place, error in refused.items()}
-
-
-def _known(error: BrokerError, version: int) -> BrokerError:
-    """The error, as a client of that version knows it."""
-    match error:
-        case ProducerFenced():
-            return InvalidProducerEpoch(error.detail)
-        case TransactionAbortable() if version < ABORTABLE_SINCE:
-            return InvalidTxnState(error.detail)
-        case CoordinatorNotAvailable():
-            return NotEnoughReplicas(error.detail)
-        case ConcurrentTransactions() if version < IMPLICIT_SINCE:  # older clients know no other to try again after
-            return NotEnoughReplicas(error.detail)
-    return error
+    return {place: known(error, call) for place, error in refused.items()}
 
 
 def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:

@@ -7,6 +7,7 @@ Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.ja
 """
 
 from ottla.brokerlite.handlers.add_offsets_to_txn import OFFSETS
+from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.keyed_log import Transactional
 from ottla.brokerlite.machines.offset_group import Committer
@@ -22,15 +23,10 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.errors import (
     BrokerError,
-    InvalidProducerEpoch,
-    InvalidTxnState,
     OffsetMetadataTooLarge,
-    ProducerFenced,
-    TransactionAbortable,
     UnknownTopicOrPartition,
 )
 
-ABORTABLE_SINCE = 4
 IMPLICIT_SINCE = 5
 
 
@@ -82,12 +78,8 @@ def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> 
         _join(broker, call)
         group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=False)
         broker.offsets.commit(group, offsets, Transactional(request.producer_id, request.producer_epoch))
-    except ProducerFenced:
-        return InvalidProducerEpoch.code
-    except TransactionAbortable as error:
-        return (error if call.header.api_version >= ABORTABLE_SINCE else InvalidTxnState).code
     except BrokerError as error:
-        return error.code
+        return known(error, call).code
     return 0
 
 

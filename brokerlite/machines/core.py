@@ -2,12 +2,13 @@
 
     core.handle(ticket, call)      # a request; `ticket` is whatever the driver wants back with the answer
     core.poll(now)                 # -> the answers that are ready
-    core.jobs()                    # -> what is to be done in the background
+    core.jobs()                    # -> what is to be done in the background, and in threads
     core.deadline                  # when to poll next if nothing happens
 
 Rules:
 - What an API does stands in `ottla.brokerlite.handlers`, one file each; here is only what they share.
 - An answer that waits for records (a long poll) is a `Wait`, one that waits for other members of a group a `Later`.
+  `WorkFirst` is one that takes much computing: a job does it, and the connection is held (`Hold`).
 - With `Settings.sync` nothing is told before the disk holds all that was written before it: answers wait in order, the
   driver has the disk hold everything (`unsynced`), and says so (`synced`).
 - Nothing here reads a clock, a socket or chance: times and ids are handed in.
@@ -28,6 +29,7 @@ from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.machines.keyed_log import KeyedLog
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.request_work import RequestWork, WorkFirst
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
 from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transaction
@@ -65,6 +67,9 @@ class Settings:
     housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
     sync: bool = False
     """Nothing is told before the disk holds what was written before it."""
+    work_at_once: int = 384 * 2**10
+    """How much the validation of a Produce request may take (`validation.work`) while all others wait, about a
+    millisecond; for more there is a thread."""
 
 
 class Call(NamedTuple):
@@ -96,7 +101,14 @@ class Close(NamedTuple):
     why: str
 
 
-Action = Answer | Close
+class Hold(NamedTuple):
+    """The connection of a request is to hand in no other request, or may do so again."""
+
+    ticket: Any
+    held: bool
+
+
+Action = Answer | Close | Hold
 
 
 class _Held(NamedTuple):
@@ -178,6 +190,7 @@ class BrokerCore:
             storage,
             start=self._jobs.append,
         )
+        self._request_work = RequestWork(self._jobs.append)
         self._storage = storage
         self._producer_ids = range(0)
         self._writes, self._synced = 1, 0  # what was found may be in the page cache only, of a broker that was killed
@@ -205,8 +218,14 @@ class BrokerCore:
         if served is None or not served.lowest <= version <= served.highest:
             raise RemoteProtocolError(f"API key {key} version {version} is not served")
         self.clock.now = call.now
-        result = served.handle(self, call)
+        self._settle(ticket, call, served.handle(self, call))
+
+    def _settle(self, ticket: Any, call: Call, result: Any) -> None:
+        """Do with what a handler returned what has to be done."""
+        version = call.header.api_version
         match result:
+            case WorkFirst():
+                self._work_first(ticket, call, result)
             case Wait():
                 self.waits.park(result, ticket, call.connection, version)
             case Later():
@@ -217,6 +236,17 @@ class BrokerCore:
                 self._act(Close(ticket, why))
             case _:
                 self._answer(ticket, result, version)
+
+    def _work_first(self, ticket: Any, call: Call, first: WorkFirst) -> None:
+        def settle(result: Any) -> None:
+            self._settle(ticket, call, result)
+            if not isinstance(result, WorkFirst):
+                self._actions.append(Hold(ticket, False))
+
+        self._actions.append(Hold(ticket, True))
+        self._request_work.add(
+            first, call.connection, settle, lambda: self._actions.append(Close(ticket, "internal error"))
+        )
 
     def poll(self, now: float) -> list[Action]:
         """What is to be sent, in no particular order of connections."""
@@ -263,6 +293,7 @@ class BrokerCore:
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
         self.waits.disconnected(connection)
+        self._request_work.disconnected(connection)
 
     def drain(self) -> None:
         """Give every waiting answer as it is; from now on none waits."""
@@ -438,6 +469,6 @@ class Served(NamedTuple):
     highest: int
     """Versions that are answered."""
     handle: Callable[[BrokerCore, Call], Any]
-    """Returns the response message, a `Wait` or a `NoAnswer`."""
+    """Returns the response message, a `Wait`, a `Later`, a `WorkFirst` or a `NoAnswer`."""
     advertised_from: int = -1
     """The lowest version that ApiVersions names, where that is lower than `lowest`."""

@@ -1,18 +1,14 @@
-"""One partition: which record sets it takes, at which offsets, and what a reader may see.
+"""One partition: which batches it takes, at which offsets, and what a reader may see.
 
 Rules:
-- A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
-  control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression, and
-  looked into only where a rule needs it (keys of compacted topics, timestamps outside the topic's range).
-- What is stored is what was produced, with offset and leader epoch, unless the topic has a compression of its own or
-  stamps records; sequences and offsets stay as they are then, too.
+- A produced record set comes as what `ottla.brokerlite.machines.validation` makes of it; here its producer is checked.
 - A repeat of a remembered batch is answered with its first offset; nothing is written.
 - With one replica everything stored is committed: the high watermark is the end offset. The last stable offset is where
   the oldest open transaction begins, and the high watermark if none is open: up to there read_committed reads.
-- What the broker itself writes (markers of transactions, records of its internal topics) is not judged.
+- What the broker itself writes (markers of transactions, records of its internal topics) is not validated.
 - This class decides, a `Segments` stores: it is handed in, so nothing here knows of files.
 
-Source: UnifiedLog.java (analyzeAndValidateRecords, append), LogValidator.java, ProduceRequest.java (validateRecords).
+Source: UnifiedLog.java (append).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,41 +20,24 @@ from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.retention import ActiveSegment, SegmentState, is_full
-from ottla.codec.compression import Compression
+from ottla.brokerlite.machines.validation import Valid
 from ottla.codec.records import (
-    HEADER_SIZE,
-    LENGTH_END,
-    MAGIC,
-    NO_TIMESTAMP,
     BatchBuilder,
     Record,
     RecordBatch,
     parse_batch,
-    records_end,
 )
-from ottla.codec.rewrite import recompressed, stamped
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     BrokerError,
-    CorruptMessage,
-    DecodeError,
-    InvalidRecord,
-    InvalidTimestamp,
-    MessageTooLarge,
     OffsetOutOfRange,
     PolicyViolation,
-    RecordListTooLarge,
-    UnsupportedCompressionType,
 )
 
-ZSTD_SINCE = 7
-"""The version of Produce and, in Kafka, of brokers that knew zstd."""
 IMPLICIT_SINCE = 12
 """The version of Produce with which a partition joins a transaction by itself (KIP-890)."""
-DECOMPRESSED_LIMIT = 64 * 2**20
-"""Bytes that the records of one batch may take; what claims more is refused."""
 HIGH_WATERMARK = -1
 """What DeleteRecords calls it."""
 
@@ -190,18 +169,6 @@ class Segments(Protocol):
         """The largest in the log, in milliseconds; -1 for none."""
 
 
-class InvalidRecords(InvalidRecord):
-    """Some records of the batch are not what the topic takes.
-
-    Attributes:
-        indexes: which, counted within the batch.
-    """
-
-    def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
-        super().__init__(detail)
-        self.indexes = indexes
-
-
 class Appended(NamedTuple):
     """Where a batch is stored."""
 
@@ -265,55 +232,35 @@ class PartitionLog:
         """How many bytes were appended since the start below the high watermark, or below the last stable offset."""
         return next(iter(self._begun.values()), self._written) if stable else self._written
 
-    def append(
-        self,
-        records: Buffer | None,
-        *,
-        version: int,
-        timestamp: int,
-        now: float = 0.0,
-    ) -> Appended:
-        """Store a produced record set, and return where.
+    def append(self, valid: Valid, now: float = 0.0) -> Appended:
+        """Store a produced record set that is valid by the `settings`, and return where.
 
         Args:
-            version: of the Produce request.
-            timestamp: the time, in milliseconds since 1970.
             now: seconds of the broker's clock.
 
         Raises:
-            InvalidRecord: the record set breaks a rule (`InvalidRecords`: some of its records do).
-            CorruptMessage: the CRC does not match.
-            MessageTooLarge, RecordListTooLarge: the batch is larger than the topic takes, than a segment may be.
-            UnsupportedCompressionType: zstd from a client too old for it.
-            InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
             InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState: see `Producers`.
             KafkaStorageError: the disk refused.
         """
-        batch = self._only_batch(records, version)
-        self._check_records(batch, timestamp)
-        stamp = timestamp if self.settings.log_append_time else -1
+        batch, stamp = valid
         if batch.producer_id >= 0:
             if (stored := self.producers.duplicate(batch)) is not None:
                 return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
             self.producers.check(batch)
-        return self._store(self._as_stored(batch, stamp), now, stamp)
+        return self._store(batch, now, stamp)
 
-    def attempt(self, records: Buffer | None, version: int) -> RecordBatch | None:
-        """The batch of a produced record set, if it would begin a transaction here: then ask the coordinator first.
+    def attempt(self, batch: RecordBatch, version: int) -> bool:
+        """Whether a produced batch would begin a transaction here: then ask the coordinator first.
 
         Raises:
             InvalidProducerEpoch: see `Producers`.
         """
-        try:
-            batch = parse_batch(records or b"")
-        except DecodeError:  # `append` says what is wrong
-            return None
         if batch.producer_id < 0 or not batch.transactional:
-            return None
+            return False
         if not self.producers.begins(batch.producer_id, batch.producer_epoch):
-            return None
+            return False
         self.producers.attempt(batch, rises=version >= IMPLICIT_SINCE)
-        return batch
+        return True
 
     def append_own(self, batch: Buffer, now: float = 0.0) -> Appended:
         """Store a batch that the broker has made.
@@ -468,102 +415,3 @@ class PartitionLog:
         """The first record with the largest timestamp."""
         largest = self.segments.max_timestamp
         return self.first_at(largest) if largest >= 0 else None
-
-    def _only_batch(self, records: Buffer | None, version: int) -> RecordBatch:
-        batches = list(_whole_batches(records or b""))
-        if len(batches) != 1:
-            raise InvalidRecord(f"the record set of {self.name} has {len(batches)} batches instead of one")
-        batch = batches[0]
-        if batch.compression == Compression.ZSTD and version < ZSTD_SINCE:
-            raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
-        if batch.base_offset != 0:
-            raise InvalidRecord(f"the base offset is {batch.base_offset} instead of 0")
-        if len(batch.data) > self.settings.max_message_bytes:
-            raise MessageTooLarge(
-                f"{len(batch.data)} bytes; {self.name} takes batches of {self.settings.max_message_bytes}"
-            )
-        if not batch.crc_matches:
-            raise CorruptMessage(f"the CRC of a batch for {self.name} does not match")
-        if len(batch.data) > self.settings.segment_bytes:
-            raise RecordListTooLarge(
-                f"{len(batch.data)} bytes; segments of {self.name} have {self.settings.segment_bytes}"
-            )
-        return batch
-
-    def _check_records(self, batch: RecordBatch, timestamp: int) -> None:
-        if not 0 < batch.count == batch.last_offset_delta + 1:
-            raise InvalidRecord(f"{batch.count} records, the last with offset {batch.last_offset_delta}")
-        if batch.control:
-            raise InvalidRecord("control records are the broker's to write")
-        if batch.producer_id >= 0 and batch.base_sequence < 0:
-            raise InvalidRecord(f"sequence {batch.base_sequence} of producer {batch.producer_id}")
-        if batch.log_append_time:
-            raise InvalidTimestamp("LogAppendTime is the broker's to set")
-        try:
-            _count_records(batch)
-            self._check_each(batch, timestamp)
-        except DecodeError as error:
-            raise InvalidRecord(str(error)) from None
-
-    def _check_each(self, batch: RecordBatch, timestamp: int) -> None:
-        """The rules that need the records themselves, where the header leaves a doubt."""
-        settings = self.settings
-        if settings.compacted:
-            keyless = tuple(i for i, record in enumerate(batch.records(DECOMPRESSED_LIMIT)) if record.key is None)
-            if keyless:
-                raise InvalidRecords(f"{self.name} is compacted and takes no record without a key", keyless)
-        if settings.log_append_time:
-            return
-        latest = timestamp + settings.timestamp_after_max_ms
-        earliest = timestamp - settings.timestamp_before_max_ms
-        if batch.max_timestamp <= latest and earliest <= 0:
-            return
-        for record in batch.records(DECOMPRESSED_LIMIT):
-            if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest:
-                raise InvalidTimestamp(f"{record.timestamp} is not within {earliest} to {latest}")
-
-    def _as_stored(self, batch: RecordBatch, stamp: int) -> RecordBatch:
-        """The batch as the topic keeps it: compressed in its way, and with the broker's time if ``stamp`` is one."""
-        settings = self.settings
-        if settings.compression not in (None, batch.compression):
-            data = recompressed(batch, settings.compression, settings.compression_level, DECOMPRESSED_LIMIT)
-            if len(data) > settings.max_message_bytes:
-                raise MessageTooLarge(
-                    f"{len(data)} bytes with the topic's compression; {self.name} takes {settings.max_message_bytes}"
-                )
-            if len(data) > settings.segment_bytes:
-                raise RecordListTooLarge(
-                    f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
-                )
-            batch = parse_batch(data)
-        return batch if stamp < 0 else parse_batch(stamped(batch, stamp))
-
-
-def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
-    """The batches of a produced record set; bytes that are no whole batch at its end are left out, as Kafka does."""
-    position = 0
-    while len(records) - position >= HEADER_SIZE:
-        magic = records[position + 16]
-        if magic != MAGIC:
-            raise InvalidRecord(f"record format (magic) {magic} instead of {MAGIC}")
-        size = LENGTH_END + int.from_bytes(records[position + 8 : position + LENGTH_END], "big", signed=True)
-        if size < HEADER_SIZE:
-            raise CorruptMessage(f"a batch of {size} bytes")
-        if size > len(records) - position:
-            return
-        yield parse_batch(records, position)
-        position += size
-
-
-def _count_records(batch: RecordBatch) -> None:
-    """Step from record to record by their lengths alone.
-
-    Raises:
-        DecodeError: they are not as many as the batch says, or do not end where it does.
-    """
-    body = batch.body(DECOMPRESSED_LIMIT)
-    end = records_end(body, batch.count)
-    if end < 0:
-        raise DecodeError(f"the batch ends before its {batch.count} records do")
-    if end != len(body):
-        raise DecodeError(f"the {batch.count} records do not end where the batch does")

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ottla.brokerlite.handlers import SERVED
-from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Settings
+from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Hold, Settings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job
-from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.log import Appended, PartitionLog
+from ottla.brokerlite.machines.validation import validated
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -38,6 +39,15 @@ def a_batch(*values: bytes, key: bytes | None = b"k", timestamp: int = TODAY, **
 def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
     values = [b"%d" % (sequence + i) for i in range(count)]
     return a_batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def store(
+    log: PartitionLog, records: bytes | None, version: int = 13, *, timestamp: int = TODAY, now: float = 0.0
+) -> Appended:
+    """Have a partition take a produced record set."""
+    return log.append(
+        validated(records, version=version, settings=log.settings, timestamp=timestamp, name=log.name), now
+    )
 
 
 def values_of(records: Buffer | None) -> list[bytes | None]:
@@ -97,15 +107,15 @@ def a_session() -> Session:
 
 def work_off(job: Job) -> None:
     """Do a job as the driver does it, in one thread."""
-    refused: OSError | None = None
+    raised: Exception | None = None
     try:
         while True:
-            work = next(job) if refused is None else job.throw(refused)
+            work = next(job) if raised is None else job.throw(raised)
             try:
                 work()
-                refused = None
-            except OSError as error:
-                refused = error
+                raised = None
+            except Exception as error:
+                raised = error
     except StopIteration:
         pass
 
@@ -158,14 +168,14 @@ class Machine:
         self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, TODAY))
         return self._tickets
 
-    def poll(self) -> list[Action]:
-        """What is to be sent; jobs are done at once."""
+    def poll(self) -> list[Answer | Close]:
+        """What is to be sent; jobs are done at once, so that no connection is held."""
         actions = self.core.poll(self.now)
         while jobs := self.core.jobs():
             for job in jobs:
                 work_off(job)
             actions += self.core.poll(self.now)
-        return actions
+        return [each for each in actions if not isinstance(each, Hold)]
 
     def pass_time(self, seconds: float) -> None:
         """Let time go by, and what is due happen."""

@@ -15,7 +15,17 @@ from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import CLEANER_OFFSETS
 from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.errors import KafkaStorageError, OffsetOutOfRange
-from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, producing, values_of, work_off
+from tests.brokerlite.machine import (
+    TODAY,
+    Machine,
+    a_batch,
+    fetching,
+    idempotent,
+    producing,
+    store,
+    values_of,
+    work_off,
+)
 from tests.brokerlite.model_disk import Killed, ModelDisk
 from tests.brokerlite.test_storage import OnePartition
 
@@ -491,11 +501,11 @@ def test_a_log_is_flushed_so_long_after_its_first_record(tmp_path: Path) -> None
 def test_what_comes_during_a_flush_is_flushed_next(tmp_path: Path) -> None:
     machine = with_topic(tmp_path, flush_messages="1")
     log = machine.log()
-    log.append(idempotent(0), version=12, timestamp=TODAY)
+    store(log, idempotent(0), 12)
     machine.core.grown(log)
     (job,) = machine.core.jobs()
     work = next(job)
-    log.append(idempotent(1), version=12, timestamp=TODAY)
+    store(log, idempotent(1), 12)
     machine.core.grown(log)
     assert machine.core.jobs() == []
     work()

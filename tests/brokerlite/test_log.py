@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ottla.brokerlite.machines import log as log_module
+from ottla.brokerlite.machines import validation
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.log import InvalidRecords, PartitionLog
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.validation import InvalidRecords
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, parse_batch
@@ -24,7 +25,7 @@ from ottla.errors import (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
-from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of, values_of
+from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of, store, values_of
 
 NEWEST = 13
 
@@ -37,7 +38,7 @@ def log(tmp_path: Path) -> PartitionLog:
 
 
 def append(log: PartitionLog, records: bytes | None, version: int = NEWEST, timestamp: int = TODAY) -> int:
-    return log.append(records, version=version, timestamp=timestamp).base_offset
+    return store(log, records, version, timestamp=timestamp).base_offset
 
 
 def changed(batch: bytes, position: int, data: bytes) -> bytes:
@@ -71,7 +72,7 @@ def test_a_retry_is_stored_once_and_told_the_first_offset(log: PartitionLog) -> 
     append(log, a_batch(b"somebody else's"))
     first = append(log, idempotent(0, 3))
     append(log, idempotent(3, 2))
-    again = log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY)
+    again = store(log, idempotent(0, 3))
     assert again == (first, -1, 0) and log.end_offset == 6
 
 
@@ -122,7 +123,7 @@ def test_a_compressed_batch_that_lies_about_its_count_is_invalid(log: PartitionL
 def test_a_batch_that_would_grow_beyond_all_bounds_is_invalid(
     log: PartitionLog, compression: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_module, "DECOMPRESSED_LIMIT", 50_000)
+    monkeypatch.setattr(validation, "DECOMPRESSED_LIMIT", 50_000)
     with pytest.raises(InvalidRecord, match="limit of 50000 bytes"):
         append(log, a_batch(bytes(60_000), compression=compression))
     append(log, a_batch(bytes(40_000), compression=compression))
@@ -132,7 +133,7 @@ def test_a_batch_that_would_grow_beyond_all_bounds_is_invalid(
 def test_a_batch_of_so_many_records_that_no_reader_could_hold_them_is_invalid(
     log: PartitionLog, compression: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_module, "DECOMPRESSED_LIMIT", 50_000)
+    monkeypatch.setattr(validation, "DECOMPRESSED_LIMIT", 50_000)
     with pytest.raises(InvalidRecord, match="would take more memory than the limit of 50000 bytes"):
         append(log, a_batch(*[b""] * 600, compression=compression))
     append(log, a_batch(*[b""] * 400, compression=compression))
@@ -231,7 +232,7 @@ def test_log_append_time_stamps_the_batch_and_only_the_broker_sets_it(log: Parti
     log.settings = LogSettings(log_append_time=True)
     with pytest.raises(InvalidTimestamp):
         append(log, client_set)
-    stored = log.append(a_batch(b"a", b"b", timestamp=5), version=NEWEST, timestamp=TODAY)
+    stored = store(log, a_batch(b"a", b"b", timestamp=5))
     assert stored.append_time == TODAY
     batch = parse_batch(log.read(0, 2**20))
     assert batch.crc_matches and batch.log_append_time
@@ -240,8 +241,8 @@ def test_log_append_time_stamps_the_batch_and_only_the_broker_sets_it(log: Parti
 
 def test_a_retry_on_a_topic_that_stamps_is_told_the_first_time(log: PartitionLog) -> None:
     log.settings = LogSettings(log_append_time=True)
-    log.append(idempotent(0), version=NEWEST, timestamp=TODAY)
-    assert log.append(idempotent(0), version=NEWEST, timestamp=TODAY + 999).append_time == TODAY
+    store(log, idempotent(0))
+    assert store(log, idempotent(0), timestamp=TODAY + 999).append_time == TODAY
 
 
 @pytest.mark.parametrize("produced", Compression)
@@ -262,7 +263,7 @@ def test_a_topic_with_a_compression_of_its_own_stores_every_batch_in_it(
 
 def test_a_batch_that_is_compressed_again_may_be_stamped_too(log: PartitionLog) -> None:
     log.settings = LogSettings(compression=Compression.ZSTD, compression_level=19, log_append_time=True)
-    log.append(a_batch(b"a", b"b", timestamp=5), version=NEWEST, timestamp=TODAY)
+    store(log, a_batch(b"a", b"b", timestamp=5))
     stored = parse_batch(log.read(0, 2**20))
     assert stored.crc_matches and stored.compression == Compression.ZSTD
     assert [(record.timestamp, record.value) for record in stored.records()] == [(TODAY, b"a"), (TODAY, b"b")]

@@ -13,7 +13,7 @@ from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import DataFolder
-from tests.brokerlite.machine import TODAY, a_batch, records_of, work_off
+from tests.brokerlite.machine import a_batch, records_of, store, work_off
 from tests.brokerlite.model_disk import Killed, ModelDisk
 
 DATA = Path("/data")
@@ -102,7 +102,7 @@ class World:
         for size in sizes:
             value = random.Random(len(self.written[place])).randbytes(size)
             self.written[place].append(value)
-            self.logs[name, partition].append(a_batch(value), version=13, timestamp=TODAY)
+            store(self.logs[name, partition], a_batch(value))
             self.acknowledged[place] = len(self.written[place])
 
     def trim(self, name: str, partition: int, offset: int) -> None:

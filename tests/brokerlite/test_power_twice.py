@@ -10,7 +10,7 @@ from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.storage.folder import DataFolder
-from tests.brokerlite.machine import TODAY, a_batch, values_of
+from tests.brokerlite.machine import a_batch, store, values_of
 from tests.brokerlite.model_disk import ModelDisk
 
 DATA = Path("/data")
@@ -61,7 +61,7 @@ def test_the_indexes_of_a_full_segment_are_whole_after_a_power_cut_though_its_lo
     log = log_of(folder)
     values = [b"%03d" % n + b"." * 100 for n in range(30)]
     for value in values:
-        log.append(a_batch(value), version=13, timestamp=TODAY)
+        store(log, a_batch(value))
         folder.begin_flush()()
         work_off(chores)
     disk.power_cut()

@@ -12,7 +12,7 @@ from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import NO_UUID
 from ottla.errors import KafkaStorageError, OffsetOutOfRange
-from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of, work_off
+from tests.brokerlite.machine import a_batch, idempotent, records_of, store, work_off
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_storage import SMALL, OnePartition
 
@@ -40,7 +40,7 @@ class Kept:
 
     def append(self, partition: int, *values: bytes) -> None:
         for value in values:
-            self.logs[partition].append(a_batch(value), version=13, timestamp=TODAY)
+            store(self.logs[partition], a_batch(value))
 
     def delete_before(self, offset: int) -> None:
         """In the first partition."""
@@ -103,7 +103,7 @@ def test_the_offsets_of_a_deleted_topic_are_not_taken_for_those_of_another_of_it
     kept.folder.create_topic("t", uuid4(), 1, {})
     (stored,) = kept.folder.topics()
     log = PartitionLog("t", stored.partitions[0].segments)
-    log.append(a_batch(*[b"new"] * 9), version=13, timestamp=TODAY)
+    store(log, a_batch(*[b"new"] * 9))
     kept.folder.abandon()
     kept.disk.crash()
     log = Kept(kept.disk).logs[0]

@@ -22,7 +22,7 @@ from ottla.codec.records import parse_batch
 from ottla.codec.stored.checkpoints import build_partition_metadata, parse_properties, parse_short_id
 from ottla.codec.wire import NO_UUID
 from ottla.errors import ConfigurationError, KafkaStorageError, OutOfOrderSequenceNumber
-from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, producing, values_of
+from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, producing, store, values_of
 from tests.brokerlite.model_disk import ModelDisk
 
 NEWEST = 13
@@ -49,7 +49,7 @@ class OnePartition:
 
     def append(self, *batches: bytes) -> None:
         for batch in batches:
-            self.log.append(batch, version=NEWEST, timestamp=TODAY)
+            store(self.log, batch)
 
     def reopen(self, *, clean: bool = False, recovery_point: int = 0) -> None:
         self.disk.close()
@@ -214,7 +214,7 @@ def test_the_window_of_five_is_the_same_after_a_restart(one: OnePartition, clean
         one.close()
     one.reopen(clean=clean)
     for i in range(max(0, count - 5), count):
-        again = one.log.append(idempotent(2 * i, 2), version=NEWEST, timestamp=TODAY)
+        again = store(one.log, idempotent(2 * i, 2))
         assert (again.base_offset, again.size) == (2 * i, 0)
     if count > 5:
         with pytest.raises(OutOfOrderSequenceNumber):
@@ -233,7 +233,7 @@ def test_a_producer_that_wrote_long_ago_is_known_from_the_snapshot(
     if clean:
         one.close()
     one.reopen(clean=clean)
-    assert one.log.append(idempotent(0, 3, producer_id=1, epoch=2), version=NEWEST, timestamp=TODAY).base_offset == 0
+    assert store(one.log, idempotent(0, 3, producer_id=1, epoch=2)).base_offset == 0
     with pytest.raises(OutOfOrderSequenceNumber):
         one.append(idempotent(4, producer_id=1, epoch=2))
     one.append(idempotent(3, producer_id=1, epoch=2))
@@ -253,9 +253,7 @@ def test_what_producers_may_send_again_is_known_without_reading_the_log(clean: b
     assert disk.read_bytes < size / 4
     for i in range(95, 100):
         for producer_id in range(9):
-            assert (
-                one.log.append(idempotent(2 * i, 2, producer_id=producer_id), version=NEWEST, timestamp=TODAY).size == 0
-            )
+            assert store(one.log, idempotent(2 * i, 2, producer_id=producer_id)).size == 0
     with pytest.raises(OutOfOrderSequenceNumber):
         one.append(idempotent(2 * 94, 2, producer_id=3))
 
@@ -272,7 +270,7 @@ def test_where_the_window_is_gone_or_damaged_the_log_is_read(damage: bytes | Non
             disk.write_file(Path("/t-0") / name, damage)
     one.reopen(clean=True)
     for i in range(15, 20):
-        assert one.log.append(idempotent(2 * i, 2), version=NEWEST, timestamp=TODAY).size == 0
+        assert store(one.log, idempotent(2 * i, 2)).size == 0
 
 
 def checkpointed(disk: ModelDisk) -> OnePartition:
@@ -337,7 +335,7 @@ def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean
         one.close()
     one.reopen(clean=clean)
     for i in range(5, 10):
-        again = one.log.append(idempotent(10 + i), version=NEWEST, timestamp=TODAY)
+        again = store(one.log, idempotent(10 + i))
         assert (again.base_offset, again.size) == (i, 0)
     with pytest.raises(OutOfOrderSequenceNumber):
         one.append(idempotent(14))
@@ -352,7 +350,7 @@ def test_a_marker_after_the_snapshot_leaves_what_the_snapshot_knows(
     marker = a_batch(producer_id=7, producer_epoch=0, base_offset=33, control=True, transactional=True)
     one.segments.append(parse_batch(marker))
     one.reopen()
-    assert one.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).size == 0
+    assert store(one.log, idempotent(0, 3)).size == 0
     one.append(idempotent(3))
 
 
@@ -364,7 +362,7 @@ def test_a_damaged_snapshot_is_as_good_as_none(one: OnePartition) -> None:
         data[-1] ^= 1
         path.write_bytes(data if i else data[:7])
     one.reopen(clean=True)
-    assert one.log.append(idempotent(0, 3), version=NEWEST, timestamp=TODAY).base_offset == 0
+    assert store(one.log, idempotent(0, 3)).base_offset == 0
     assert not one.files(".snapshot")
 
 
@@ -737,7 +735,7 @@ def test_a_synced_folder_notes_how_far_the_disk_has_it(tmp_path: Path) -> None:
     stored = folder.create_topic("t", NO_UUID, 1, {})
     log = PartitionLog("t-0", stored.partitions[0].segments, stored.partitions[0].producers, SMALL)
     for i in range(100):
-        log.append(idempotent(i), version=NEWEST, timestamp=TODAY)
+        store(log, idempotent(i))
     points = points_of(tmp_path / "data")
     assert 0 < points["t", 0] < 100, "up to the last full segment"
     folder.close()

@@ -198,23 +198,35 @@ def test_any_bytes_are_told_in_the_same_words(body: bytes, count: int) -> None:
 @example((b"\x80\x80\x80\x80", 1))
 @example((b"\x80\x00" * 3, 3))
 @example((b"\x01", 1))
-def test_records_end_alike_by_their_lengths(damaged: tuple[bytes, int]) -> None:
+@example((b"\x02\x00", 1))
+@example((b"\x04\x00\x80", 1))
+@example((b"\x06\x00\x00\x80\x01", 1))
+@example((b"\x1a\x00" + b"\xff" * 9 + b"\x01\x00\x01", 1))
+def test_records_are_scanned_alike(damaged: tuple[bytes, int]) -> None:
     body, count = damaged
-    end = same(lambda module: module.records_end(body, count))
-    try:
-        C.parse_records(body, count, 0, 0)
-    except (DamagedRecord, OverflowError):
-        return
-    assert end == len(body)
+    for base in (0, 1_700_000_000_000, -1, 2**63 - 1, -(2**63)):
+        found = same(partial(scanned, body=body, count=count, base=base))
+        try:
+            records = list(C.parse_records(body, count, 0, base))
+        except (DamagedRecord, OverflowError):
+            continue
+        stamps = [record.timestamp for record in records]
+        smallest = min((each for each in stamps if each != -1), default=-1)
+        assert found == (len(body), smallest, max(-1, *stamps, -1), sum(record.key is None for record in records))
+
+
+def scanned(module: Any, body: bytes, count: int, base: int) -> tuple[int, int, int, int]:
+    found: tuple[int, int, int, int] = module.scan_records(body, count, base)
+    return found
 
 
 @pytest.mark.parametrize("engine", LOOPS)
 def test_records_end_where_the_last_one_does(engine: str) -> None:
-    body = record_bytes() * 20_000
-    assert LOOPS[engine].records_end(body, 20_000) == len(body)
-    assert LOOPS[engine].records_end(body, 19_999) == len(body) - len(record_bytes())
-    assert LOOPS[engine].records_end(body[:-1], 20_000) == -1
-    assert LOOPS[engine].records_end(memoryview(body), 0) == 0
+    body, scan = record_bytes() * 20_000, LOOPS[engine].scan_records
+    assert scan(body, 20_000, 5)[0] == len(body)
+    assert scan(body, 19_999, 5)[0] == len(body) - len(record_bytes())
+    assert scan(body[:-1], 20_000, 5) == (-1, -1, -1, 0)
+    assert scan(memoryview(body), 0, 5) == (0, -1, -1, 0)
 
 
 @pytest.mark.parametrize("field", ["length", "timestamp_delta", "offset_delta", "key", "value", "headers"])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.brokerlite.handlers import SERVED
-from ottla.brokerlite.machines.core import BrokerCore, Call, Close, Settings
+from ottla.brokerlite.machines.core import BrokerCore, Call, Close, Hold, Settings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.frames import RequestHeader
@@ -267,6 +267,9 @@ class Server:
         while actions := self.core.poll(self.clock.now):
             for action in actions:
                 ticket: Ticket = action.ticket
+                if isinstance(action, Hold):  # the network hands in one request of a connection at a time
+                    self.features["a request that a thread works for first"] += action.held
+                    continue
                 if isinstance(action, Close):
                     if action.why == "internal error":
                         raise Violation(DRIVER, "an answer failed")

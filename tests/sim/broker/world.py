@@ -90,6 +90,7 @@ class BrokerWorld:
                 host=f"n{NODE}",
                 port=PORT + NODE,
                 sync=self.sync,
+                work_at_once=Random(f"{seed} threads").choice((0, 1000, 2**20)),
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
                 housekeeping=HousekeepingSettings(retention_check=1.0, cleaner_backoff=0.3),
             ),

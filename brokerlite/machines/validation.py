@@ -1,0 +1,227 @@
+"""What becomes of a produced record set: the batch that is stored, or why there is none.
+
+Rules:
+- A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
+  control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
+- What is stored is what was produced, unless the topic has a compression of its own or stamps records, or the header
+  claims another largest timestamp than the records have. Sequences and offsets stay as they are then, too.
+- Nothing here knows of a log: the same record set and the same settings give the same, in whatever thread. `work` says
+  beforehand how much there is to do.
+
+Source: UnifiedLog.java (analyzeAndValidateRecords), LogValidator.java, ProduceRequest.java (validateRecords).
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.codec.compression import DEFAULT_LEVELS, Compression, decompressed_bound
+from ottla.codec.records import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    NO_TIMESTAMP,
+    RecordBatch,
+    parse_batch,
+    scan_records,
+)
+from ottla.codec.rewrite import recompressed, stamped, with_max_timestamp
+from ottla.codec.wire import Buffer
+from ottla.errors import (
+    CorruptMessage,
+    DecodeError,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    RecordListTooLarge,
+    UnsupportedCompressionType,
+)
+
+ZSTD_SINCE = 7
+"""The version of Produce and, in Kafka, of brokers that knew zstd."""
+DECOMPRESSED_LIMIT = 64 * 2**20
+"""Bytes that the records of one batch may take; what claims more is refused."""
+MOST_INDEXES = 100
+"""Records of a batch that are named in the answer that refuses them."""
+_TO_STEP_OVER = 8
+"""How many bytes of records are stepped over while one is decompressed: about, with the smallest that there are."""
+_TO_COMPRESS = 6
+"""How much more work it is to compress than to decompress: about, with gzip, which takes longest for both."""
+_WITH_EFFORT = 8
+"""How many times more it is with a level above the default."""
+_ATTRIBUTES_AT = 22
+"""The byte of a batch's header with its compression."""
+
+
+class InvalidRecords(InvalidRecord):
+    """Some records of the batch are not what the topic takes.
+
+    Attributes:
+        indexes: which, counted within the batch; the first `MOST_INDEXES`.
+    """
+
+    def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
+        super().__init__(detail)
+        self.indexes = indexes
+
+
+class Valid(NamedTuple):
+    """A record set that is right.
+
+    Attributes:
+        batch: as it is to be stored, but for its offset and leader epoch.
+        append_time: the broker's time that it has, in milliseconds, if the topic stamps records; otherwise -1.
+    """
+
+    batch: RecordBatch
+    append_time: int
+
+
+def work(records: Buffer | None, settings: LogSettings) -> int:
+    """How much `validated` has to do, at most, in bytes that are decompressed: a million take 1 to 3 milliseconds.
+
+    It is computed from what the headers of the compressed data claim, in microseconds. Where they claim too little the
+    record set is invalid, which is found out at the latest when that much is decompressed.
+    """
+    if records is None or len(records) < HEADER_SIZE:
+        return 0
+    again = settings.compression not in (None, records[_ATTRIBUTES_AT] & COMPRESSION_MASK)
+    if not again and not records[_ATTRIBUTES_AT] & COMPRESSION_MASK:
+        return len(records) // _TO_STEP_OVER
+    try:
+        batch = parse_batch(records)
+    except DecodeError:
+        return 0
+    if len(batch.data) > min(settings.max_message_bytes, settings.segment_bytes):
+        return 0
+    size = min(decompressed_bound(batch.compression, batch.data[HEADER_SIZE:]), DECOMPRESSED_LIMIT)
+    effort = size
+    if again and settings.compression is not None:
+        high = (settings.compression_level or 0) > DEFAULT_LEVELS.get(settings.compression, 0)
+        effort += size * _TO_COMPRESS * (_WITH_EFFORT if high else 1)
+    return effort
+
+
+def validated(
+    records: Buffer | None,
+    *,
+    version: int,
+    settings: LogSettings,
+    timestamp: int,
+    name: str,
+    limit: int = DECOMPRESSED_LIMIT,
+) -> Valid:
+    """What is stored of a produced record set.
+
+    Args:
+        version: of the Produce request.
+        timestamp: the time, in milliseconds since 1970.
+        name: of the partition, for messages.
+        limit: bytes that are decompressed at most; a record set with more is invalid.
+
+    Raises:
+        InvalidRecord: the record set breaks a rule (`InvalidRecords`: some of its records do).
+        CorruptMessage: the CRC does not match.
+        MessageTooLarge, RecordListTooLarge: the batch is larger than the topic takes, than a segment may be.
+        UnsupportedCompressionType: zstd from a client too old for it.
+        InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
+    """
+    batch = _only_batch(records, version, settings, name)
+    _check_header(batch)
+    try:
+        body = batch.body(DECOMPRESSED_LIMIT, limit)
+        max_timestamp = _check_records(batch, body, settings, timestamp, name)
+    except DecodeError as error:
+        raise InvalidRecord(str(error)) from None
+    if max_timestamp != batch.max_timestamp:
+        batch = parse_batch(with_max_timestamp(batch, max_timestamp))
+    if settings.compression not in (None, batch.compression):
+        batch = _compressed_again(batch, body, settings, name)
+    if settings.log_append_time:
+        return Valid(parse_batch(stamped(batch, timestamp)), timestamp)
+    return Valid(batch, -1)
+
+
+def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:
+    batches = list(_whole_batches(records or b""))
+    if len(batches) != 1:
+        raise InvalidRecord(f"the record set of {name} has {len(batches)} batches instead of one")
+    batch = batches[0]
+    if batch.compression == Compression.ZSTD and version < ZSTD_SINCE:
+        raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
+    if batch.base_offset != 0:
+        raise InvalidRecord(f"the base offset is {batch.base_offset} instead of 0")
+    if len(batch.data) > settings.max_message_bytes:
+        raise MessageTooLarge(f"{len(batch.data)} bytes; {name} takes batches of {settings.max_message_bytes}")
+    if not batch.crc_matches:
+        raise CorruptMessage(f"the CRC of a batch for {name} does not match")
+    if len(batch.data) > settings.segment_bytes:
+        raise RecordListTooLarge(f"{len(batch.data)} bytes; segments of {name} have {settings.segment_bytes}")
+    return batch
+
+
+def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
+    """The batches of a produced record set; bytes that are no whole batch at its end are left out, as Kafka does."""
+    position = 0
+    while len(records) - position >= HEADER_SIZE:
+        magic = records[position + 16]
+        if magic != MAGIC:
+            raise InvalidRecord(f"record format (magic) {magic} instead of {MAGIC}")
+        size = LENGTH_END + int.from_bytes(records[position + 8 : position + LENGTH_END], "big", signed=True)
+        if size < HEADER_SIZE:
+            raise CorruptMessage(f"a batch of {size} bytes")
+        if size > len(records) - position:
+            return
+        yield parse_batch(records, position)
+        position += size
+
+
+def _check_header(batch: RecordBatch) -> None:
+    if not 0 < batch.count == batch.last_offset_delta + 1:
+        raise InvalidRecord(f"{batch.count} records, the last with offset {batch.last_offset_delta}")
+    if batch.control:
+        raise InvalidRecord("control records are the broker's to write")
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        raise InvalidRecord(f"sequence {batch.base_sequence} of producer {batch.producer_id}")
+    if batch.log_append_time:
+        raise InvalidTimestamp("LogAppendTime is the broker's to set")
+
+
+def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, timestamp: int, name: str) -> int:
+    """Count the records, see that the topic takes them, and return their largest timestamp.
+
+    Raises:
+        DecodeError: they are not as many as the batch says, or do not end where it does.
+    """
+    end, smallest, largest, keyless = scan_records(body, batch.count, batch.base_timestamp)
+    if end < 0:
+        raise DecodeError(f"the batch ends before its {batch.count} records do")
+    if end != len(body):
+        raise DecodeError(f"the {batch.count} records do not end where the batch does")
+    if settings.compacted and keyless:
+        rows = (row for row, record in enumerate(batch.records(DECOMPRESSED_LIMIT)) if record.key is None)
+        indexes = tuple(islice(rows, MOST_INDEXES))
+        raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
+    if not settings.log_append_time:
+        latest = timestamp + settings.timestamp_after_max_ms
+        earliest = timestamp - settings.timestamp_before_max_ms
+        for each in (smallest, largest):
+            if each != NO_TIMESTAMP and not earliest <= each <= latest:
+                raise InvalidTimestamp(f"{each} is not within {earliest} to {latest}")
+    return largest
+
+
+def _compressed_again(batch: RecordBatch, body: Buffer, settings: LogSettings, name: str) -> RecordBatch:
+    compression = batch.compression if settings.compression is None else settings.compression
+    data = recompressed(batch, Compression(compression), settings.compression_level, body=body)
+    if len(data) > settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"{len(data)} bytes with the topic's compression; {name} takes {settings.max_message_bytes}"
+        )
+    if len(data) > settings.segment_bytes:
+        raise RecordListTooLarge(
+            f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
+        )
+    return parse_batch(data)

@@ -1,0 +1,167 @@
+"""What a thread validates first: in order, bounded, and by the settings that the topic has in the end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.brokerlite.machines import request_work
+from ottla.brokerlite.machines.core import Action, Answer, Close, Hold
+from ottla.brokerlite.machines.jobs import Job
+from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, producing, values_of, work_off
+
+INVALID_RECORD, UNKNOWN_TOPIC, TIMED_OUT = 87, 3, 7
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Any:
+    """A broker's machine for which everything is much."""
+    machine = Machine(tmp_path / "data", work_at_once=0)
+    machine.core.create_topic("t", 3, {})
+    yield machine
+    machine.folder.abandon()
+
+
+def acted(machine: Machine) -> list[Action]:
+    return machine.core.poll(machine.now)
+
+
+def codes(action: Action) -> list[int]:
+    assert isinstance(action, Answer)
+    return [each.error_code for topic in action.message.responses for each in topic.partition_responses]
+
+
+def begun(job: Job) -> Any:
+    """The job's work, which a thread does now."""
+    return next(job)
+
+
+def test_a_request_is_held_until_its_work_is_done(machine: Machine) -> None:
+    ticket = machine.send(producing(a_batch(b"v")))
+    assert acted(machine) == [Hold(ticket, True)]
+    [job] = machine.core.jobs()
+    work = begun(job)
+    assert acted(machine) == [] and machine.log().end_offset == 0
+    assert machine.ask(fetching(wait=0)).responses[0].partitions[0].error_code == 0, "others are served"
+    work()
+    assert machine.log().end_offset == 0, "a thread stores nothing"
+    with pytest.raises(StopIteration):
+        next(job)
+    answer, goes_on = acted(machine)
+    assert codes(answer) == [0] and goes_on == Hold(ticket, False)
+    assert values_of(machine.log().read(0, 2**20)) == [b"v"]
+
+
+def test_every_record_set_of_a_request_has_its_own_outcome(machine: Machine) -> None:
+    ticket = machine.send(producing(a_batch(b"v"), a_batch()[:-1], a_batch(b"w"), b"", partition=0))
+    [answer] = machine.poll()
+    assert answer.ticket == ticket and codes(answer) == [0, INVALID_RECORD, 0, UNKNOWN_TOPIC]
+
+
+def test_only_a_few_are_under_way_and_the_others_wait_for_their_turn(machine: Machine) -> None:
+    tickets = [machine.send(producing(a_batch(b"%d" % i)), connection=i) for i in range(5)]
+    jobs = machine.core.jobs()
+    assert len(jobs) == request_work.AT_ONCE
+    while jobs:
+        work_off(jobs.pop(0))
+        jobs += machine.core.jobs()
+        assert len(jobs) <= request_work.AT_ONCE
+    assert [each.ticket for each in acted(machine) if isinstance(each, Answer)] == tickets
+    assert values_of(machine.log().read(0, 2**20)) == [b"%d" % i for i in range(5)]
+
+
+def test_a_topic_that_is_deleted_meanwhile_takes_nothing(machine: Machine) -> None:
+    machine.send(producing(a_batch(b"v")))
+    [job] = machine.core.jobs()
+    begun(job)()
+    machine.core.delete_topic(machine.core.topics.by_name["t"])
+    with pytest.raises(StopIteration):
+        next(job)
+    assert [codes(each) for each in acted(machine) if not isinstance(each, Hold)] == [[UNKNOWN_TOPIC]]
+
+
+def test_a_topic_that_is_recreated_meanwhile_validates_by_its_own_settings(machine: Machine) -> None:
+    ticket = machine.send(producing(a_batch(b"v", key=None)))
+    [job] = machine.core.jobs()
+    begun(job)()
+    machine.core.delete_topic(machine.core.topics.by_name["t"])
+    machine.core.create_topic("t", 1, {"cleanup.policy": "compact"})
+    with pytest.raises(StopIteration):
+        next(job)
+    assert Hold(ticket, False) not in acted(machine), "it is validated again"
+    [again] = machine.core.jobs()
+    work_off(again)
+    answer, goes_on = acted(machine)
+    assert codes(answer) == [INVALID_RECORD] and goes_on == Hold(ticket, False)
+    assert machine.log().end_offset == 0
+
+
+def test_the_sequences_are_checked_when_the_batch_is_stored(machine: Machine) -> None:
+    machine.send(producing(idempotent(0)), connection=1)
+    [job] = machine.core.jobs()
+    work = begun(job)
+    machine.send(producing(idempotent(0)), connection=2)
+    [again] = machine.core.jobs()
+    work_off(again)
+    work()
+    with pytest.raises(StopIteration):
+        next(job)
+    answers = [each for each in acted(machine) if isinstance(each, Answer)]
+    assert [codes(each) for each in answers] == [[0], [0]] and machine.log().end_offset == 1, "a retry is stored once"
+
+
+def test_what_waits_on_a_connection_that_is_gone_is_dropped_and_what_is_under_way_is_stored(machine: Machine) -> None:
+    for connection in range(4):
+        machine.send(producing(a_batch(b"%d" % connection)), connection=connection)
+    jobs = machine.core.jobs()
+    works = [begun(job) for job in jobs]
+    machine.core.disconnected(0)
+    machine.core.disconnected(2)
+    for job, work in zip(jobs, works, strict=True):
+        work()
+        with pytest.raises(StopIteration):
+            next(job)
+    machine.poll()
+    assert sorted(map(str, values_of(machine.log().read(0, 2**20)))) == ["b'0'", "b'1'", "b'3'"]
+
+
+def test_more_than_may_wait_is_refused_and_may_be_tried_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = a_batch(b"v")
+    monkeypatch.setattr(request_work, "MOST_BYTES", 2 * len(batch))
+    for connection in range(3):
+        machine.send(producing(batch), connection=connection)
+    *_, answer, goes_on = acted(machine)
+    assert codes(answer) == [TIMED_OUT] and goes_on == Hold(3, False)
+    assert [codes(each) for each in machine.poll()] == [[0], [0]]
+    machine.produce(batch)
+
+
+def test_a_request_without_an_answer_is_stored_or_costs_its_connection(machine: Machine) -> None:
+    machine.send(producing(a_batch(b"v"), acks=0))
+    [answer] = machine.poll()
+    assert isinstance(answer, Answer) and answer.message is None and machine.log().end_offset == 1
+    machine.send(producing(a_batch()[:-1], acks=0))
+    [closed] = machine.poll()
+    assert isinstance(closed, Close) and "acks=0" in closed.why
+
+
+def test_work_that_fails_costs_its_connection_and_nothing_else(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("ottla.brokerlite.handlers.produce.validated", lambda *given, **named: 1 // 0)
+        ticket = machine.send(producing(a_batch(b"v")))
+        assert machine.poll() == [Close(ticket, "internal error")]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    machine.produce(a_batch(b"w"))
+
+
+def test_a_job_that_is_given_up_keeps_nothing(machine: Machine) -> None:
+    machine.send(producing(a_batch(b"v")))
+    [job] = machine.core.jobs()
+    begun(job)
+    job.close()
+    assert machine.log().end_offset == 0
+    machine.produce(a_batch(b"w", timestamp=TODAY))

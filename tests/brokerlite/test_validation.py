@@ -1,0 +1,139 @@
+"""What becomes of a produced record set, without a log: the largest timestamp is the records', and work is foreseen."""
+
+from itertools import pairwise
+
+import pytest
+
+from ottla.brokerlite.machines.configs import LogSettings
+from ottla.brokerlite.machines.validation import MOST_INDEXES, InvalidRecords, Valid, validated, work
+from ottla.codec.compression import Compression
+from ottla.codec.records import HEADER_SIZE, BatchBuilder, RecordBatch
+from ottla.errors import InvalidRecord, InvalidTimestamp
+from tests.brokerlite.machine import TODAY, a_batch
+from tests.brokerlite.test_log import changed
+
+HOUR = 3600 * 1000
+COMPRESSIONS = pytest.mark.parametrize("compression", Compression, ids=lambda each: each.name.lower())
+
+
+def valid(records: bytes, settings: LogSettings | None = None, limit: int = 2**26) -> Valid:
+    return validated(records, version=13, settings=settings or LogSettings(), timestamp=TODAY, name="t-0", limit=limit)
+
+
+def claiming(batch: bytes, max_timestamp: int) -> bytes:
+    return changed(batch, 35, max_timestamp.to_bytes(8, "big", signed=True))
+
+
+def body_of(batch: RecordBatch) -> bytes:
+    return bytes(batch.data[HEADER_SIZE:])
+
+
+@COMPRESSIONS
+@pytest.mark.parametrize("claimed", [TODAY + 100 * 365 * 24 * HOUR, TODAY + 1, 0, -1, -(2**63), 2**63 - 1])
+def test_a_header_that_claims_another_largest_timestamp_is_corrected(compression: Compression, claimed: int) -> None:
+    sent = a_batch(b"a", b"b", b"c", compression=compression, producer_id=7, producer_epoch=0, base_sequence=3)
+    batch = valid(claiming(sent, claimed)).batch
+    assert batch.max_timestamp == TODAY + 2 and batch.crc_matches
+    assert bytes(batch.data) == sent
+
+
+@COMPRESSIONS
+def test_an_honest_batch_is_the_very_bytes_that_came(compression: Compression) -> None:
+    sent = a_batch(b"a", b"b", compression=compression)
+    assert valid(sent).batch.data.obj is sent
+
+
+def test_the_largest_timestamp_may_be_that_of_any_record_or_none() -> None:
+    builder = BatchBuilder()
+    for stamp in (TODAY, TODAY + 500, TODAY - 500):
+        builder.append(stamp, None, b"v")
+    sent = builder.build()
+    assert valid(claiming(sent, TODAY)).batch.max_timestamp == TODAY + 500
+    untimed = a_batch(b"v", timestamp=-1)
+    assert valid(claiming(untimed, TODAY)).batch.max_timestamp == -1
+
+
+def test_a_claim_about_the_future_is_corrected_and_a_record_in_it_is_refused() -> None:
+    late = TODAY + HOUR + 1
+    assert valid(claiming(a_batch(), late)).batch.max_timestamp == TODAY
+    with pytest.raises(InvalidTimestamp, match=str(late)):
+        valid(claiming(a_batch(timestamp=late), TODAY))
+
+
+def test_a_record_of_long_ago_is_refused_among_others_and_one_without_a_timestamp_is_not() -> None:
+    settings = LogSettings(timestamp_before_max_ms=HOUR)
+    builder = BatchBuilder()
+    builder.append(TODAY, None, b"v")
+    builder.append(-1, None, b"v")
+    valid(builder.build(), settings)
+    builder.append(TODAY - HOUR - 1, None, b"v")
+    with pytest.raises(InvalidTimestamp):
+        valid(builder.build(), settings)
+
+
+def test_a_timestamp_that_does_not_fit_64_bits_is_invalid() -> None:
+    with pytest.raises(InvalidRecord):
+        valid(changed(a_batch(b"a", b"b"), 27, (2**63 - 1).to_bytes(8, "big")))
+
+
+def test_a_batch_is_corrected_before_it_is_compressed_again_or_stamped() -> None:
+    sent = claiming(a_batch(*[b"words"] * 50, compression=Compression.GZIP), 5)
+    again = valid(sent, LogSettings(compression=Compression.ZSTD)).batch
+    assert (again.compression, again.max_timestamp, again.crc_matches) == (Compression.ZSTD, TODAY + 49, True)
+    stamped, at = valid(sent, LogSettings(log_append_time=True))
+    assert (stamped.max_timestamp, at, stamped.crc_matches) == (TODAY, TODAY, True)
+
+
+def test_of_many_records_without_a_key_the_first_are_named() -> None:
+    settings = LogSettings(compacted=True)
+    with pytest.raises(InvalidRecords) as refused:
+        valid(a_batch(*[b"v"] * 500, key=None), settings)
+    assert refused.value.indexes == tuple(range(MOST_INDEXES))
+
+
+# -- how much there is to do
+
+
+@COMPRESSIONS
+def test_no_more_is_decompressed_than_was_foreseen(compression: Compression) -> None:
+    for size in (10, 1000, 100_000, 5_000_000):
+        sent = a_batch(bytes(size), compression=compression)
+        settings = LogSettings(max_message_bytes=2**23)
+        much = work(sent, settings)
+        assert much >= (size if compression else size // 8)
+        assert valid(sent, settings, limit=much).batch.count == 1
+
+
+def test_small_batches_of_any_client_are_little_work_and_bombs_are_much() -> None:
+    for compression in Compression:
+        assert work(a_batch(*[b"a word or two"] * 100, compression=compression), LogSettings()) < 150_000
+    for compression in (Compression.GZIP, Compression.LZ4, Compression.ZSTD):
+        bomb = a_batch(bytes(20 * 2**20), compression=compression)
+        assert len(bomb) < 100_000 and work(bomb, LogSettings()) >= 20 * 2**20
+
+
+def test_gzip_that_claims_too_little_is_invalid_before_it_is_decompressed() -> None:
+    sent = a_batch(bytes(10 * 2**20), compression=Compression.GZIP)
+    lying = changed(sent, len(sent) - 4, (100).to_bytes(4, "little"))
+    much = work(lying, LogSettings())
+    assert much < 1000
+    with pytest.raises(InvalidRecord, match=f"limit of {much} bytes"):
+        valid(lying, limit=much)
+
+
+def test_compressing_again_is_more_work_and_most_with_a_high_level() -> None:
+    sent = a_batch(bytes(100_000))
+    settings = [
+        LogSettings(),
+        LogSettings(compression=Compression.ZSTD, compression_level=3),
+        LogSettings(compression=Compression.ZSTD, compression_level=19),
+    ]
+    assert all(2 * less < more for less, more in pairwise(work(sent, each) for each in settings))
+    assert work(sent, LogSettings(compression=Compression.NONE)) == work(sent, LogSettings())
+
+
+def test_what_is_refused_at_a_glance_is_no_work() -> None:
+    bomb = a_batch(bytes(2**20), compression=Compression.ZSTD)
+    for records, settings in ((None, LogSettings()), (b"", LogSettings()), (bomb[:-1], LogSettings())):
+        assert work(records, settings) == 0
+    assert work(bomb, LogSettings(max_message_bytes=len(bomb) - 1)) == 0
