@@ -190,16 +190,6 @@ def _half_size(beyond_size: Any) -> Any:
     return lambda segments, candidates, limit: beyond_size(segments, candidates, limit // 2)
 
 
-def _moved_first(set_start_offsets: Any) -> Any:
-    def broken(self: DataFolder, wanted: Any, done: Any) -> Any:
-        for segments, offset in wanted.items():
-            segments.set_start_offset(offset)
-        done(None)
-        yield from set_start_offsets(self, wanted, lambda refused: None)
-
-    return broken
-
-
 def _without_start(open_partition: Any) -> Any:
     return lambda self, **known: open_partition(self, **known | {"start_offset": 0})
 
@@ -207,5 +197,4 @@ def _without_start(open_partition: Any) -> Any:
 _mutation("retention deletes too early", (retention, "_beyond_time", _half_time))
 _mutation("retention makes a log too small", (retention, "_beyond_size", _half_size))
 _mutation("where a log begins is not noted", (DataFolder, "_write_starts", lambda _: lambda self: None))
-_mutation("a log begins elsewhere before the disk knows", (DataFolder, "_set_start_offsets", _moved_first))
 _mutation("deleted segments come back at a start", (PartitionSegments, "open", _without_start))
