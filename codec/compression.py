@@ -13,6 +13,7 @@ Source: KIP-110 (zstd), KIP-57 (LZ4), CompressionType.java, snappy-java's Snappy
 8878 (zstd), RFC 1951 and 1952 (gzip), format_description.txt of snappy.
 """
 
+import mmap
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 
@@ -53,6 +54,8 @@ DECOMPRESSED_LIMIT = 128 * 2**20
 UNLIMITED = (1 << 63) - 1
 """For what nobody else has built."""
 _FIRST_GUESS = 16 * 2**10
+_LARGE = 4 * 2**20
+"""Bytes beyond which a buffer is a mapping."""
 DECOMPRESSED = "decompressed"
 """How `DecodeError.within` begins if the offset counts from what was decompressed, and not from what was parsed."""
 
@@ -108,8 +111,8 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
             return bytes(cramjam.zstd.compress(data, level=level))
 
 
-def decompress(compression: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytes:
-    """``data`` decompressed.
+def decompress(compression: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
+    """``data`` decompressed; it cannot be changed.
 
     Raises:
         DecodeError: the bytes are damaged, or would grow over ``limit`` bytes, or the compression is unknown.
@@ -128,18 +131,23 @@ def decompress(compression: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) 
     raise DecodeError(f"compression {compression} is not known")
 
 
-def _grow(into: Callable[[Buffer, bytearray], int], name: str, data: Buffer, limit: int) -> bytes:
-    """Decompress into a buffer that is made four times larger while it proves too small."""
+def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data: Buffer, limit: int) -> Buffer:
+    """Decompress into a buffer that is made four times larger while it proves too small.
+
+    To clear and to copy tens of megabytes takes a tenth of a second, in which other threads would wait for the GIL. The
+    pages of a mapping are cleared as they are used, and that is while it is released.
+    """
     room = min(max(_FIRST_GUESS, 8 * len(data)), limit)
     while True:
-        out = bytearray(room)
+        out = bytearray(room) if room <= _LARGE else mmap.mmap(-1, room)
         try:
             size = into(data, out)
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
                 raise DecodeError(f"{name} data is damaged: {error}") from None
         else:
-            return bytes(memoryview(out)[:size])
+            made = memoryview(out)[:size]
+            return bytes(made) if size <= _LARGE else made.toreadonly()
         if room >= limit:
             raise DecodeError(f"{name} data would grow over the limit of {limit} bytes")
         room = min(4 * room, limit)

@@ -162,7 +162,7 @@ class Message:
             reason = f"compression {self.compression} is not known in Kafka 0.7"
             raise DecodeError(reason, "Message.attributes", _ATTRIBUTES_AT, self._name)
         try:
-            body = decompress(self.compression, self.payload, limit)
+            body = bytes(decompress(self.compression, self.payload, limit))
         except DecodeError as error:
             raise DecodeError(error.reason, "Message.payload", self.payload_at, self._name) from None
         try:

@@ -163,7 +163,8 @@ class Message:
             raise self._damaged(f"compression {self.compression} is not known in message sets", "attributes")
         old = self.compression == Compression.LZ4 and self.magic == 0
         try:
-            return decompress(self.compression, lz4_rechecked(self.value, old=False) if old else self.value, limit)
+            value = lz4_rechecked(self.value, old=False) if old else self.value
+            return bytes(decompress(self.compression, value, limit))
         except DecodeError as error:
             raise self._damaged(error.reason, "value") from None
 

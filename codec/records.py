@@ -304,7 +304,7 @@ class RecordBatch(BatchHead):
     def _opened(self, limit: int, most: int | None = None) -> tuple[Buffer, int]:
         """The bytes of the records, and those that are left of ``limit`` for their headers."""
         if self.attributes & COMPRESSION_MASK:
-            body: Buffer = self._decompressed(limit if most is None else min(most, limit))
+            body = self._decompressed(limit if most is None else min(most, limit))
             room = limit - len(body)
         else:
             body, room = self.data[HEADER_SIZE:], limit
@@ -328,7 +328,7 @@ class RecordBatch(BatchHead):
             size = decompressed_bound(self.compression, self.data[HEADER_SIZE:])
         return memory_of(size, min(max(self.count, 0), size // LEAST_RECORD))
 
-    def _decompressed(self, limit: int) -> bytes:
+    def _decompressed(self, limit: int) -> Buffer:
         try:
             return decompress(self.compression, self.data[HEADER_SIZE:], limit)
         except DecodeError as error:

@@ -1,6 +1,6 @@
 """Errors that older clients do not know, or not in answers to some API, and what they are told instead.
 
-Source: KafkaApis.scala, AddPartitionsToTxnManager.java, TransactionLog.scala and the `Errors` of each request's class.
+Source: KafkaApis.scala, ReplicaManager.scala (handleProduceAppend).
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,8 @@ With ``acks=0`` there is no answer; if something failed the connection is closed
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from ottla.brokerlite.handlers.known_errors import known
@@ -58,6 +59,9 @@ _TRANSACTIONAL = 0x10
 _NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
 
 
+_NOT_VALIDATED = UnknownServerError()
+
+
 @dataclass(slots=True)
 class _RecordSet:
     """One of the request's, and what has become of it so far."""
@@ -70,7 +74,7 @@ class _RecordSet:
     """Those by which it was validated."""
     valid: Valid | None = None
     """What is to be appended, if it is right."""
-    error: BrokerError = field(default_factory=UnknownServerError)
+    error: BrokerError = _NOT_VALIDATED
     """Why it is refused."""
 
 
@@ -163,40 +167,43 @@ def _validate(broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_Recor
     """Validate the record sets that have not been yet, by the settings that their topics have now; or say that there is
     too much to do.
     """
-    left: list[tuple[_RecordSet, LogSettings, str]] = []
+    left: list[_RecordSet] = []
     much = 0
-    for each in chain.from_iterable(by_topic):
-        if each.partition is not None and each.settings is not each.partition.settings:
-            left.append((each, each.partition.settings, each.partition.name))
-            much += work(each.data.records, each.partition.settings)
-
-    def validate(limit: int = DECOMPRESSED_LIMIT) -> None:
-        for each, settings, name in left:
-            each.settings, each.valid = settings, None
-            try:
-                each.valid = validated(
-                    each.data.records,
-                    version=call.header.api_version,
-                    settings=settings,
-                    timestamp=call.timestamp,
-                    name=name,
-                    limit=limit,
-                )
-            except BrokerError as error:
-                each.error = error
+    for of_topic in by_topic:
+        for each in of_topic:
+            if each.partition is not None and each.settings is not each.partition.settings:
+                each.settings = each.partition.settings
+                left.append(each)
+                much += work(each.data.records, each.settings)
+    if much <= broker.settings.work_at_once:
+        _validate_all(call, left, broker.settings.work_at_once)
+        return None
 
     def then(done: bool) -> ProduceResponse | NoAnswer | WorkFirst:
         if not done:
-            for each, settings, _ in left:
-                each.settings, each.valid = settings, None
-                each.error = RequestTimedOut("too many large record sets wait to be validated")
+            for each in left:
+                each.valid, each.error = None, RequestTimedOut("too many large record sets wait to be validated")
         return _produce(broker, call, by_topic)
 
-    if much > broker.settings.work_at_once:
-        size = sum(len(each.data.records or b"") for each in chain.from_iterable(by_topic))
-        return WorkFirst(validate, then, size)
-    validate(broker.settings.work_at_once)
-    return None
+    size = sum(len(each.data.records or b"") for of_topic in by_topic for each in of_topic)
+    return WorkFirst(partial(_validate_all, call, left, DECOMPRESSED_LIMIT), then, size)
+
+
+def _validate_all(call: Call, record_sets: Sequence[_RecordSet], limit: int) -> None:
+    """Validate them, by the settings that they have; perhaps in a thread."""
+    for each in record_sets:
+        assert each.partition is not None and each.settings is not None
+        try:
+            each.valid = validated(
+                each.data.records,
+                version=call.header.api_version,
+                settings=each.settings,
+                timestamp=call.timestamp,
+                name=each.partition.name,
+                limit=limit,
+            )
+        except BrokerError as error:
+            each.valid, each.error = None, error
 
 
 # -- transactions

@@ -7,6 +7,8 @@ import pytest
 
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.handlers.api_versions import unsupported
+from ottla.brokerlite.handlers.known_errors import known
+from ottla.brokerlite.machines.core import Call
 from ottla.codec.apis import APIS
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.create_topics import (
@@ -24,13 +26,17 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.codec.frames import build_response, parse_response
+from ottla.codec.frames import RequestHeader, build_response, parse_response
 from ottla.codec.wire import NO_UUID, api
 from ottla.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
     FetchSessionIdNotFound,
     InvalidConfig,
     InvalidGroupId,
     InvalidPartitions,
+    InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidRecord,
     InvalidReplicaAssignment,
@@ -38,17 +44,20 @@ from ottla.errors import (
     InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopic,
+    InvalidTxnState,
     NotEnoughReplicas,
     OffsetOutOfRange,
     PolicyViolation,
+    ProducerFenced,
     TopicAlreadyExists,
+    TransactionAbortable,
     TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, producing, values_of
+from tests.brokerlite.machine import TODAY, Machine, a_batch, a_session, fetching, producing, values_of
 
 NOT_ASKED = -(2**31)
 
@@ -586,3 +595,31 @@ def test_every_served_api_has_a_test_above() -> None:
     for key, served in SERVED.items():
         known = api(APIS[key].request).versions
         assert served.lowest in known and served.highest in known
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "error", "told"),
+    [
+        (0, 13, ProducerFenced, InvalidProducerEpoch),
+        (0, 10, TransactionAbortable, InvalidTxnState),
+        (0, 11, TransactionAbortable, TransactionAbortable),
+        (0, 13, CoordinatorNotAvailable, NotEnoughReplicas),
+        (0, 11, ConcurrentTransactions, NotEnoughReplicas),
+        (0, 12, ConcurrentTransactions, ConcurrentTransactions),
+        (22, 3, ProducerFenced, InvalidProducerEpoch),
+        (22, 4, ProducerFenced, ProducerFenced),
+        (24, 1, ProducerFenced, InvalidProducerEpoch),
+        (25, 2, ProducerFenced, ProducerFenced),
+        (26, 1, ProducerFenced, InvalidProducerEpoch),
+        (26, 1, CoordinatorNotAvailable, CoordinatorNotAvailable),
+        (28, 5, ProducerFenced, InvalidProducerEpoch),
+        (28, 3, TransactionAbortable, InvalidTxnState),
+        (28, 4, TransactionAbortable, TransactionAbortable),
+    ],
+)
+def test_a_client_is_told_only_of_errors_that_it_knows(
+    api_key: int, version: int, error: type[BrokerError], told: type[BrokerError]
+) -> None:
+    header = RequestHeader(api_key=api_key, api_version=version, correlation_id=1, client_id=None)
+    answer = known(error("why"), Call(1, a_session(), header, None, 0.0, 0))
+    assert type(answer) is told and answer.detail == "why"

@@ -40,6 +40,13 @@ def test_what_was_compressed_comes_back(compression: Compression, data: bytes) -
     assert decompress(compression, memoryview(compress(compression, bytearray(data)))) == data
 
 
+@pytest.mark.parametrize("compression", [each for each in Compression if each])
+def test_what_is_large_is_the_same_and_cannot_be_changed(compression: Compression) -> None:
+    data = bytes(range(256)) * 80_000
+    made = decompress(compression, compress(compression, data))
+    assert made == data and memoryview(made).readonly
+
+
 @pytest.mark.parametrize("compression", REAL, ids=lambda each: each.name)
 def test_repetition_shrinks(compression: Compression) -> None:
     assert len(compress(compression, TEXT)) < len(TEXT) / 10

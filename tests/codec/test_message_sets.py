@@ -222,7 +222,7 @@ def test_offsets_within_are_the_real_ones_in_magic_0_and_count_from_the_first_in
     for magic, expected in ((0, [5, 6, 9]), (1, [0, 1, 4])):
         [each] = messages(build_message_set(THREE, magic=magic, compression=Compression.GZIP))
         assert each.offset == 9
-        within = messages(decompress(each.compression, each.value or b""))
+        within = messages(bytes(decompress(each.compression, each.value or b"")))
         assert [inner.offset for inner in within] == expected
         assert [inner.offset for inner in each.unwrapped()] == [5, 6, 9]
         assert (each.base_offset, each.last_offset, each.next_offset) == (5, 9, 10)
