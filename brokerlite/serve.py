@@ -245,15 +245,15 @@ class _Front:
         try:
             self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
         finally:  # what it did before it failed may have been what others wait for
-            self.send()
+            self.send(call.now)
 
-    def send(self) -> None:
+    def send(self, now: float | None = None) -> None:
         """Hand out the answers that are ready, and have the pump wake for the next.
 
         It raises nothing: whatever goes wrong here is no fault of the request that is being handled.
         """
         try:
-            actions = self.core.poll(self._now())
+            actions = self.core.poll(self._now() if now is None else now)
         except Exception:
             log.exception("a bug in the broker, please report it")
             actions, self._not_before = [], trio.current_time() + _PAUSE_AFTER_BUG

@@ -145,10 +145,13 @@ def validated(
 
 
 def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:
-    batches = list(_whole_batches(records or b""))
-    if len(batches) != 1:
-        raise InvalidRecord(f"the record set of {name} has {len(batches)} batches instead of one")
-    batch = batches[0]
+    records = b"" if records is None else records
+    batch = RecordBatch()
+    if not batch.read(memoryview(records), 0) or len(batch.data) < len(records):  # otherwise it is just one
+        batches = list(_whole_batches(records))
+        if len(batches) != 1:
+            raise InvalidRecord(f"the record set of {name} has {len(batches)} batches instead of one")
+        batch = batches[0]
     if batch.compression == Compression.ZSTD and version < ZSTD_SINCE:
         raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
     if batch.base_offset != 0:

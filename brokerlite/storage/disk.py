@@ -113,21 +113,15 @@ class Disk(Protocol):
 
 
 class _Open:
-    """An open file; within ``with`` it stays open, whatever becomes of the cache."""
+    """An open file. It is closed when nobody holds this any more: neither the cache nor a call that uses it."""
 
-    __slots__ = ("_release", "descriptor", "dropped", "users")
+    __slots__ = ("descriptor",)
 
-    def __init__(self, descriptor: int, release: "Callable[[_Open], None]") -> None:
+    def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.users = 0
-        self.dropped = False
-        self._release = release
 
-    def __enter__(self) -> int:
-        return self.descriptor
-
-    def __exit__(self, *_: object) -> None:
-        self._release(self)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.descriptor)
 
 
 class FileSystem:
@@ -220,54 +214,49 @@ class FileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def read(self, path: Path, size: int, position: int) -> bytes:
-        with self._use(path) as descriptor:
-            return os.pread(descriptor, size, position)
+        opened = self._use(path)
+        return os.pread(opened.descriptor, size, position)
 
     def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
-        with self._use(path) as descriptor:
-            return os.preadv(descriptor, [buffer], position)
+        opened = self._use(path)
+        return os.preadv(opened.descriptor, [buffer], position)
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
-        with self._use(path, os.O_CREAT) as descriptor:
-            _write_all(descriptor, position, parts)
+        opened = self._use(path, os.O_CREAT)
+        _write_all(opened.descriptor, position, parts)
 
     def truncate(self, path: Path, size: int) -> None:
-        with self._use(path) as descriptor:
-            os.ftruncate(descriptor, size)
+        opened = self._use(path)
+        os.ftruncate(opened.descriptor, size)
 
     def sync(self, path: Path) -> None:
         try:
             opened = self._use(path)
         except FileNotFoundError:
             return
-        with opened as descriptor:
-            os.fsync(descriptor)
+        os.fsync(opened.descriptor)
 
     def close(self) -> None:
         with self._guard:
             for path in list(self._files):
                 self._forget(path)
 
-    def __del__(self) -> None:
-        self.close()
-
     # -- descriptors
 
     def _use(self, path: Path, flags: int = 0) -> _Open:
-        """An open file, which must be used in a ``with``."""
+        """An open file, to be held in a variable for as long as it is used."""
         with self._guard:
             opened = self._files.get(path)
             if opened is None:
                 opened = self._open(path, flags)
             else:
                 self._files.move_to_end(path)
-            opened.users += 1
             return opened
 
     def _open(self, path: Path, flags: int) -> _Open:
         self._make_room(self._limit - 1)
         descriptor = self._descriptor(path, os.O_RDWR | flags)
-        opened = self._files[path] = _Open(descriptor, self._release)
+        opened = self._files[path] = _Open(descriptor)
         self._by_folder.setdefault(path.parent, set()).add(path)
         return opened
 
@@ -292,20 +281,11 @@ class FileSystem:
 
     def _forget(self, path: Path) -> None:
         """Close a file, at once or when nobody uses it any more."""
-        opened = self._files.pop(path)
+        del self._files[path]
         folder = self._by_folder[path.parent]
         folder.discard(path)
         if not folder:
             del self._by_folder[path.parent]
-        opened.dropped = True
-        if not opened.users:
-            os.close(opened.descriptor)
-
-    def _release(self, opened: _Open) -> None:
-        with self._guard:
-            opened.users -= 1
-            if opened.dropped and not opened.users:
-                os.close(opened.descriptor)
 
     def _drop(self, path: Path) -> None:
         with self._guard:
