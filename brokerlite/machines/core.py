@@ -201,8 +201,11 @@ class BrokerCore:
         groups.load(self.groups.by_id, self.offsets)
         transactions.load(self.transactions.by_id)
         self.groups.resume(now)
+        for topic in self.topics.by_name.values():
+            for partition in topic.partitions:
+                partition.producers.seen_at(now)
         self.transactions.resume(now)
-        self._end_hanging()
+        self.when_written(self._end_hanging)  # when the transactions that were decided are complete
         self.housekeeping.resume(now)
 
     # -- for the driver
@@ -410,15 +413,15 @@ class BrokerCore:
         """After a start, see to what is open in a partition and not with its coordinator: the disk has lost a record of
         one of them.
 
-        A batch may be there whose partition the coordinator does not know to be part of the transaction: it is from now
-        on, so that the producer can go on, or its time runs out. Nobody was told of what the disk did not hold, so
-        anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost.
+        What was decided is complete by now. A batch may be there whose partition the coordinator does not know to be
+        part of the transaction, or of the one after the decided one: it is from now on, so that the producer can go on,
+        or its time runs out. Nobody was told of what the disk did not hold, so anything else is aborted; but where
+        nothing waits for the disk, it may be a marker that is lost.
         """
         by_producer = {each.producer_id: each for each in self.transactions.by_id.values()}
         for topic in self.topics.by_name.values():
             for index, partition in enumerate(topic.partitions):
                 place = topic.name, index
-                partition.producers.seen_at(self.clock.now)
                 for producer_id in list(partition.producers.ongoing):
                     known = by_producer.get(producer_id)
                     if known is None or place not in self.transactions.by_id[known.transactional_id].partitions:
