@@ -124,14 +124,14 @@ class Told:
         self.refused = 0
 
 
-def transact(world: World, version: int, outcomes: tuple[bool, ...]) -> Told:
+def transact(world: World, version: int, outcomes: tuple[bool, ...], attempt: int = 0) -> Told:
     """A producer's transactions: each writes a value to each partition, then commits or aborts."""
     told = Told()
     producer = Producing(cast("Machine", world), version=version, timeout_ms=round(TIMEOUT * 1000))
     for number, commit in enumerate(outcomes):
         sure = set()
         for partition in range(PARTITIONS):
-            value = b"%d in %d" % (number, partition)
+            value = b"%d, %d in %d" % (attempt, number, partition)
             if version < V2:
                 told.refused = until_done(world, partial(producer.add, partition))
             told.refused |= until_done(world, partial(producer.write, value, partition=partition))
@@ -171,6 +171,40 @@ def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monke
         monkeypatch.setattr(module, "LAST_EPOCH", 0)
     for outcomes in OUTCOMES:
         test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(V2, outcomes)
+
+
+@pytest.mark.parametrize("outcomes", OUTCOMES, ids=str)
+@VERSIONS
+def test_what_is_told_after_a_power_cut_is_true_where_no_answer_waits_for_the_disk(
+    version: int, outcomes: tuple[bool, ...]
+) -> None:
+    """What was acknowledged before may be lost; but the producer is refused, or goes on, and nothing stays open. A new
+    one may be refused until it has a later epoch than those that are lost."""
+
+    def play(until: int, keeps: Kept | None) -> World:
+        world = World(sync=False, until=until, keeps=keeps)
+        check(world, transact(world, version, outcomes))
+        another = next(told for n in range(1, 5) if not (told := transact(world, version, (True,), n)).refused)
+        check(world, another)
+        return world
+
+    each_loss(play)
+
+
+def test_a_batch_of_the_next_transaction_waits_for_the_one_before_whose_marker_the_disk_refuses() -> None:
+    """The coordinator's log ends with the outcome of the one before; at the next start the disk is full for a while."""
+    world = World(sync=False, until=5, keeps=(4, 3, 1))
+    producer = Producing(cast("Machine", world))
+    assert producer.write(b"aborted") == producer.write(b"too", partition=1) == producer.end(commit=False) == 0
+    log = DATA / "t-1" / f"{0:020}.log"
+    world.disk.fails = lambda operation, path: operation == "write" and path == log
+    assert producer.write(b"next") == 0, "a repeat of what is there"
+    assert world.machine.core.transactions.by_id["t-1"].is_decided
+    world.disk.fails = lambda operation, path: False
+    world.machine.pass_time(3)
+    assert producer.end(commit=True) == 0
+    assert seen(world.machine) == [b"next"] and world.machine.log("t", 0).last_stable_offset == 4
+    assert seen(world.machine, 1) == [] and world.machine.log("t", 1).last_stable_offset == 2
 
 
 def each_loss(play: Callable[[int, Kept | None], World]) -> None:
