@@ -173,7 +173,9 @@ def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monke
         test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(V2, outcomes)
 
 
-@pytest.mark.parametrize("outcomes", OUTCOMES, ids=str)
+@pytest.mark.parametrize(
+    "outcomes", [OUTCOMES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in OUTCOMES[1:])], ids=str
+)
 @VERSIONS
 def test_what_is_told_after_a_power_cut_is_true_where_no_answer_waits_for_the_disk(
     version: int, outcomes: tuple[bool, ...]
