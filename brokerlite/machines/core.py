@@ -46,6 +46,8 @@ log = logging.getLogger("ottla.brokerlite")
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids that are reserved on disk at once, as in Kafka."""
+_AGAIN = 1.0
+"""Seconds until open transactions are looked at again, where the disk refused a marker at the start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +203,11 @@ class BrokerCore:
         groups.load(self.groups.by_id, self.offsets)
         transactions.load(self.transactions.by_id)
         self.groups.resume(now)
+        for topic in self.topics.by_name.values():
+            for partition in topic.partitions:
+                partition.producers.seen_at(now)
         self.transactions.resume(now)
-        self._end_hanging()
+        self.when_written(self._end_hanging)  # when the transactions that were decided are complete
         self.housekeeping.resume(now)
 
     # -- for the driver
@@ -410,23 +415,47 @@ class BrokerCore:
         """After a start, see to what is open in a partition and not with its coordinator: the disk has lost a record of
         one of them.
 
-        A batch may be there whose partition the coordinator does not know to be part of the transaction: it is from now
-        on, so that the producer can go on, or its time runs out. Nobody was told of what the disk did not hold, so
-        anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost.
+        What was decided is complete by now. A batch may be there whose partition the coordinator does not know to be
+        part of the transaction, or of the one after the decided one: it is from now on, so that the producer can go on,
+        or its time runs out. Nobody was told of what the disk did not hold, so anything else is aborted; but where
+        nothing waits for the disk, it may be a marker that is lost.
         """
-        by_producer = {each.producer_id: each for each in self.transactions.by_id.values()}
+        self.transactions.catch_up(self._highest_epochs())
+        by_producer = {
+            producer_id: each.transactional_id
+            for each in self.transactions.by_id.values()
+            for producer_id in (each.producer_id, each.next_producer_id)
+        }
+        again = False
         for topic in self.topics.by_name.values():
             for index, partition in enumerate(topic.partitions):
                 place = topic.name, index
-                partition.producers.seen_at(self.clock.now)
                 for producer_id in list(partition.producers.ongoing):
-                    known = by_producer.get(producer_id)
-                    if known is None or place not in self.transactions.by_id[known.transactional_id].partitions:
+                    known = self.transactions.by_id.get(by_producer.get(producer_id, ""))
+                    if known is not None and known.is_decided:  # the disk has refused a marker
+                        again = True
+                    elif known is None or not self._is_part(place, partition, known):
                         self._end_or_join(place, partition, producer_id, known)
+        if again:
+            self.timers.set("hanging", self.clock.now + _AGAIN, lambda _: self.when_written(self._end_hanging))
+
+    def _highest_epochs(self) -> dict[int, int]:
+        """Producer id -> the highest epoch of which a partition has records. (Administrators may write any marker.)"""
+        epochs: dict[int, int] = {}
+        for topic in self.topics.by_name.values():
+            for partition in topic.partitions:
+                for producer_id, producer in partition.producers.entries.items():
+                    if producer.batches:
+                        epochs[producer_id] = max(producer.epoch, epochs.get(producer_id, producer.epoch))
+        return epochs
+
+    def _is_part(self, place: Place, partition: PartitionLog, known: Transaction) -> bool:
+        """Whether what is open in a partition is part of the transaction, as its coordinator knows it."""
+        return place in known.partitions and partition.producers.entries[known.producer_id].epoch == known.epoch
 
     def _end_or_join(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> None:
         epoch = partition.producers.entries[producer_id].epoch
-        goes_on = known is not None and not known.is_decided and known.epoch == epoch
+        goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
             version = known.version if known.state is State.ONGOING else EPOCH_RISES
             try:

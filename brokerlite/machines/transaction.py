@@ -43,6 +43,7 @@ class Input(enum.Enum):
     COMMITTED = "the producer has decided to commit"
     ABORTED = "the producer, a newer one or the time has decided to abort"
     MARKED = "every partition has its marker"
+    LOST = "a partition has records of a later epoch, of which the disk has lost what was stored"
 
 
 TRANSITIONS: dict[tuple[State, Input], State] = {
@@ -60,6 +61,10 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (State.COMPLETE_ABORT, Input.ABORTED): State.PREPARE_ABORT,
     (State.PREPARE_COMMIT, Input.MARKED): State.COMPLETE_COMMIT,
     (State.PREPARE_ABORT, Input.MARKED): State.COMPLETE_ABORT,
+    (State.EMPTY, Input.LOST): State.EMPTY,
+    (State.ONGOING, Input.LOST): State.EMPTY,
+    (State.COMPLETE_COMMIT, Input.LOST): State.EMPTY,
+    (State.COMPLETE_ABORT, Input.LOST): State.EMPTY,
 }
 
 
@@ -158,6 +163,11 @@ class Transaction:
         """Every partition has its marker."""
         done = replace(self._after(Input.MARKED, timestamp), partitions=(), next_producer_id=-1)
         return replace(done, producer_id=self.next_producer_id, epoch=0) if self.next_producer_id >= 0 else done
+
+    def gone_on_from(self, epoch: int, timestamp: int) -> "Transaction":
+        """A partition has records of ``epoch``, and nothing is known of it; an older transaction was ended before."""
+        lost = self._after(Input.LOST, timestamp)
+        return replace(lost, epoch=epoch, last_epoch=NO_EPOCH, partitions=(), started=-1)
 
     def _after(self, event: Input, timestamp: int) -> "Transaction":
         if (state := TRANSITIONS.get((self.state, event))) is None:

@@ -16,7 +16,7 @@ Source: TransactionCoordinator.scala, TransactionStateManager.scala; KIP-98, KIP
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import Place
-from ottla.brokerlite.machines.transaction import EPOCH_RISES, LAST_EPOCH, State, Transaction
+from ottla.brokerlite.machines.transaction import EPOCH_RISES, LAST_EPOCH, NO_EPOCH, State, Transaction
 from ottla.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -106,6 +106,22 @@ class Transactions:
             elif transaction.state is State.ONGOING:
                 self._watch(transaction)
         self._watch_expiry()
+
+    def catch_up(self, epochs: Mapping[int, int]) -> None:
+        """After a start: go on from the epochs of which partitions have records, where the disk has lost what was
+        stored of them. An epoch that was given out twice would have the batches of one producer taken for those of the
+        other.
+
+        Args:
+            epochs: producer id -> the highest.
+        """
+        for known in list(self.by_id.values()):
+            epoch = epochs.get(known.producer_id, NO_EPOCH)
+            if epoch > known.epoch and not known.is_decided:
+                name = known.transactional_id
+                log.warning("%s has epoch %d, and a partition has records of epoch %d", name, known.epoch, epoch)
+                self._timers.cancel(("transaction", name))
+                self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions have it stored
 
     # -- what producers ask
 

@@ -33,6 +33,8 @@ def after(known: Transaction, event: Input, version: int = 0) -> Transaction:
             return known.with_partitions((OTHER,), version, NOW)
         case Input.MARKED:
             return known.completed(NOW)
+        case Input.LOST:
+            return known.gone_on_from(9, NOW)
     return known.decided(event is Input.COMMITTED, version, NEW_ID, NOW)
 
 
