@@ -17,10 +17,10 @@ Rules:
 - Bytes are read into their place and written from theirs: a large frame is a view of what the system has filled, and
   the parts of an answer are neither joined nor copied, but for TLS. They are let go of as soon as they are written.
 - With `Limits.pipeline` requests of a connection unanswered, or too many bytes of answers not taken by its peer, the
-  reader waits, and TCP pushes back. All connections together have bounds, too (`Limits.all_unsent`, `all_frames`): who
-  takes more than its share waits.
-- A peer that sends no more is given the answers that it waits for. One that resets the connection is noticed also while
-  it is not read, and what it has asked for is forgotten.
+  reader waits, and TCP pushes back. All connections together have bounds, too (`Limits.all_unsent`, `all_frames`):
+  a connection that takes more than its share waits.
+- A connection ends when its peer sends no more, as with Apache Kafka: requests that came before are carried out, and no
+  longer answered. A reset is noticed within a second, also while the connection is not read.
 - Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
   nobody else notices. Lines that are alike are counted (`ottla.complaints`).
 - An exception out of the service is a bug: it is logged with its traceback and closes that connection only.

@@ -114,7 +114,7 @@ class Connection:
         self._why = "closed by the peer"
 
     def hold(self, held: bool) -> None:
-        """Take no more requests from the peer until told otherwise: there is no room for what it sends."""
+        """Hand no more requests to the service, until this is called with ``False``."""
         self._held = held
         self._waiting.unpark_all()
 
