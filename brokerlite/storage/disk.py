@@ -19,6 +19,7 @@ import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -29,6 +30,8 @@ T = TypeVar("T")
 _MOST = 4096
 """Descriptors that are kept open at most; more would save nothing."""
 _LEAST = 16
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk that has no room."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -181,8 +184,9 @@ class FileSystem:
         descriptor = self._descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, owner.encode(), 0)
+            with suppress(OSError):  # a full disk: it is locked all the same
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, owner.encode(), 0)
         except BlockingIOError:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
             os.close(descriptor)

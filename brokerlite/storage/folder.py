@@ -25,10 +25,11 @@ from ottla.brokerlite.machines.topics import Partition, Place, Stored
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
-from ottla.brokerlite.storage.disk import Disk, FileSystem
+from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
+from ottla.brokerlite.storage.spare import Spare
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDisk
 from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
@@ -100,6 +101,7 @@ class DataFolder:
         self._chore = chore
         self._topics: dict[str, _Topic] = {}
         self._unflushed = Unflushed(self._disk, path)
+        self._spare = Spare(self._disk, path)
         self._deleted: set[str] = set()
         """Topics that the checkpoints may yet name."""
         self._recovery_points = OffsetCheckpoint(self._disk, path / RECOVERY_POINTS, sync=sync)
@@ -122,12 +124,14 @@ class DataFolder:
         """
         try:
             self._release = take_lock(self._disk, self.path, sync=self._sync)
+            self._spare.take()
             self._open(node_id, cluster_id)
+            self._spare.keep()
         except OSError as error:
             self.abandon()
+            what = "make room on its disk" if error.errno in FULL else "give one that this user may write to"
             raise ConfigurationError(
-                f"the data folder {self.path} cannot be used: {error.strerror or error}; "
-                "give one that this user may write to"
+                f"the data folder {self.path} cannot be used: {error.strerror or error}; {what}"
             ) from error
         except ConfigurationError:
             self.abandon()
@@ -135,6 +139,7 @@ class DataFolder:
 
     def close(self) -> None:
         """Leave the folder in good order; takes as long as the disk does."""
+        self._spare.take()
         for topic in self._topics.values():
             for segments, partition in zip(topic.partitions, topic.stored.partitions, strict=True):
                 segments.close(partition.producers, sync=self._sync)
@@ -144,6 +149,7 @@ class DataFolder:
         self._write_state(self._state._replace(next_producer_id=self._next_producer_id))
         marker = b'{"version":0,"brokerEpoch":-1}'
         checkpoints.replace(self._disk, self.path / CLEAN_SHUTDOWN, marker, sync=self._sync)
+        self._spare.keep()
         self.abandon()
 
     def abandon(self) -> None:

@@ -291,7 +291,7 @@ class BrokerError(OttlaError):
         self.detail = detail
 
     def __str__(self) -> str:
-        meaning = (type(self).__doc__ or "").strip()
+        meaning = (type(self).__doc__ or "").partition("\n\n")[0].strip()
         return f"{self.name} ({self.code}): {meaning} {self.advice}" + (f" [{self.detail}]" if self.detail else "")
 
 

@@ -16,6 +16,7 @@ import errno
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -165,7 +166,10 @@ class ModelDisk(Disk):
         node = self._find(source)
         if node is None:
             raise _error(errno.ENOENT, source)
+        replaced = self._find(target)
         self._change(source, {source.name: None, target.name: node}, "rename")
+        if isinstance(replaced, _File):
+            self._take_room(-len(replaced.data))
 
     def unlink(self, path: Path) -> None:
         self._check_alive()
@@ -184,7 +188,8 @@ class ModelDisk(Disk):
         if path in self._locked:
             raise Locked(self._locked[path].strip())
         self._locked[path] = owner
-        self.write_file(path, owner.encode())
+        with suppress(OSError):
+            self.write_file(path, owner.encode())
         return lambda: self._unlock(path)
 
     def _unlock(self, path: Path) -> None:

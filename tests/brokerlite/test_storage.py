@@ -609,6 +609,28 @@ def test_a_topic_that_the_disk_has_no_room_for_is_not_there() -> None:
     assert not [name for name in disk.names(Path("/data")) if name.startswith("new")]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_broker_starts_and_stops_on_a_full_disk_again_and_again(clean: bool) -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk, folder_sync=True)
+    machine.core.create_topic("t", 1, {"segment.bytes": "4000"})
+    stored = [b"%d" % each for each in range(5)]
+    for value in stored:
+        machine.produce(a_batch(value))
+    for each in range(5):
+        disk.room = 100  # whatever there was room for, is written
+        while (
+            machine.ask(producing(a_batch(value := b"%d more" % each))).responses[0].partition_responses[0].error_code
+            == 0
+        ):
+            stored.append(value)
+        machine = machine.restart(clean=clean)
+        assert values_of(machine.log().read(0, 10**6)) == stored
+    disk.room = None
+    machine.produce(a_batch(b"last"))
+    assert machine.log().end_offset == len(stored) + 1
+
+
 def test_a_producer_id_that_cannot_be_kept_is_not_given() -> None:
     disk = ModelDisk()
     machine = Machine(Path("/data"), disk=disk)
