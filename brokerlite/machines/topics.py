@@ -213,6 +213,9 @@ class Topics:
         self.by_id[topic.topic_id] = topic
         for key in unheeded(topic.configs):
             log.warning("a configuration is kept, and not acted upon: %s", key, extra={"topic": topic.name})
+        if (least := topic.min_insync_replicas) > 1:
+            said = "min.insync.replicas is %d, and there is one broker: writes with acks=all will be refused"
+            log.warning(said, least, extra={"topic": topic.name})
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:

@@ -282,8 +282,11 @@ def test_produce_refuses_other_acks_and_transactions_that_nobody_began(machine: 
     assert machine.log().end_offset == 0
 
 
-def test_a_topic_that_wants_more_replicas_in_sync_takes_no_acks_all(machine: Machine) -> None:
+def test_a_topic_that_wants_more_replicas_in_sync_takes_no_acks_all_and_the_log_says_so(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
     machine.core.create_topic("safe", 1, {"min.insync.replicas": "2"})
+    assert "min.insync.replicas is 2, and there is one broker" in caplog.text
     answer = asked(machine, producing(a_batch(), topic="safe"), 9)
     assert answer.responses[0].partition_responses[0].error_code == NotEnoughReplicas.code
     assert (
