@@ -3,8 +3,9 @@
 Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
-- What is stored is what was produced, unless the topic has a compression of its own or stamps records, or the header
-  claims another largest timestamp than the records have. Sequences and offsets stay as they are then, too.
+- What is stored is what was produced, unless the topic has a compression of its own, or the header claims another
+  largest timestamp than the records have. Sequences and offsets stay as they are then, too. A topic that stamps records
+  does so when they are appended.
 - Nothing here knows of a log: the same record set and the same settings give the same, in whatever thread. `work` says
   beforehand how much there is to do.
 
@@ -13,7 +14,6 @@ Source: UnifiedLog.java (analyzeAndValidateRecords), LogValidator.java, ProduceR
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.codec.compression import DEFAULT_LEVELS, Compression, decompressed_bound
@@ -27,7 +27,7 @@ from ottla.codec.records import (
     parse_batch,
     scan_records,
 )
-from ottla.codec.rewrite import recompressed, stamped, with_max_timestamp
+from ottla.codec.rewrite import recompressed, with_max_timestamp
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
@@ -67,18 +67,6 @@ class InvalidRecords(InvalidRecord):
         self.indexes = indexes
 
 
-class Valid(NamedTuple):
-    """A record set that is right.
-
-    Attributes:
-        batch: as it is to be stored, but for its offset and leader epoch.
-        append_time: the broker's time that it has, in milliseconds, if the topic stamps records; otherwise -1.
-    """
-
-    batch: RecordBatch
-    append_time: int
-
-
 def work(records: Buffer | None, settings: LogSettings) -> int:
     """How much `validated` has to do, at most, in bytes that are decompressed: a million take 1 to 3 milliseconds.
 
@@ -112,8 +100,8 @@ def validated(
     timestamp: int,
     name: str,
     limit: int = DECOMPRESSED_LIMIT,
-) -> Valid:
-    """What is stored of a produced record set.
+) -> RecordBatch:
+    """What is stored of a produced record set, but for its offset, its leader epoch and the broker's stamp.
 
     Args:
         version: of the Produce request.
@@ -135,13 +123,12 @@ def validated(
         max_timestamp = _check_records(batch, body, settings, timestamp, name)
     except DecodeError as error:
         raise InvalidRecord(str(error)) from None
-    if max_timestamp != batch.max_timestamp:
-        batch = parse_batch(with_max_timestamp(batch, max_timestamp))
-    if settings.compression not in (None, batch.compression):
-        batch = _compressed_again(batch, body, settings, name)
-    if settings.log_append_time:
-        return Valid(parse_batch(stamped(batch, timestamp)), timestamp)
-    return Valid(batch, -1)
+    if settings.compression is not None and settings.compression != batch.compression:
+        batch.max_timestamp = max_timestamp
+        return _compressed_again(batch, body, Compression(settings.compression), settings, name)
+    if max_timestamp != batch.max_timestamp and not settings.log_append_time:  # otherwise the stamp is the largest
+        return parse_batch(with_max_timestamp(batch, max_timestamp))
+    return batch
 
 
 def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:
@@ -216,9 +203,10 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
     return largest
 
 
-def _compressed_again(batch: RecordBatch, body: Buffer, settings: LogSettings, name: str) -> RecordBatch:
-    compression = batch.compression if settings.compression is None else settings.compression
-    data = recompressed(batch, Compression(compression), settings.compression_level, body=body)
+def _compressed_again(
+    batch: RecordBatch, body: Buffer, compression: Compression, settings: LogSettings, name: str
+) -> RecordBatch:
+    data = recompressed(batch, compression, settings.compression_level, body=body)
     if len(data) > settings.max_message_bytes:
         raise MessageTooLarge(
             f"{len(data)} bytes with the topic's compression; {name} takes {settings.max_message_bytes}"
