@@ -28,7 +28,7 @@ from ottla.brokerlite.machines.request_work import WorkFirst
 from ottla.brokerlite.machines.topics import INTERNAL, Place, Topic
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
-from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, validated, work
+from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, InvalidTimestamps, validated, work
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -296,7 +296,7 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
 
 def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
     log.info("batch refused: %s", error)
-    indexes = error.indexes if isinstance(error, InvalidRecords) else ()
+    indexes = error.indexes if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,

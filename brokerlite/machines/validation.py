@@ -12,6 +12,7 @@ Rules:
 Source: UnifiedLog.java (analyzeAndValidateRecords), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 
@@ -67,6 +68,18 @@ class InvalidRecords(InvalidRecord):
         self.indexes = indexes
 
 
+class InvalidTimestamps(InvalidTimestamp):
+    """The timestamps of some records are outside what the topic takes; others may have no key, where one is needed.
+
+    Attributes:
+        indexes: as those of `InvalidRecords`.
+    """
+
+    def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
+        super().__init__(detail)
+        self.indexes = indexes
+
+
 def work(records: Buffer | None, settings: LogSettings) -> int:
     """How much `validated` has to do, at most, in bytes that are decompressed: a million take 1 to 3 milliseconds.
 
@@ -114,7 +127,8 @@ def validated(
         CorruptMessage: the CRC does not match.
         MessageTooLarge, RecordListTooLarge: the batch is larger than the topic takes, than a segment may be.
         UnsupportedCompressionType: zstd from a client too old for it.
-        InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
+        InvalidTimestamp: the batch claims that the broker stamped the records (`InvalidTimestamps`: some are outside
+            what the topic takes).
     """
     batch = _only_batch(records, version, settings, name)
     _check_header(batch)
@@ -190,16 +204,26 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
         raise DecodeError(f"the batch ends before its {batch.count} records do")
     if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")
-    if settings.compacted and keyless:
-        rows = (row for row, record in enumerate(batch.records(DECOMPRESSED_LIMIT)) if record.key is None)
-        indexes = tuple(islice(rows, MOST_INDEXES))
-        raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
+    earliest, latest = -math.inf, math.inf
     if not settings.log_append_time:
-        latest = timestamp + settings.timestamp_after_max_ms
         earliest = timestamp - settings.timestamp_before_max_ms
-        for each in (smallest, largest):
-            if each != NO_TIMESTAMP and not earliest <= each <= latest:
-                raise InvalidTimestamp(f"{each} is not within {earliest} to {latest}")
+        latest = timestamp + settings.timestamp_after_max_ms
+
+    def is_early_or_late(each: int) -> bool:
+        return each != NO_TIMESTAMP and not earliest <= each <= latest
+
+    needs_keys = settings.compacted and keyless > 0
+    of_other_times = [each for each in (smallest, largest) if is_early_or_late(each)]
+    if needs_keys or of_other_times:
+        rows = (
+            row
+            for row, record in enumerate(batch.records(DECOMPRESSED_LIMIT))
+            if (needs_keys and record.key is None) or is_early_or_late(record.timestamp)
+        )
+        indexes = tuple(islice(rows, MOST_INDEXES))
+        if of_other_times:
+            raise InvalidTimestamps(f"{of_other_times[0]} is not within {earliest} to {latest}", indexes)
+        raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
     return largest
 
 
