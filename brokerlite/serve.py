@@ -271,6 +271,10 @@ class _Front:
         if self.core.unsynced is not None:
             self._unsynced.set()
 
+    def resume(self, job: Job, raised: Exception | None) -> Work:
+        """As `BrokerCore.resume`."""
+        return self.core.resume(job, self._now(), raised)
+
     def drain(self) -> None:
         """Let nobody wait any longer."""
         self.core.drain()
@@ -330,7 +334,7 @@ async def _work_off(front: _Front, job: Job) -> None:
     raised: Exception | None = None
     try:
         while True:
-            work = next(job) if raised is None else job.throw(raised)
+            work = front.resume(job, raised)
             try:
                 await trio.to_thread.run_sync(work)
                 raised = None

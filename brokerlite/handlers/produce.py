@@ -6,27 +6,29 @@ v0-2 are advertised and refused: librdkafka silently switches compression off wh
 In a transaction, a partition must be part of it. Up to v11 that is asked of the coordinator, from v12 on the partitions
 of the request join by themselves (KIP-890). v11+: TRANSACTION_ABORTABLE.
 
-Record sets that take long to validate, because they are compressed, are validated in a thread first. When that is done
-their topics may have gone, or been recreated with other settings; then they are validated again.
+Record sets that take long to validate, because they are compressed, are validated in a thread, a few at a time, and
+appended before the next are. Meanwhile their topics may go, or be recreated with other settings; then they are
+validated again.
 
 With ``acks=0`` there is no answer; if something failed the connection is closed, so that the client finds out.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import islice
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import IMPLICIT_SINCE, PartitionLog
 from ottla.brokerlite.machines.request_work import WorkFirst
 from ottla.brokerlite.machines.topics import INTERNAL, Place, Topic
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
-from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, Valid, validated, work
+from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, InvalidTimestamps, validated, work
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -36,7 +38,7 @@ from ottla.codec.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.codec.records import HEADER_SIZE
+from ottla.codec.records import HEADER_SIZE, RecordBatch
 from ottla.errors import (
     BrokerError,
     InvalidRequiredAcks,
@@ -56,6 +58,7 @@ BY_ID = 13
 _ATTRIBUTES = 22
 """Where a batch's header has them."""
 _TRANSACTIONAL = 0x10
+_TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
 _NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
 
 
@@ -66,62 +69,91 @@ _NOT_VALIDATED = UnknownServerError()
 class _RecordSet:
     """One of the request's, and what has become of it so far."""
 
+    topic: TopicProduceData
     data: PartitionProduceData
     place: Place = ("", -1)
     partition: PartitionLog | None = None
     """Where it goes, if it may."""
     settings: LogSettings | None = None
     """Those by which it was validated."""
-    valid: Valid | None = None
+    valid: RecordBatch | None = None
     """What is to be appended, if it is right."""
     error: BrokerError = _NOT_VALIDATED
     """Why it is refused."""
+    outcome: PartitionProduceResponse | None = None
 
 
 def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
     request: ProduceRequest = call.message
-    by_topic = [[_RecordSet(data) for data in topic.partition_data] for topic in request.topic_data]
-    if request.transactional_id is None and any(_is_transactional(each) for topic in by_topic for each in topic):
-        return _response(call, [[_refused(_NAMELESS, each.data.index) for each in topic] for topic in by_topic])
-    return _produce(broker, call, by_topic)
+    record_sets = [_RecordSet(topic, data) for topic in request.topic_data for data in topic.partition_data]
+    if request.transactional_id is None and any(_is_transactional(each) for each in record_sets):
+        return _refuse_all(call, record_sets, _NAMELESS)
+    for each in record_sets:
+        _find(broker, call, each)
+    at_once = broker.settings.work_at_once
+    if _count_little(record_sets, at_once) == len(record_sets):
+        _validate(call, record_sets, at_once)
+        _append_all(broker, call, record_sets, call.timestamp)
+        return _response(call, record_sets)
+    size = sum(len(each.data.records or b"") for each in record_sets)
+    pieces = _piecewise(broker, call, record_sets, call.timestamp - broker.clock.timestamp)
+    return WorkFirst(pieces, partial(_refuse_all, call, record_sets, _TOO_MUCH), size)
 
 
-def _produce(
-    broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_RecordSet]]
-) -> ProduceResponse | NoAnswer | WorkFirst:
-    """Append all that is valid, once everything is validated."""
+def _piecewise(
+    broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], ahead: int
+) -> Generator[Work, None, ProduceResponse | NoAnswer]:
+    """Validate in a thread as many as may be validated at once, and at least one, append them, and so on.
+
+    Args:
+        ahead: milliseconds that the system's clock is ahead of the broker's.
+    """
+    begin = 0
+    while begin < len(record_sets):
+        little = _count_little(islice(record_sets, begin, None), broker.settings.work_at_once)
+        some = record_sets[begin : begin + max(1, little)]
+        begin += len(some)
+        while any(_is_to_validate(each) for each in some):
+            yield partial(_validate, call, some, DECOMPRESSED_LIMIT)
+            for each in some:
+                _find(broker, call, each)
+        _append_all(broker, call, some, broker.clock.timestamp + ahead)
+    return _response(call, record_sets)
+
+
+def _response(call: Call, record_sets: Iterable[_RecordSet]) -> ProduceResponse | NoAnswer:
     request: ProduceRequest = call.message
-    for asked, of_topic in zip(request.topic_data, by_topic, strict=True):
-        _find(broker, call, asked, of_topic)
-    if (first := _validate(broker, call, by_topic)) is not None:
-        return first
-    if request.transactional_id is not None:
-        _join(broker, call, by_topic, request.transactional_id)
-    return _response(call, [[_append(broker, call, each) for each in of_topic] for of_topic in by_topic])
-
-
-def _response(call: Call, by_topic: Sequence[Sequence[PartitionProduceResponse]]) -> ProduceResponse | NoAnswer:
-    request: ProduceRequest = call.message
+    outcomes = [each.outcome for each in record_sets if each.outcome is not None]
     if request.acks == 0:
-        failed = next((each for of_topic in by_topic for each in of_topic if each.error_code), None)
+        failed = next((each for each in outcomes if each.error_code), None)
         return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
+    left = iter(outcomes)
     return ProduceResponse(
         responses=tuple(
-            TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=tuple(of_topic))
-            for asked, of_topic in zip(request.topic_data, by_topic, strict=True)
+            TopicProduceResponse(
+                name=asked.name,
+                topic_id=asked.topic_id,
+                partition_responses=tuple(islice(left, len(asked.partition_data))),
+            )
+            for asked in request.topic_data
         )
     )
 
 
-def _find(broker: BrokerCore, call: Call, asked: TopicProduceData, record_sets: Sequence[_RecordSet]) -> None:
-    """Find where the record sets of a topic go, if they may; while a thread worked that may have changed."""
-    by_id = call.header.api_version >= BY_ID
-    topic = broker.topics.by_id.get(asked.topic_id) if by_id else broker.topics.by_name.get(asked.name)
+def _refuse_all(call: Call, record_sets: Iterable[_RecordSet], error: BrokerError) -> ProduceResponse | NoAnswer:
     for each in record_sets:
-        try:
-            each.place, each.partition = _partition(call, topic, each.data)
-        except BrokerError as error:
-            each.partition, each.settings, each.valid, each.error = None, None, None, error
+        each.outcome = _refused(error, each.data.index)
+    return _response(call, record_sets)
+
+
+def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
+    """Find where a record set goes, if it may; while a thread worked that may have changed."""
+    by_id = call.header.api_version >= BY_ID
+    topic = broker.topics.by_id.get(each.topic.topic_id) if by_id else broker.topics.by_name.get(each.topic.name)
+    try:
+        each.place, each.partition = _partition(call, topic, each.data)
+    except BrokerError as error:
+        each.partition, each.error = None, error
 
 
 def _partition(call: Call, topic: Topic | None, data: PartitionProduceData) -> tuple[Place, PartitionLog]:
@@ -141,12 +173,26 @@ def _partition(call: Call, topic: Topic | None, data: PartitionProduceData) -> t
     return (topic.name, data.index), partition
 
 
-def _append(broker: BrokerCore, call: Call, each: _RecordSet) -> PartitionProduceResponse:
-    partition, valid = each.partition, each.valid
-    if partition is None or valid is None:
+def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], timestamp: int) -> None:
+    """Append those that are valid.
+
+    Args:
+        timestamp: the time, in milliseconds since 1970.
+    """
+    request: ProduceRequest = call.message
+    if request.transactional_id is not None:
+        _join(broker, call, record_sets, request.transactional_id)
+    for each in record_sets:
+        each.outcome = _append(broker, each, timestamp)
+        each.valid = None  # its memory is let go of
+
+
+def _append(broker: BrokerCore, each: _RecordSet, timestamp: int) -> PartitionProduceResponse:
+    partition, batch = each.partition, each.valid
+    if partition is None or batch is None:
         return _refused(each.error, each.data.index)
     try:
-        stored = partition.append(valid, call.now)
+        stored = partition.append(batch, timestamp, broker.clock.now)
     except BrokerError as error:
         return _refused(error, each.data.index)
     if stored.size:
@@ -163,41 +209,38 @@ def _append(broker: BrokerCore, call: Call, each: _RecordSet) -> PartitionProduc
 # -- validation
 
 
-def _validate(broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_RecordSet]]) -> WorkFirst | None:
-    """Validate the record sets that have not been yet, by the settings that their topics have now; or say that there is
-    too much to do.
-    """
-    left: list[_RecordSet] = []
-    much = 0
-    for of_topic in by_topic:
-        for each in of_topic:
-            if each.partition is not None and each.settings is not each.partition.settings:
-                each.settings = each.partition.settings
-                left.append(each)
-                much += work(each.data.records, each.settings)
-    if much <= broker.settings.work_at_once:
-        _validate_all(call, left, broker.settings.work_at_once)
-        return None
-
-    def then(done: bool) -> ProduceResponse | NoAnswer | WorkFirst:
-        if not done:
-            for each in left:
-                each.valid, each.error = None, RequestTimedOut("too many large record sets wait to be validated")
-        return _produce(broker, call, by_topic)
-
-    size = sum(len(each.data.records or b"") for of_topic in by_topic for each in of_topic)
-    return WorkFirst(partial(_validate_all, call, left, DECOMPRESSED_LIMIT), then, size)
-
-
-def _validate_all(call: Call, record_sets: Sequence[_RecordSet], limit: int) -> None:
-    """Validate them, by the settings that they have; perhaps in a thread."""
+def _count_little(record_sets: Iterable[_RecordSet], most: int) -> int:
+    """How many of them, from the first on, can be validated with at most so much work."""
+    count = much = 0
     for each in record_sets:
-        assert each.partition is not None and each.settings is not None
+        if each.partition is not None:
+            much += work(each.data.records, each.partition.settings)
+        if much > most:
+            break
+        count += 1
+    return count
+
+
+def _is_to_validate(each: _RecordSet) -> bool:
+    """It has not been validated yet by the settings that its topic has now."""
+    return each.partition is not None and each.settings is not each.partition.settings
+
+
+def _validate(call: Call, record_sets: Iterable[_RecordSet], limit: int) -> None:
+    """Validate those that have to be; perhaps in a thread.
+
+    Args:
+        limit: bytes that are decompressed at most of each.
+    """
+    for each in record_sets:
+        if each.partition is None or each.settings is (settings := each.partition.settings):
+            continue
+        each.settings = settings
         try:
             each.valid = validated(
                 each.data.records,
                 version=call.header.api_version,
-                settings=each.settings,
+                settings=settings,
                 timestamp=call.timestamp,
                 name=each.partition.name,
                 limit=limit,
@@ -215,16 +258,16 @@ def _is_transactional(record_set: _RecordSet) -> bool:
     return records is not None and len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES] & _TRANSACTIONAL)
 
 
-def _join(broker: BrokerCore, call: Call, by_topic: Sequence[Sequence[_RecordSet]], transactional_id: str) -> None:
-    """See that the partitions in which the request would begin a transaction are part of it.
+def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], transactional_id: str) -> None:
+    """See that the partitions in which some record sets would begin a transaction are part of it.
 
-    All of them join at once, so that their transaction is stored once.
+    All of them join at once, so that their transaction is stored once; and just before they are appended, so that it
+    cannot end in between.
     """
     joining: dict[Producing, list[_RecordSet]] = {}
-    for each in chain.from_iterable(by_topic):
-        if each.partition is None or each.valid is None:
+    for each in record_sets:
+        if each.partition is None or (batch := each.valid) is None:
             continue
-        batch = each.valid.batch
         try:
             if each.partition.attempt(batch, call.header.api_version):
                 asked = Producing(transactional_id, batch.producer_id, batch.producer_epoch)
@@ -253,7 +296,7 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
 
 def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
     log.info("batch refused: %s", error)
-    indexes = error.indexes if isinstance(error, InvalidRecords) else ()
+    indexes = error.indexes if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,

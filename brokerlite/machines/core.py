@@ -3,6 +3,7 @@
     core.handle(ticket, call)      # a request; `ticket` is whatever the driver wants back with the answer
     core.poll(now)                 # -> the answers that are ready
     core.jobs()                    # -> what is to be done in the background, and in threads
+    core.resume(job, now)          # -> its next piece of work
     core.deadline                  # when to poll next if nothing happens
 
 Rules:
@@ -25,7 +26,7 @@ from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.fetch_sessions import MAX_EPOCH, FetchSessions
 from ottla.brokerlite.machines.groups import Groups, GroupSettings
 from ottla.brokerlite.machines.housekeeping import Housekeeping, HousekeepingSettings
-from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.keyed_log import KeyedLog
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
@@ -245,13 +246,10 @@ class BrokerCore:
     def _work_first(self, ticket: Any, call: Call, first: WorkFirst) -> None:
         def settle(result: Any) -> None:
             self._settle(ticket, call, result)
-            if not isinstance(result, WorkFirst):
-                self._actions.append(Hold(ticket, False))
+            self._actions.append(Hold(ticket, False))
 
         self._actions.append(Hold(ticket, True))
-        self._request_work.add(
-            first, call.connection, settle, lambda: self._actions.append(Close(ticket, "internal error"))
-        )
+        self._request_work.add(first, settle, lambda: self._actions.append(Close(ticket, "internal error")))
 
     def poll(self, now: float) -> list[Action]:
         """What is to be sent, in no particular order of connections."""
@@ -265,6 +263,18 @@ class BrokerCore:
         jobs = self._jobs.copy()
         self._jobs.clear()
         return jobs
+
+    def resume(self, job: Job, now: float, raised: Exception | None = None) -> Work:
+        """Go on with a job: its next piece of work.
+
+        Args:
+            raised: what the last piece has raised.
+
+        Raises:
+            StopIteration: the job is done.
+        """
+        self.clock.now = now
+        return next(job) if raised is None else job.throw(raised)
 
     @property
     def deadline(self) -> float | None:
@@ -298,7 +308,6 @@ class BrokerCore:
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
         self.waits.disconnected(connection)
-        self._request_work.disconnected(connection)
 
     def drain(self) -> None:
         """Give every waiting answer as it is; from now on none waits."""

@@ -20,13 +20,13 @@ from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.retention import ActiveSegment, SegmentState, is_full
-from ottla.brokerlite.machines.validation import Valid
 from ottla.codec.records import (
     BatchBuilder,
     Record,
     RecordBatch,
     parse_batch,
 )
+from ottla.codec.rewrite import stamped
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import Buffer
@@ -232,22 +232,25 @@ class PartitionLog:
         """How many bytes were appended since the start below the high watermark, or below the last stable offset."""
         return next(iter(self._begun.values()), self._written) if stable else self._written
 
-    def append(self, valid: Valid, now: float = 0.0) -> Appended:
+    def append(self, batch: RecordBatch, timestamp: int, now: float = 0.0) -> Appended:
         """Store a produced record set that is valid by the `settings`, and return where.
 
         Args:
+            timestamp: the time, in milliseconds since 1970; the records are stamped with it if the topic does so.
             now: seconds of the broker's clock.
 
         Raises:
             InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState: see `Producers`.
             KafkaStorageError: the disk refused.
         """
-        batch, stamp = valid
+        stamps = self.settings.log_append_time
         if batch.producer_id >= 0:
             if (stored := self.producers.duplicate(batch)) is not None:
-                return Appended(stored.first_offset, stored.timestamp if stamp >= 0 else -1, 0)
+                return Appended(stored.first_offset, stored.timestamp if stamps else -1, 0)
             self.producers.check(batch)
-        return self._store(batch, now, stamp)
+        if stamps:
+            return self._store(parse_batch(stamped(batch, timestamp)), now, timestamp)
+        return self._store(batch, now)
 
     def attempt(self, batch: RecordBatch, version: int) -> bool:
         """Whether a produced batch would begin a transaction here: then ask the coordinator first.

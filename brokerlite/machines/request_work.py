@@ -1,16 +1,16 @@
-"""Requests that take so much computing that a thread does it first; meanwhile other connections are served.
+"""Requests that take so much computing that threads do it; meanwhile other connections are served.
 
 Rules:
 - The requests of a connection stay in order: the driver hands in no other of one that is held (`Hold`).
-- First come, first served, and only a few at once, because each may take hundreds of megabytes meanwhile.
-- What waits is bounded, too: beyond that a request is told so instead. One that nobody waits for any more, because its
-  connection is gone, is dropped, unless it is under way.
-- What the work was about may have changed meanwhile: then there is more work first, and the connection stays held.
+- The work of a request comes in pieces, and what a piece has made is used before the next begins: a request takes no
+  more memory than its largest piece. Those that have pieces left take turns, and only a few are at work at once.
+- What waits is bounded, too: beyond that a request is told so instead. One whose connection is gone is done as well:
+  with ``acks=0`` nobody waits for an answer anyway.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from ottla.brokerlite.machines.jobs import Job, Work
@@ -24,22 +24,21 @@ MOST_BYTES = 256 * 2**20
 
 
 class WorkFirst(NamedTuple):
-    """What a handler returns where a thread has to work before there is an answer.
+    """What a handler returns where threads have to work before there is an answer.
 
     Attributes:
-        work: is run in a thread.
-        then: returns what the handler would, perhaps another of these. Its argument is whether the work was done, which
-            it was not if too much waits already.
+        pieces: gives each piece of the work, to be run in a thread, is resumed on the loop when that is done, and
+            returns what the handler would.
+        refuse: returns what the handler would if nothing is done because too much waits already.
         size: bytes of the request.
     """
 
-    work: Work
-    then: Callable[[bool], Any]
+    pieces: Generator[Work, None, Any]
+    refuse: Callable[[], Any]
     size: int
 
 
-class _Waiting(NamedTuple):
-    connection: int
+class _Request(NamedTuple):
     first: WorkFirst
     settle: Callable[[Any], None]
     fail: Callable[[], None]
@@ -54,45 +53,53 @@ class RequestWork:
 
     def __init__(self, start: Callable[[Job], None]) -> None:
         self._start = start
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[tuple[_Request, Work]] = deque()
+        """Requests with their next piece."""
         self._under_way = 0
         self._bytes = 0
 
-    def add(self, first: WorkFirst, connection: int, settle: Callable[[Any], None], fail: Callable[[], None]) -> None:
+    def add(self, first: WorkFirst, settle: Callable[[Any], None], fail: Callable[[], None]) -> None:
         """Have the work of a request done.
 
         Args:
-            settle: takes what ``first.then`` returns, which may be more work.
+            settle: takes what the handler would have returned.
             fail: called where there is nothing to take.
         """
         if self._bytes + first.size > MOST_BYTES:
-            settle(first.then(False))
+            settle(first.refuse())
             return
         self._bytes += first.size
-        self._waiting.append(_Waiting(connection, first, settle, fail))
+        self._go_on(_Request(first, settle, fail))
         self._begin()
 
-    def disconnected(self, connection: int) -> None:
-        """Nobody waits for the answers of this connection any more."""
-        dropped = [each for each in self._waiting if each.connection == connection]
-        for each in dropped:
-            self._waiting.remove(each)
-            self._bytes -= each.first.size
+    def _go_on(self, request: _Request, raised: Exception | None = None) -> None:
+        """Take a request up to its next piece, with which it waits for its turn, or to its end."""
+        pieces = request.first.pieces
+        try:
+            try:
+                work = next(pieces) if raised is None else pieces.throw(raised)
+            except StopIteration as done:
+                request.settle(done.value)
+            else:
+                self._waiting.append((request, work))
+                return
+        except Exception:  # a mistake of ours, or no memory
+            log.exception("a request failed")
+            request.fail()
+        self._bytes -= request.first.size
 
     def _begin(self) -> None:
         while self._waiting and self._under_way < AT_ONCE:
             self._under_way += 1
-            self._start(self._do(self._waiting.popleft()))
+            self._start(self._do(*self._waiting.popleft()))
 
-    def _do(self, request: _Waiting) -> Job:
+    def _do(self, request: _Request, work: Work) -> Job:
+        raised: Exception | None = None
         try:
-            try:
-                yield request.first.work
-            finally:
-                self._under_way -= 1
-                self._bytes -= request.first.size
-            request.settle(request.first.then(True))
-        except Exception:  # a mistake of ours, or no memory
-            log.exception("a request failed")
-            request.fail()
+            yield work
+        except Exception as error:
+            raised = error
+        finally:
+            self._under_way -= 1
+        self._go_on(request, raised)
         self._begin()

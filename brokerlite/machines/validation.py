@@ -3,17 +3,18 @@
 Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
-- What is stored is what was produced, unless the topic has a compression of its own or stamps records, or the header
-  claims another largest timestamp than the records have. Sequences and offsets stay as they are then, too.
+- What is stored is what was produced, unless the topic has a compression of its own, or the header claims another
+  largest timestamp than the records have. Sequences and offsets stay as they are then, too. A topic that stamps records
+  does so when they are appended.
 - Nothing here knows of a log: the same record set and the same settings give the same, in whatever thread. `work` says
   beforehand how much there is to do.
 
 Source: UnifiedLog.java (analyzeAndValidateRecords), LogValidator.java, ProduceRequest.java (validateRecords).
 """
 
+import math
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.codec.compression import DEFAULT_LEVELS, Compression, decompressed_bound
@@ -27,7 +28,7 @@ from ottla.codec.records import (
     parse_batch,
     scan_records,
 )
-from ottla.codec.rewrite import recompressed, stamped, with_max_timestamp
+from ottla.codec.rewrite import recompressed, with_max_timestamp
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
@@ -67,16 +68,16 @@ class InvalidRecords(InvalidRecord):
         self.indexes = indexes
 
 
-class Valid(NamedTuple):
-    """A record set that is right.
+class InvalidTimestamps(InvalidTimestamp):
+    """The timestamps of some records are outside what the topic takes; others may have no key, where one is needed.
 
     Attributes:
-        batch: as it is to be stored, but for its offset and leader epoch.
-        append_time: the broker's time that it has, in milliseconds, if the topic stamps records; otherwise -1.
+        indexes: as those of `InvalidRecords`.
     """
 
-    batch: RecordBatch
-    append_time: int
+    def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
+        super().__init__(detail)
+        self.indexes = indexes
 
 
 def work(records: Buffer | None, settings: LogSettings) -> int:
@@ -112,8 +113,8 @@ def validated(
     timestamp: int,
     name: str,
     limit: int = DECOMPRESSED_LIMIT,
-) -> Valid:
-    """What is stored of a produced record set.
+) -> RecordBatch:
+    """What is stored of a produced record set, but for its offset, its leader epoch and the broker's stamp.
 
     Args:
         version: of the Produce request.
@@ -126,7 +127,8 @@ def validated(
         CorruptMessage: the CRC does not match.
         MessageTooLarge, RecordListTooLarge: the batch is larger than the topic takes, than a segment may be.
         UnsupportedCompressionType: zstd from a client too old for it.
-        InvalidTimestamp: the timestamps are outside what the topic takes, or it should set them itself.
+        InvalidTimestamp: the batch claims that the broker stamped the records (`InvalidTimestamps`: some are outside
+            what the topic takes).
     """
     batch = _only_batch(records, version, settings, name)
     _check_header(batch)
@@ -135,13 +137,12 @@ def validated(
         max_timestamp = _check_records(batch, body, settings, timestamp, name)
     except DecodeError as error:
         raise InvalidRecord(str(error)) from None
-    if max_timestamp != batch.max_timestamp:
-        batch = parse_batch(with_max_timestamp(batch, max_timestamp))
-    if settings.compression not in (None, batch.compression):
-        batch = _compressed_again(batch, body, settings, name)
-    if settings.log_append_time:
-        return Valid(parse_batch(stamped(batch, timestamp)), timestamp)
-    return Valid(batch, -1)
+    if settings.compression is not None and settings.compression != batch.compression:
+        batch.max_timestamp = max_timestamp
+        return _compressed_again(batch, body, Compression(settings.compression), settings, name)
+    if max_timestamp != batch.max_timestamp and not settings.log_append_time:  # otherwise the stamp is the largest
+        return parse_batch(with_max_timestamp(batch, max_timestamp))
+    return batch
 
 
 def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:
@@ -203,22 +204,33 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
         raise DecodeError(f"the batch ends before its {batch.count} records do")
     if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")
-    if settings.compacted and keyless:
-        rows = (row for row, record in enumerate(batch.records(DECOMPRESSED_LIMIT)) if record.key is None)
-        indexes = tuple(islice(rows, MOST_INDEXES))
-        raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
+    earliest, latest = -math.inf, math.inf
     if not settings.log_append_time:
-        latest = timestamp + settings.timestamp_after_max_ms
         earliest = timestamp - settings.timestamp_before_max_ms
-        for each in (smallest, largest):
-            if each != NO_TIMESTAMP and not earliest <= each <= latest:
-                raise InvalidTimestamp(f"{each} is not within {earliest} to {latest}")
+        latest = timestamp + settings.timestamp_after_max_ms
+
+    def is_early_or_late(each: int) -> bool:
+        return each != NO_TIMESTAMP and not earliest <= each <= latest
+
+    needs_keys = settings.compacted and keyless > 0
+    of_other_times = [each for each in (smallest, largest) if is_early_or_late(each)]
+    if needs_keys or of_other_times:
+        rows = (
+            row
+            for row, record in enumerate(batch.records(DECOMPRESSED_LIMIT))
+            if (needs_keys and record.key is None) or is_early_or_late(record.timestamp)
+        )
+        indexes = tuple(islice(rows, MOST_INDEXES))
+        if of_other_times:
+            raise InvalidTimestamps(f"{of_other_times[0]} is not within {earliest} to {latest}", indexes)
+        raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
     return largest
 
 
-def _compressed_again(batch: RecordBatch, body: Buffer, settings: LogSettings, name: str) -> RecordBatch:
-    compression = batch.compression if settings.compression is None else settings.compression
-    data = recompressed(batch, Compression(compression), settings.compression_level, body=body)
+def _compressed_again(
+    batch: RecordBatch, body: Buffer, compression: Compression, settings: LogSettings, name: str
+) -> RecordBatch:
+    data = recompressed(batch, compression, settings.compression_level, body=body)
     if len(data) > settings.max_message_bytes:
         raise MessageTooLarge(
             f"{len(data)} bytes with the topic's compression; {name} takes {settings.max_message_bytes}"

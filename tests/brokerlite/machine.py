@@ -45,9 +45,8 @@ def store(
     log: PartitionLog, records: bytes | None, version: int = 13, *, timestamp: int = TODAY, now: float = 0.0
 ) -> Appended:
     """Have a partition take a produced record set."""
-    return log.append(
-        validated(records, version=version, settings=log.settings, timestamp=timestamp, name=log.name), now
-    )
+    batch = validated(records, version=version, settings=log.settings, timestamp=timestamp, name=log.name)
+    return log.append(batch, timestamp, now)
 
 
 def values_of(records: Buffer | None) -> list[bytes | None]:
@@ -155,7 +154,7 @@ class Machine:
         )
         self._tickets = 0
 
-    def send(self, message: Any, version: int | None = None, *, connection: int = 1) -> int:
+    def send(self, message: Any, version: int | None = None, *, connection: int = 1, timestamp: int = TODAY) -> int:
         """Hand in a request; return its ticket."""
         self._tickets += 1
         key = api(type(message)).key
@@ -165,7 +164,7 @@ class Machine:
             correlation_id=self._tickets,
             client_id=None,
         )
-        self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, TODAY))
+        self.core.handle(self._tickets, Call(connection, a_session(), header, message, self.now, timestamp))
         return self._tickets
 
     def poll(self) -> list[Answer | Close]:

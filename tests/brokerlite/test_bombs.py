@@ -112,6 +112,46 @@ def test_an_idle_thread_takes_the_batch_of_a_client_that_waits_for_no_answer_and
         assert other.ask(fetching(wait=10)).responses[0].partitions[0].high_watermark == 1
 
 
+def test_all_that_clients_sent_that_wait_for_no_answer_and_leave_is_stored(tmp_path: Path) -> None:
+    bomb = a_batch(bytes(20 * MB), compression=Compression.ZSTD)
+    peers = 6
+    with a_broker(tmp_path) as (_, connect), connect() as other:
+        for _ in range(peers):
+            with connect() as peer:
+                for batch in (bomb, a_batch(b"v"), bomb):
+                    peer.send(producing(batch, acks=0))
+        stored = 0
+        while stored < 3 * peers:  # the time-out of an answer that is empty ends this otherwise
+            before, answer = stored, other.ask(fetching(stored, wait=10, partition_max_bytes=1))
+            stored = answer.responses[0].partitions[0].high_watermark
+            assert stored > before
+
+
+@pytest.mark.parametrize("end", ["drain", "kill"])
+async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tmp_path: Path, end: str) -> None:
+    bomb = a_batch(bytes(60 * MB), compression=Compression.ZSTD)
+    one = producing(bomb)
+    request = ProduceRequest(acks=one.acks, timeout_ms=one.timeout_ms, topic_data=one.topic_data * 500)
+    async with trio.open_nursery() as nursery:
+        running = await nursery.start(run_broker, BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER))
+        running.create_topic("t", 1, {})
+        peers = [await trio.to_thread.run_sync(Peer, running.port) for _ in range(request_work.AT_ONCE + 1)]
+        *hostile, other = peers
+        for peer in hostile:
+            await trio.to_thread.run_sync(peer.send, request)
+        while running._core._request_work._under_way < request_work.AT_ONCE:
+            await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            large = producing(a_batch(bytes(2 * MB), compression=Compression.ZSTD))
+            await trio.to_thread.run_sync(other.ask, large)
+        assert running._core._request_work._under_way == request_work.AT_ONCE
+        began = trio.current_time()
+        getattr(running, end)()
+    assert trio.current_time() - began < 8
+    for peer in peers:
+        peer.close()
+
+
 @pytest.mark.parametrize("end", ["drain", "kill", "cancel"])
 async def test_a_broker_ends_while_threads_work_for_requests(tmp_path: Path, end: str) -> None:
     bomb = a_batch(bytes(4 * MB), compression=Compression.GZIP)

@@ -27,6 +27,7 @@ from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsReque
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import RequestHeader, build_response, parse_response
+from ottla.codec.records import BatchBuilder
 from ottla.codec.wire import NO_UUID, api
 from ottla.errors import (
     BrokerError,
@@ -43,6 +44,7 @@ from ottla.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidRequiredAcks,
+    InvalidTimestamp,
     InvalidTopic,
     InvalidTxnState,
     NotEnoughReplicas,
@@ -301,6 +303,19 @@ def test_record_errors_name_the_records(machine: Machine) -> None:
     (partition,) = answer.responses[0].partition_responses
     assert partition.error_code == InvalidRecord.code
     assert [each.batch_index for each in partition.record_errors] == [0, 1]
+
+
+@pytest.mark.parametrize(("policy", "named"), [("delete", [1, 3]), ("compact", [1, 2, 3])])
+def test_record_errors_name_the_records_of_other_times(machine: Machine, policy: str, named: list[int]) -> None:
+    hour = 3_600_000
+    machine.core.create_topic("recent", 1, {"cleanup.policy": policy, "message.timestamp.before.max.ms": str(hour)})
+    builder = BatchBuilder()
+    for timestamp, key in ((TODAY, b"k"), (TODAY - 2 * hour, b"k"), (-1, None), (TODAY + 2 * hour, b"k")):
+        builder.append(timestamp, key, b"v")
+    answer = asked(machine, producing(builder.build(), topic="recent"), 8)
+    (partition,) = answer.responses[0].partition_responses
+    assert partition.error_code == InvalidTimestamp.code
+    assert [each.batch_index for each in partition.record_errors] == named
 
 
 def test_the_limits_of_a_fetch_hold_but_for_the_first_batch(machine: Machine) -> None:

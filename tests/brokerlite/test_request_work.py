@@ -1,5 +1,6 @@
 """What a thread validates first: in order, bounded, and by the settings that the topic has in the end."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from ottla.brokerlite.machines import request_work
 from ottla.brokerlite.machines.core import Action, Answer, Close, Hold
-from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.codec.compression import Compression
 from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, producing, values_of, work_off
 
 INVALID_RECORD, UNKNOWN_TOPIC, TIMED_OUT = 87, 3, 7
@@ -110,19 +112,70 @@ def test_the_sequences_are_checked_when_the_batch_is_stored(machine: Machine) ->
     assert [codes(each) for each in answers] == [[0], [0]] and machine.log().end_offset == 1, "a retry is stored once"
 
 
-def test_what_waits_on_a_connection_that_is_gone_is_dropped_and_what_is_under_way_is_stored(machine: Machine) -> None:
+def test_what_was_received_whole_is_stored_also_if_its_connection_is_gone(machine: Machine) -> None:
     for connection in range(4):
-        machine.send(producing(a_batch(b"%d" % connection)), connection=connection)
-    jobs = machine.core.jobs()
-    works = [begun(job) for job in jobs]
-    machine.core.disconnected(0)
-    machine.core.disconnected(2)
-    for job, work in zip(jobs, works, strict=True):
-        work()
-        with pytest.raises(StopIteration):
-            next(job)
+        machine.send(producing(a_batch(b"%d" % connection), acks=0), connection=connection)
+        machine.core.disconnected(connection)
     machine.poll()
-    assert sorted(map(str, values_of(machine.log().read(0, 2**20)))) == ["b'0'", "b'1'", "b'3'"]
+    assert values_of(machine.log().read(0, 2**20)) == [b"0", b"1", b"2", b"3"]
+
+
+def finish(machine: Machine, job: Job, work: Work) -> list[Job]:
+    """Do a piece of work, and what follows on the loop; what is to be done then."""
+    work()
+    with pytest.raises(StopIteration):
+        machine.core.resume(job, machine.now)
+    return machine.core.jobs()
+
+
+def test_requests_take_turns_and_what_a_piece_has_validated_is_stored_before_the_next(machine: Machine) -> None:
+    many = machine.send(producing(a_batch(b"a"), a_batch(b"b"), a_batch(b"c")), connection=1)
+    few = [machine.send(producing(a_batch(b"v")), connection=connection) for connection in (2, 3)]
+    jobs = machine.core.jobs()
+    answered, ends = [], []
+    while jobs:
+        job = jobs.pop(0)
+        jobs += finish(machine, job, begun(job))
+        answered += [each.ticket for each in acted(machine) if isinstance(each, Answer)]
+        ends.append([machine.log(partition=i).end_offset for i in range(3)])
+    assert answered == [*few, many]
+    assert ends[0] == [1, 0, 0] and ends[-1] == [3, 1, 1]
+
+
+def test_no_request_keeps_more_than_one_of_its_record_sets_decompressed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 20, {"compression.type": "uncompressed"})
+    small = a_batch(bytes(1_000_000), compression=Compression.ZSTD)
+    tracemalloc.start()
+    try:
+        machine.send(producing(*[small] * 20))
+        [answer] = machine.poll()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        machine.folder.abandon()
+    assert codes(answer) == [0] * 20
+    assert peak < 6_000_000
+
+
+@pytest.mark.parametrize("stepped", [0, 3_600_000])
+def test_log_append_time_is_when_the_batch_is_appended(machine: Machine, stepped: int) -> None:
+    machine.core.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
+    today = TODAY + stepped
+    first = machine.send(producing(a_batch(b"late"), topic="stamped"), connection=1, timestamp=today)
+    [job] = machine.core.jobs()
+    work = begun(job)
+    machine.now += 30
+    machine.send(producing(a_batch(b"v"), topic="stamped"), connection=2, timestamp=today + 30_000)
+    [other] = machine.core.jobs()
+    work_off(other)
+    machine.now += 5
+    finish(machine, job, work)
+    stamps = [batch.max_timestamp for batch in machine.log("stamped").batches()]
+    assert stamps == [today + 30_000, today + 35_000]
+    assert all(batch.crc_matches and batch.log_append_time for batch in machine.log("stamped").batches())
+    [answer] = [each for each in acted(machine) if isinstance(each, Answer) and each.ticket == first]
+    assert answer.message.responses[0].partition_responses[0].log_append_time_ms == stamps[1]
 
 
 def test_more_than_may_wait_is_refused_and_may_be_tried_again(

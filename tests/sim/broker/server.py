@@ -315,7 +315,7 @@ class Server:
 
         def resume() -> None:
             try:
-                works.append(next(job) if refused is None else job.throw(refused))
+                works.append(self.core.resume(job, self.clock.now, refused))
             except StopIteration:
                 self.features["a job in the background is done"] += 1
 
