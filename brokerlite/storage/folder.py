@@ -292,14 +292,15 @@ class DataFolder:
     def note_cleaned(self) -> Work:
         return self._write_checkpoints
 
-    def _written(self, partition: PartitionSegments, size: int) -> None:
-        self._unflushed.written(partition, size)
-        if self._sync and self._unflushed.size >= CHECKPOINT_BYTES:
-            self._unflushed.size = 0
-            self._checkpoint()
-
     def _checkpoint(self) -> None:
-        """Raise the recovery points, so that a start after a kill need not read more than this."""
+        """If it is time, raise the recovery points: a start after a kill need not read what lies before them.
+
+        To be called when the producers of every partition know all batches, as a snapshot of them claims; so not while
+        one is stored.
+        """
+        if not self._sync or self._unflushed.size < CHECKPOINT_BYTES:
+            return
+        self._unflushed.size = 0
         work = [
             each
             for topic in self._topics.values()
@@ -443,8 +444,9 @@ class DataFolder:
         """A topic that was not opened."""
         disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
+        written, checkpoint = self._unflushed.written, self._checkpoint
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, self._written)
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, written, checkpoint)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]

@@ -64,6 +64,7 @@ class PartitionSegments:
     Args:
         full: takes work for a thread, when a segment is full: a flush, which is left out where nothing is synced.
         written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
+        appending: is called before a batch is stored, when the producers of every partition know all batches.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PartitionSegments:
         disk: Disk | None = None,
         buffers: Buffers | None = None,
         written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
+        appending: Callable[[], None] = nothing,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
@@ -87,6 +89,7 @@ class PartitionSegments:
         self._full = full
         self._buffers = buffers or Buffers()
         self._written = written
+        self._appending = appending
         self._segments: list[Segment] = []
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
@@ -121,6 +124,7 @@ class PartitionSegments:
     def append(self, batch: RecordBatch) -> None:
         if self._failed is not None:
             raise self._refused("write", self._failed)
+        self._appending()
         try:
             if not self._epochs_written:
                 self._write_epochs()

@@ -342,6 +342,26 @@ def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean
     one.append(idempotent(20))
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints come with every few batches."""
+    monkeypatch.setattr("ottla.brokerlite.storage.folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.partition._LEAST_CHECKPOINT", 100)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("count", range(1, 25))
+def test_a_checkpoint_knows_the_last_batch_of_every_producer(count: int) -> None:
+    machine = Machine(Path("/data"), disk=ModelDisk(), folder_sync=True)
+    machine.core.create_topic("t", 1, {})
+    for i in range(count):
+        store(machine.log(), idempotent(i))
+    machine = machine.restart(clean=False)
+    again = store(machine.log(), idempotent(count - 1))
+    assert (again.base_offset, again.size) == (count - 1, 0)
+    assert store(machine.log(), idempotent(count)).base_offset == count
+
+
 def test_a_marker_after_the_snapshot_leaves_what_the_snapshot_knows(
     one: OnePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
