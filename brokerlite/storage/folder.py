@@ -254,7 +254,7 @@ class DataFolder:
                 yield self._write_starts
             except OSError:  # no room, perhaps: then there is some once whole segments are gone
                 whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
-                yield self._begin_at(whole)  # that they are not there says so as well, soon
+                yield self._begin_at(whole, ordered=self._sync)  # that they are not there says so as well
                 yield self._write_starts
         except OSError as error:
             done(error)
@@ -263,8 +263,12 @@ class DataFolder:
         done(None)
         self._chore(remove)
 
-    def _begin_at(self, starts: Mapping[PartitionSegments, int]) -> Work:
-        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them."""
+    def _begin_at(self, starts: Mapping[PartitionSegments, int], *, ordered: bool = False) -> Work:
+        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them.
+
+        Args:
+            ordered: see `PartitionSegments.remove`.
+        """
         moved = ((segments, segments.set_start_offset(offset)) for segments, offset in starts.items())
         gone = {segments: each for segments, each in moved if each}
         flush = self.begin_flush(gone) if self._sync and gone else nothing
@@ -272,7 +276,7 @@ class DataFolder:
         def remove() -> None:
             flush()
             for segments, each in gone.items():
-                segments.remove(each)
+                segments.remove(each, ordered=ordered)
 
         return remove
 

@@ -234,14 +234,23 @@ class PartitionSegments:
         """Where the segment begins that has ``offset``."""
         return self._segments[index_of(self._segments, offset)].base_offset
 
-    def remove(self, segments: list[Segment]) -> None:
-        """Remove the files of segments that are not part of the log any more (in a thread)."""
-        for segment in segments:  # the oldest first: what is left is always the end of the log
+    def remove(self, segments: list[Segment], *, ordered: bool = False) -> None:
+        """Remove the files of segments that are not part of the log any more (in a thread).
+
+        The oldest go first, so what a kill leaves is the end of the log.
+
+        Args:
+            ordered: what a power cut leaves is, too. Else the disk must know where the log begins: any of them may come
+                back.
+        """
+        for segment in segments:
             for path in segment.files:
                 self._disk.unlink(path)
             drop_snapshot(self._disk, self.folder, segment.base_offset)
             if segment.end_offset in self._lost:
                 self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
+            if ordered:
+                self._disk.sync_folder(self.folder)
 
     # -- compaction (`ottla.brokerlite.storage.compaction.Host`)
 

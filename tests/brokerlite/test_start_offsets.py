@@ -1,6 +1,7 @@
 """Where a log begins: what was deleted once, nobody sees again, whatever happens then."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -113,6 +114,27 @@ def test_on_a_full_disk_whole_segments_go_and_make_room_for_the_note_that_record
     assert delete(machine, 5) == (0, 5)
     machine = machine.restart(clean=False)
     assert (machine.log().start_offset, machine.log().end_offset) == (5, 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_makes_room_on_a_full_disk_leaves_no_hole_when_the_power_goes(seed: int) -> None:
+    disk = ModelDisk(Random(seed))
+    machine = Machine(DATA, disk=disk, folder_sync=True)
+    machine.core.create_topic("t", 1, SMALL)
+    machine.produce(*(a_batch(b"x" * 400) for _ in range(10)))
+    machine.folder.begin_flush()()
+    disk.sync_folder(DATA.parent)
+    disk.room = 0
+    machine.core.set_start_offsets({("t", 0): 9}, lambda refused: None)
+    (deletion,) = machine.core.jobs()
+    with pytest.raises(OSError) as refused:
+        next(deletion)()
+    deletion.throw(refused.value)()  # removes whole segments
+    disk.room = None
+    disk.power_cut()
+    machine = machine.restart(clean=False)
+    assert machine.log().end_offset == 10
+    assert offsets(machine) == list(range(machine.log().start_offset, 10))
 
 
 def test_nobody_sees_where_a_log_begins_before_the_disk_does(machine: Machine, disk: ModelDisk) -> None:
