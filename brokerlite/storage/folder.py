@@ -11,6 +11,7 @@ Rules:
 Source: LogManager.java (lock, clean shutdown file).
 """
 
+import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +45,7 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CHECKPOINT_BYTES = 256 * 2**20
 """After as many bytes in all partitions the recovery points are raised."""
 _ANY_EPOCH = 2**31 - 1
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Recovered(NamedTuple):
@@ -108,6 +110,8 @@ class DataFolder:
         self._state = State(0, "", 0, 0)
         """As the file has it."""
         self._state_file = StateFile(self._disk, path, sync=sync)
+        self._wanted_starts: list[Mapping[PartitionSegments, int]] = []
+        """Where logs are to begin when the disk knows: of jobs that are under way."""
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
@@ -247,21 +251,30 @@ class DataFolder:
     def _set_start_offsets(
         self, wanted: Mapping[PartitionSegments, int], done: Callable[[OSError | None], None]
     ) -> Job:
-        for segments, offset in wanted.items():
-            segments.noted_start_offset = max(segments.noted_start_offset, offset)
+        self._wanted_starts.append(wanted)
         try:
             try:
-                yield self._write_starts
-            except OSError:  # no room, perhaps: then there is some once whole segments are gone
-                whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
-                yield self._begin_at(whole, ordered=self._sync)  # that they are not there says so as well
-                yield self._write_starts
+                yield from self._note_starts(wanted)
+                remove = self._begin_at(wanted)
+            finally:
+                self._wanted_starts.remove(wanted)
         except OSError as error:
             done(error)
+            self._chore(self._write_starts)  # something may have written what is not wanted any more
             return
-        remove = self._begin_at(wanted)
         done(None)
         self._chore(remove)
+
+    def _note_starts(self, wanted: Mapping[PartitionSegments, int]) -> Job:
+        """Have the disk know what is wanted; on a full one whole segments go first, which makes room."""
+        try:
+            yield self._write_starts
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
+            yield self._begin_at(whole, ordered=self._sync)  # that they are not there says so as well
+            yield self._write_starts
 
     def _begin_at(self, starts: Mapping[PartitionSegments, int], *, ordered: bool = False) -> Work:
         """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them.
@@ -482,13 +495,15 @@ class DataFolder:
 
     def _write_starts(self) -> None:
         """Have the disk know where logs begin, also where a segment does: others may come back before it."""
-        self._start_offsets.write(
-            lambda: {
-                place: start
-                for place, segments in self._partitions()
-                if (start := max(segments.noted_start_offset, segments.start_offset))
-            }
-        )
+        self._start_offsets.write(self._starts)
+
+    def _starts(self) -> dict[Place, int]:
+        wanted = list(self._wanted_starts)  # first: when one is no longer there, the log begins where it said
+        starts = {
+            place: max([segments.start_offset, *(each.get(segments, 0) for each in wanted)])
+            for place, segments in self._partitions()
+        }
+        return {place: start for place, start in starts.items() if start}
 
     def _partitions(self) -> list[tuple[Place, PartitionSegments]]:
         return [

@@ -56,7 +56,6 @@ class PartitionSegments:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
-        noted_start_offset: what the disk is to have for the start offset, and before anybody is told of it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
         synced_offset: what lies before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
@@ -79,7 +78,7 @@ class PartitionSegments:
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
-        self.recovery_point = self.synced_offset = self.noted_start_offset = 0
+        self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
         self._start_offset = 0
@@ -224,7 +223,6 @@ class PartitionSegments:
         A lower offset than `start_offset` changes nothing, and a log begins nowhere behind its end.
         """
         self._start_offset = max(self._start_offset, min(offset, self.end_offset))
-        self.noted_start_offset = max(self.noted_start_offset, self._start_offset)
         count = index_of(self._segments, self._start_offset)
         gone = self._segments[:count]
         del self._segments[:count]
@@ -392,7 +390,7 @@ class PartitionSegments:
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self._start_offset = self.noted_start_offset = min(start_offset, self.end_offset)
+        self._start_offset = min(start_offset, self.end_offset)
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self, 0)
