@@ -342,6 +342,8 @@ async def _work_off(front: _Front, job: Job) -> None:
         log.exception("a job in the background failed")
     finally:
         job.close()
+        if raised is not None:
+            raised.with_traceback(None)  # it is in one of the frames there; others have open files
     front.send()
 
 

@@ -15,6 +15,7 @@ Source: UnifiedLog.java, LocalLog.java.
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
@@ -309,7 +310,7 @@ class PartitionSegments:
                     self._disk.sync(path)
                 small()
             except OSError as error:
-                self._failed = error
+                self._failed = copy(error)  # without the traceback, whose frames hold the open file
                 log.error(
                     "the disk does not hold what was written to it: %s", error, extra={"folder": str(self.folder)}
                 )
