@@ -299,9 +299,11 @@ class _Front:
                 self.send()
 
     def _now(self) -> float:
-        """The time for the core, which is also told how long the machine has slept."""
-        self.core.clock.asleep = _asleep()
-        return trio.current_time()
+        """The time for the core, which is also told how long the machine has slept, and the system's time."""
+        now, clock = trio.current_time(), self.core.clock
+        clock.asleep = _asleep()
+        clock.compare(now, _timestamp())
+        return now
 
     def _due(self) -> float:
         deadline = self.core.deadline
