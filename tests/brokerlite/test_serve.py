@@ -15,14 +15,16 @@ import pytest
 import trio
 
 from ottla.brokerlite.config import BrokerConfig, Sync, split_address
+from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.jobs import Job
-from ottla.brokerlite.serve import Running, _Front, _work_off, run_broker
+from ottla.brokerlite.serve import Running, _asleep, _Front, _work_off, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.frames import framed, parse_response
 from ottla.errors import ConfigurationError, MessageTooLarge, UnknownTopicOrPartition, UnsupportedVersion
 from ottla.testing import Broker
-from tests.brokerlite.machine import a_batch, fetching, idempotent, producing, values_of
+from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, producing, values_of
+from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.peer import Peer
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -453,3 +455,14 @@ async def test_a_job_that_was_refused_leaves_nothing_of_the_refusal_behind() -> 
         assert refusal() is None
     finally:
         gc.enable()
+
+
+# -- the clock
+
+
+async def test_the_core_is_told_how_far_the_clock_at_the_start_was_ahead() -> None:
+    front, day = _Front(), 24 * 3600 * 1000
+    front.core = Machine(Path("/data"), disk=ModelDisk()).core
+    front.core.clock = Clock.at(trio.current_time(), time.time_ns() // 1_000_000 + day, _asleep())
+    front._now()
+    assert abs(front.core.clock.behind - day) < 60_000
