@@ -303,9 +303,11 @@ class _Front:
                 self.send()
 
     def _now(self) -> float:
-        """The time for the core, which is also told how long the machine has slept."""
-        self.core.clock.asleep = _asleep()
-        return trio.current_time()
+        """The time for the core, which is also told how long the machine has slept, and the system's time."""
+        now, clock = trio.current_time(), self.core.clock
+        clock.asleep = _asleep()
+        clock.compare(now, _timestamp())
+        return now
 
     def _due(self) -> float:
         deadline = self.core.deadline
@@ -346,6 +348,8 @@ async def _work_off(front: _Front, job: Job) -> None:
         log.exception("a job in the background failed")
     finally:
         job.close()
+        if raised is not None:
+            raised.with_traceback(None)  # it is in one of the frames there; others have open files
     front.send()
 
 

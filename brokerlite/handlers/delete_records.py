@@ -1,7 +1,7 @@
 """DeleteRecords v0-2: move the start offset of partitions; what lies before it is gone.
 
 An offset of -1 is the high watermark: everything goes. v2: flexible. With one replica the low watermark is the start
-offset. It is answered when the disk knows where the logs begin.
+offset. It is answered when the disk knows where the logs begin; if it refuses, the error comes with where they do.
 
 Source: KafkaApis.scala (handleDeleteRecordsRequest), Partition.scala (deleteRecordsOnLeader).
 """
@@ -51,11 +51,17 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     def deleted(refused: OSError | None) -> None:
         if refused is not None:
             log.error("records are not deleted: the disk refused: %s", refused)
-            results.update(dict.fromkeys(starts, (_NO_LOW_WATERMARK, KafkaStorageError.code)))
+            results.update((place, (_low_watermark(broker, place), KafkaStorageError.code)) for place in starts)
         later.give(_response(request, results))
 
     broker.set_start_offsets(starts, deleted)
     return later
+
+
+def _low_watermark(broker: BrokerCore, place: Place) -> int:
+    """Where a log begins now: on a full disk whole segments may have gone even so."""
+    partition = broker.topics.partition(*place)
+    return _NO_LOW_WATERMARK if partition is None else partition.start_offset
 
 
 def _partition(broker: BrokerCore, place: Place) -> PartitionLog:

@@ -85,7 +85,7 @@ class Call(NamedTuple):
     now: float
     """Seconds of a clock that never goes back."""
     timestamp: int
-    """Milliseconds since 1970, by the system's clock: what is said of records. Nothing expires by it."""
+    """Milliseconds since 1970, by the system's clock: what is said of records. Nothing expires by it alone."""
 
 
 class Answer(NamedTuple):
@@ -143,7 +143,8 @@ class BrokerCore:
         handlers: API key -> what serves it (`ottla.brokerlite.handlers.SERVED`).
         defaults: configurations of topics in which this broker differs from Kafka's defaults.
         now, timestamp: the time, as in a `Call`.
-        asleep: as `Clock.asleep`, which the driver sets before it hands in a request or polls.
+        asleep: as `Clock.asleep`, which the driver sets before it hands in a request or polls; then it calls
+            `Clock.compare`, too.
         new_id: makes ids of topics and sessions, and the random part of member ids.
     """
 

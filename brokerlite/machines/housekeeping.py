@@ -135,7 +135,7 @@ class Housekeeping:
             if self._topics.partition(*place) is not partition:  # it was deleted meanwhile
                 continue
             try:
-                if (found := expired(partition, self._clock.timestamp)) is not None:
+                if (found := expired(partition, self._clock.record_timestamp)) is not None:
                     due[place] = found
             except KafkaStorageError as error:
                 log.error("segments of %s that have expired stay: %s", partition.name, error)
@@ -172,7 +172,7 @@ class Housekeeping:
             for partition in self._partitions()
             if partition.settings.compacted
             and partition not in self._uncleanable
-            and (due := due_round(partition, self._clock.timestamp)) is not None
+            and (due := due_round(partition, self._clock.record_timestamp)) is not None
         ]
         if rounds:
             self._start(self._clean(*max(rounds, key=lambda each: each[0].ratio)))
@@ -184,7 +184,7 @@ class Housekeeping:
             producer_id: LastBatch(each.batches[-1].last_offset if each.batches else -1, each.epoch)
             for producer_id, each in partition.producers.entries.items()
         }
-        compaction = partition.segments.compact(due, partition.settings, producers, self._clock.timestamp)
+        compaction = partition.segments.compact(due, partition.settings, producers, self._clock.record_timestamp)
         self._compaction = compaction
         try:
             yield from compaction.job()

@@ -11,6 +11,7 @@ Rules:
 Source: LogManager.java (lock, clean shutdown file).
 """
 
+import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -45,6 +46,7 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CHECKPOINT_BYTES = 256 * 2**20
 """After as many bytes in all partitions the recovery points are raised."""
 _ANY_EPOCH = 2**31 - 1
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Recovered(NamedTuple):
@@ -110,6 +112,8 @@ class DataFolder:
         self._state = State(0, "", 0, 0)
         """As the file has it."""
         self._state_file = StateFile(self._disk, path, sync=sync)
+        self._wanted_starts: list[Mapping[PartitionSegments, int]] = []
+        """Where logs are to begin when the disk knows: of jobs that are under way."""
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
@@ -253,24 +257,37 @@ class DataFolder:
     def _set_start_offsets(
         self, wanted: Mapping[PartitionSegments, int], done: Callable[[OSError | None], None]
     ) -> Job:
-        for segments, offset in wanted.items():
-            segments.noted_start_offset = max(segments.noted_start_offset, offset)
+        self._wanted_starts.append(wanted)
         try:
             try:
-                yield self._write_starts
-            except OSError:  # no room, perhaps: then there is some once whole segments are gone
-                whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
-                yield self._begin_at(whole)  # that they are not there says so as well, soon
-                yield self._write_starts
+                yield from self._note_starts(wanted)
+                remove = self._begin_at(wanted)
+            finally:
+                self._wanted_starts.remove(wanted)
         except OSError as error:
             done(error)
+            self._chore(self._write_starts)  # something may have written what is not wanted any more
             return
-        remove = self._begin_at(wanted)
         done(None)
         self._chore(remove)
 
-    def _begin_at(self, starts: Mapping[PartitionSegments, int]) -> Work:
-        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them."""
+    def _note_starts(self, wanted: Mapping[PartitionSegments, int]) -> Job:
+        """Have the disk know what is wanted; on a full one whole segments go first, which makes room."""
+        try:
+            yield self._write_starts
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
+            yield self._begin_at(whole, ordered=self._sync)  # that they are not there says so as well
+            yield self._write_starts
+
+    def _begin_at(self, starts: Mapping[PartitionSegments, int], *, ordered: bool = False) -> Work:
+        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them.
+
+        Args:
+            ordered: see `PartitionSegments.remove`.
+        """
         moved = ((segments, segments.set_start_offset(offset)) for segments, offset in starts.items())
         gone = {segments: each for segments, each in moved if each}
         flush = self.begin_flush(gone) if self._sync and gone else nothing
@@ -278,7 +295,7 @@ class DataFolder:
         def remove() -> None:
             flush()
             for segments, each in gone.items():
-                segments.remove(each)
+                segments.remove(each, ordered=ordered)
 
         return remove
 
@@ -298,14 +315,15 @@ class DataFolder:
     def note_cleaned(self) -> Work:
         return self._write_checkpoints
 
-    def _written(self, partition: PartitionSegments, size: int) -> None:
-        self._unflushed.written(partition, size)
-        if self._sync and self._unflushed.size >= CHECKPOINT_BYTES:
-            self._unflushed.size = 0
-            self._checkpoint()
-
     def _checkpoint(self) -> None:
-        """Raise the recovery points, so that a start after a kill need not read more than this."""
+        """If it is time, raise the recovery points: a start after a kill need not read what lies before them.
+
+        To be called when the producers of every partition know all batches, as a snapshot of them claims; so not while
+        one is stored.
+        """
+        if not self._sync or self._unflushed.size < CHECKPOINT_BYTES:
+            return
+        self._unflushed.size = 0
         work = [
             each
             for topic in self._topics.values()
@@ -449,8 +467,9 @@ class DataFolder:
         """A topic that was not opened."""
         disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
+        written, checkpoint = self._unflushed.written, self._checkpoint
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, self._written)
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, written, checkpoint)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
@@ -482,13 +501,15 @@ class DataFolder:
 
     def _write_starts(self) -> None:
         """Have the disk know where logs begin, also where a segment does: others may come back before it."""
-        self._start_offsets.write(
-            lambda: {
-                place: start
-                for place, segments in self._partitions()
-                if (start := max(segments.noted_start_offset, segments.start_offset))
-            }
-        )
+        self._start_offsets.write(self._starts)
+
+    def _starts(self) -> dict[Place, int]:
+        wanted = list(self._wanted_starts)  # first: when one is no longer there, the log begins where it said
+        starts = {
+            place: max([segments.start_offset, *(each.get(segments, 0) for each in wanted)])
+            for place, segments in self._partitions()
+        }
+        return {place: start for place, start in starts.items() if start}
 
     def _partitions(self) -> list[tuple[Place, PartitionSegments]]:
         return [

@@ -129,6 +129,15 @@ class Indexes:
 
     # -- writing
 
+    def prepare(self) -> None:
+        """Read what is not read yet, so that adding entries cannot fail.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        self._by_offset()
+        self._by_time()
+
     def add(self, last_offset: int, position: int) -> None:
         """The batch at ``position`` has ``last_offset``."""
         offsets = self._by_offset()

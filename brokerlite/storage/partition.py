@@ -15,6 +15,7 @@ Source: UnifiedLog.java, LocalLog.java.
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
@@ -56,7 +57,6 @@ class PartitionSegments:
         folder: changes when the topic is deleted.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
-        noted_start_offset: what the disk is to have for the start offset, and before anybody is told of it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
         synced_offset: what lies before this offset is on the disk, not merely in the page cache.
         truncated: bytes that recovery cut off.
@@ -64,6 +64,7 @@ class PartitionSegments:
     Args:
         full: takes work for a thread, when a segment is full: a flush, which is left out where nothing is synced.
         written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
+        appending: is called before a batch is stored, when the producers of every partition know all batches.
     """
 
     def __init__(
@@ -74,10 +75,11 @@ class PartitionSegments:
         disk: Disk | None = None,
         buffers: Buffers | None = None,
         written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
+        appending: Callable[[], None] = nothing,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
-        self.recovery_point = self.synced_offset = self.noted_start_offset = 0
+        self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
         self._start_offset = 0
@@ -87,6 +89,7 @@ class PartitionSegments:
         self._full = full
         self._buffers = buffers or Buffers()
         self._written = written
+        self._appending = appending
         self._segments: list[Segment] = []
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
@@ -121,6 +124,7 @@ class PartitionSegments:
     def append(self, batch: RecordBatch) -> None:
         if self._failed is not None:
             raise self._refused("write", self._failed)
+        self._appending()
         try:
             if not self._epochs_written:
                 self._write_epochs()
@@ -220,7 +224,6 @@ class PartitionSegments:
         A lower offset than `start_offset` changes nothing, and a log begins nowhere behind its end.
         """
         self._start_offset = max(self._start_offset, min(offset, self.end_offset))
-        self.noted_start_offset = max(self.noted_start_offset, self._start_offset)
         count = index_of(self._segments, self._start_offset)
         gone = self._segments[:count]
         del self._segments[:count]
@@ -230,14 +233,23 @@ class PartitionSegments:
         """Where the segment begins that has ``offset``."""
         return self._segments[index_of(self._segments, offset)].base_offset
 
-    def remove(self, segments: list[Segment]) -> None:
-        """Remove the files of segments that are not part of the log any more (in a thread)."""
-        for segment in segments:  # the oldest first: what is left is always the end of the log
+    def remove(self, segments: list[Segment], *, ordered: bool = False) -> None:
+        """Remove the files of segments that are not part of the log any more (in a thread).
+
+        The oldest go first, so what a kill leaves is the end of the log.
+
+        Args:
+            ordered: what a power cut leaves is, too. Else the disk must know where the log begins: any of them may come
+                back.
+        """
+        for segment in segments:
             for path in segment.files:
                 self._disk.unlink(path)
             drop_snapshot(self._disk, self.folder, segment.base_offset)
             if segment.end_offset in self._lost:
                 self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
+            if ordered:
+                self._disk.sync_folder(self.folder)
 
     # -- compaction (`ottla.brokerlite.storage.compaction.Host`)
 
@@ -298,7 +310,7 @@ class PartitionSegments:
                     self._disk.sync(path)
                 small()
             except OSError as error:
-                self._failed = error
+                self._failed = copy(error)  # without the traceback, whose frames hold the open file
                 log.error(
                     "the disk does not hold what was written to it: %s", error, extra={"folder": str(self.folder)}
                 )
@@ -379,7 +391,7 @@ class PartitionSegments:
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self._start_offset = self.noted_start_offset = min(start_offset, self.end_offset)
+        self._start_offset = min(start_offset, self.end_offset)
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self, 0)

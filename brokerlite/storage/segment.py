@@ -215,6 +215,7 @@ class Segment:
     def append(self, batch: RecordBatch) -> None:
         """Store a batch, as its `parts` are; an `OSError` leaves everything as it was."""
         self._mend()
+        self._indexes.prepare()
         position, size = self.size, len(batch.data)
         try:
             self._disk.write(self.log_path, position, *batch.parts)

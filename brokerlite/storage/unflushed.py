@@ -51,12 +51,12 @@ class Unflushed:
 
         def flush() -> None:
             names()  # without them nothing else would be found
-            errors = []
+            errors: list[OSError] = []
             for each in work:
                 try:
                     each()
                 except OSError as error:
-                    errors.append(error)
+                    errors = errors or [error]
             for partition in taken:
                 if not errors:
                     self.new.pop(partition, None)
@@ -64,6 +64,6 @@ class Unflushed:
                 if not partition.is_synced:  # it was written to meanwhile
                     self._written[partition] = None
             if errors:
-                raise errors[0]
+                raise errors.pop()  # which must not live on in its own traceback, and open files with it
 
         return flush

@@ -116,6 +116,36 @@ def test_what_expires_while_the_machine_sleeps_goes_at_the_next_check_and_nothin
     assert machine.log().start_offset == 5
 
 
+@pytest.mark.parametrize(
+    ("at_start", "now", "gone"),
+    [(0, 0, 5), (30, 30, 5), (30, 0, 5), (0, 30, 5), (-30, -30, 0), (0, -30, 0), (-30, 0, 0)],
+)
+@pytest.mark.parametrize("old", [True, False])
+def test_records_expire_when_the_clock_at_the_start_and_the_one_now_say_so(
+    tmp_path: Path, old: bool, at_start: int, now: int, gone: int
+) -> None:
+    """The system's clock is days ahead or behind, at the start or now; records are right."""
+    machine = with_topic(tmp_path, retention_ms=str(3600_000), segment_bytes="1024")
+    machine.core.clock.epoch += at_start * DAY * 1000
+    written = TODAY - (2 * 3600_000 if old else 0)
+    machine.produce(*(a_batch(b"x" * 400, timestamp=written) for _ in range(5)))
+    machine.core.clock.compare(machine.now, TODAY + now * DAY * 1000)
+    machine.pass_time(301)
+    wrong = at_start == now == 30  # there is no telling
+    assert machine.log().start_offset == (gone if old or wrong else 0)
+
+
+def test_records_expire_once_a_clock_that_was_set_back_is_right_again(tmp_path: Path) -> None:
+    machine = with_topic(tmp_path, retention_ms=str(3600_000), segment_bytes="1024")
+    machine.produce(*(a_batch(b"x" * 400, timestamp=TODAY - 2 * 3600_000) for _ in range(5)))
+    machine.core.clock.compare(machine.now, TODAY - DAY * 1000)
+    machine.pass_time(301)
+    assert machine.log().start_offset == 0
+    machine.core.clock.compare(machine.now, TODAY + 301_000)
+    machine.pass_time(300)
+    assert machine.log().start_offset == 5
+
+
 def test_many_partitions_are_looked_at_in_several_goes(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "data", disk=ModelDisk())
     machine.core.create_topic("t", 1200, {"retention.ms": "1000"})

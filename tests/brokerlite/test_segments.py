@@ -1,6 +1,9 @@
 """What a partition keeps beside its batches: where it starts, which transactions were aborted, what the disk has."""
 
+import gc
+import logging
 import random
+import weakref
 from pathlib import Path
 from uuid import uuid4
 
@@ -248,3 +251,30 @@ def test_a_flush_that_fails_says_so_and_its_partition_takes_nothing_more(failing
         with pytest.raises(KafkaStorageError):
             kept.append(1, b"b")
     assert kept.ends() == [2, 1, 1] and records_of(kept.logs[1].read(0, 100))[0].value == b"a"
+
+
+def test_an_error_that_is_kept_holds_nothing_that_the_flush_had_in_its_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("ottla.brokerlite"), "disabled", True)  # pytest keeps what is logged
+    kept = Kept()
+    store(kept.logs[0], a_batch())
+    held: list[weakref.ref[Held]] = []
+
+    def fails(operation: str, path: Path) -> bool:
+        file = Held()
+        held.append(weakref.ref(file))
+        if operation == "sync" and path.suffix == ".log":
+            raise OSError("the disk failed")
+        return False
+
+    kept.disk.fails = fails
+    with pytest.raises(OSError):
+        kept.folder.begin_flush()()
+    kept.disk.fails = lambda operation, path: False
+    with pytest.raises(KafkaStorageError, match="the disk failed"):
+        store(kept.logs[0], a_batch())
+    gc.collect()
+    assert [each for each in held if each() is not None] == []
+
+
+class Held:
+    """In the place of an open file."""

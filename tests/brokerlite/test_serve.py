@@ -1,25 +1,30 @@
 """The broker over real sockets: strangers at the port, limits, order, and every way to end."""
 
+import gc
 import logging
 import socket
 import sys
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from ottla.brokerlite.config import BrokerConfig, Sync, split_address
-from ottla.brokerlite.serve import Running, run_broker
+from ottla.brokerlite.machines.clock import Clock
+from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.serve import Running, _asleep, _Front, _work_off, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.frames import framed, parse_response
 from ottla.errors import ConfigurationError, MessageTooLarge, UnknownTopicOrPartition, UnsupportedVersion
 from ottla.testing import Broker
-from tests.brokerlite.machine import a_batch, fetching, idempotent, producing, values_of
+from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, producing, values_of
+from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.peer import Peer
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -417,3 +422,47 @@ async def test_its_clock_goes_on_while_the_machine_sleeps_and_takes_no_step_of_t
         await trio.to_thread.run_sync(ask)
         passed = running._core.clock.timestamp / 1000 - began / 10**9
         assert abs(passed - sleeps * days) < 60
+
+
+# -- jobs in the background
+
+
+async def test_a_job_that_was_refused_leaves_nothing_of_the_refusal_behind() -> None:
+    class Refused(OSError):
+        pass
+
+    refusals: list[weakref.ref[Refused]] = []
+
+    def work() -> None:
+        error = Refused("the disk refused")
+        refusals.append(weakref.ref(error))
+        raise error
+
+    def job() -> Job:
+        with suppress(OSError):
+            yield work
+
+    class Front:
+        def send(self) -> None:
+            pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        await _work_off(cast(_Front, Front()), job())
+        await trio.to_thread.run_sync(int)  # the thread lets go of the work before
+        (refusal,) = refusals
+        assert refusal() is None
+    finally:
+        gc.enable()
+
+
+# -- the clock
+
+
+async def test_the_core_is_told_how_far_the_clock_at_the_start_was_ahead() -> None:
+    front, day = _Front(), 24 * 3600 * 1000
+    front.core = Machine(Path("/data"), disk=ModelDisk()).core
+    front.core.clock = Clock.at(trio.current_time(), time.time_ns() // 1_000_000 + day, _asleep())
+    front._now()
+    assert abs(front.core.clock.behind - day) < 60_000

@@ -1,6 +1,9 @@
 """Where a log begins: what was deleted once, nobody sees again, whatever happens then."""
 
+import errno
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -108,19 +111,76 @@ def test_on_a_full_disk_whole_segments_go_and_make_room_for_the_note_that_record
     machine: Machine, disk: ModelDisk
 ) -> None:
     disk.room = 0
-    assert delete(machine, 1) == (KafkaStorageError.code, -1), "there is nothing that could make room"
+    assert delete(machine, 1) == (KafkaStorageError.code, 0), "there is nothing that could make room"
     assert machine.log().start_offset == 0
     assert delete(machine, 5) == (0, 5)
     machine = machine.restart(clean=False)
     assert (machine.log().start_offset, machine.log().end_offset) == (5, 10)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_makes_room_on_a_full_disk_leaves_no_hole_when_the_power_goes(seed: int) -> None:
+    disk = ModelDisk(Random(seed))
+    machine = Machine(DATA, disk=disk, folder_sync=True)
+    machine.core.create_topic("t", 1, SMALL)
+    machine.produce(*(a_batch(b"x" * 400) for _ in range(10)))
+    machine.folder.begin_flush()()
+    disk.sync_folder(DATA.parent)
+    disk.room = 0
+    machine.core.set_start_offsets({("t", 0): 9}, lambda refused: None)
+    (deletion,) = machine.core.jobs()
+    with pytest.raises(OSError) as refused:
+        next(deletion)()
+    deletion.throw(refused.value)()  # removes whole segments
+    disk.room = None
+    disk.power_cut()
+    machine = machine.restart(clean=False)
+    assert machine.log().end_offset == 10
+    assert offsets(machine) == list(range(machine.log().start_offset, 10))
+
+
 def test_nobody_sees_where_a_log_begins_before_the_disk_does(machine: Machine, disk: ModelDisk) -> None:
     disk.fails = lambda operation, path: path.name.startswith("log-start-offset-checkpoint")
-    assert delete(machine, 1) == (KafkaStorageError.code, -1)
+    assert delete(machine, 1) == (KafkaStorageError.code, 0)
     assert machine.log().start_offset == 0 and offsets(machine)[0] == 0
     disk.fails = lambda operation, path: False
     assert delete(machine, 3) == (0, 3)
+
+
+@pytest.mark.parametrize("offset", [1, 5])
+def test_what_the_disk_refused_to_delete_stays_there(machine: Machine, disk: ModelDisk, offset: int) -> None:
+    disk.fails = lambda operation, path: path.name.startswith("log-start-offset-checkpoint")
+    assert delete(machine, offset) == (KafkaStorageError.code, 0)
+    disk.fails = lambda operation, path: False
+    machine.folder._write_checkpoints()  # as the next roll does
+    machine = machine.restart(clean=False)
+    assert machine.log().start_offset == 0 and offsets(machine) == list(range(10))
+
+
+def test_a_refusal_on_a_full_disk_tells_which_segments_are_gone_even_so(machine: Machine, disk: ModelDisk) -> None:
+    def full(operation: str, path: Path) -> bool:
+        if path.name.startswith("log-start-offset-checkpoint"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return False
+
+    disk.fails = full
+    assert delete(machine, 5) == (KafkaStorageError.code, 4)
+    assert machine.log().start_offset == 4 and offsets(machine)[0] == 4
+
+
+def test_one_that_the_disk_refuses_takes_nothing_back_from_another(machine: Machine, disk: ModelDisk) -> None:
+    refused: list[OSError | None] = []
+    machine.core.set_start_offsets({("t", 0): 3}, refused.append)
+    machine.core.set_start_offsets({("t", 0): 3}, refused.append)
+    first, second = machine.core.jobs()
+    next(first)
+    work = next(second)
+    with suppress(StopIteration):
+        first.throw(OSError(errno.EIO, "Input/output error"))
+    work()
+    work_off(second)
+    assert [each is None for each in refused] == [False, True]
+    assert machine.restart(clean=False).log().start_offset == 3
 
 
 def test_two_that_delete_at_once_forget_nothing_of_each_other(machine: Machine) -> None:
@@ -128,7 +188,8 @@ def test_two_that_delete_at_once_forget_nothing_of_each_other(machine: Machine) 
     machine.produce(a_batch(b"a"), a_batch(b"b"), topic="u")
     machine.core.set_start_offsets({("t", 0): 3}, lambda refused: None)
     machine.core.set_start_offsets({("u", 0): 1}, lambda refused: None)
-    works = [next(job) for job in machine.core.jobs()]
+    jobs = list(machine.core.jobs())
+    works = [next(job) for job in jobs]
     assert (machine.log().start_offset, machine.log("u").start_offset) == (0, 0)
     for work in reversed(works):
         work()
@@ -151,11 +212,12 @@ def test_segments_that_go_at_once_take_none_with_them_that_compaction_has_made_o
     (compaction,) = machine.core.jobs()
     next(compaction)()  # reads the keys
     next(compaction)()  # writes what is left
-    disk.fails = lambda operation, path: path.name.startswith("log-start-offset-checkpoint")
+    disk.room = 0
     machine.core.set_start_offsets({("u", 0): 4}, lambda refused: None)
     (deletion,) = machine.core.jobs()
     with pytest.raises(OSError) as refused:
         next(deletion)()
+    disk.room = None
     remove = deletion.throw(refused.value)
     work_off(compaction)
     remove()

@@ -324,6 +324,30 @@ def test_indexes_that_are_damaged_before_the_recovery_point_are_made_anew_from_t
     assert one.files("index") == written and one.log.end_offset == 800
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_batch_that_is_refused_because_an_index_cannot_be_read_is_not_stored(suffix: str) -> None:
+    disk = ModelDisk()
+    one = OnePartition(Path("/t-0"), disk=disk, settings=LogSettings(segment_bytes=2**20))
+    batches = [a_batch(bytes(80), timestamp=TODAY + i) for i in range(24)]
+    one.append(*batches[:20])
+    one.close()
+    one.reopen(clean=True)
+    stored = 20
+    disk.fails = lambda operation, path: operation == "read" and path.suffix == suffix
+    for each in batches[20:]:
+        try:
+            store(one.log, each)
+        except KafkaStorageError:
+            assert one.log.end_offset == stored
+        else:
+            stored += 1
+    disk.fails = lambda operation, path: False
+    assert store(one.log, a_batch()).base_offset == stored
+    assert [batch.base_offset for batch in one.log.batches()] == list(range(stored + 1))
+    one.reopen()
+    assert one.log.end_offset == stored + 1
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("before", range(1, 10))
 def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean: bool, before: int) -> None:
@@ -340,6 +364,26 @@ def test_the_window_of_five_spans_segments_after_a_restart(tmp_path: Path, clean
     with pytest.raises(OutOfOrderSequenceNumber):
         one.append(idempotent(14))
     one.append(idempotent(20))
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints come with every few batches."""
+    monkeypatch.setattr("ottla.brokerlite.storage.folder.CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr("ottla.brokerlite.storage.partition._LEAST_CHECKPOINT", 100)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("count", range(1, 25))
+def test_a_checkpoint_knows_the_last_batch_of_every_producer(count: int) -> None:
+    machine = Machine(Path("/data"), disk=ModelDisk(), folder_sync=True)
+    machine.core.create_topic("t", 1, {})
+    for i in range(count):
+        store(machine.log(), idempotent(i))
+    machine = machine.restart(clean=False)
+    again = store(machine.log(), idempotent(count - 1))
+    assert (again.base_offset, again.size) == (count - 1, 0)
+    assert store(machine.log(), idempotent(count)).base_offset == count
 
 
 def test_a_marker_after_the_snapshot_leaves_what_the_snapshot_knows(
