@@ -60,8 +60,6 @@ _ATTRIBUTES = 22
 _TRANSACTIONAL = 0x10
 _TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
 _NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
-
-
 _NOT_VALIDATED = UnknownServerError()
 
 

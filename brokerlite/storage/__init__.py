@@ -11,7 +11,7 @@
 Each layer knows only those below it:
 
     folder.py      the whole     identity.py, state.py, find_topics.py, topic_files.py its small files
-                                 unflushed.py what of it the disk has
+                                 unflushed.py what of it the disk has, spare.py room for a start on a full one
     partition.py   a partition   recovery.py how it is found again, snapshot.py its producers
     segment.py     a segment     log_file.py its batches, indexes.py, txn_index.py
     disk.py        files         checkpoints.py written whole, unsynced.py not yet on the disk; buffers.py memory

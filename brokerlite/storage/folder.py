@@ -11,7 +11,6 @@ Rules:
 Source: LogManager.java (lock, clean shutdown file).
 """
 
-import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +45,6 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CHECKPOINT_BYTES = 256 * 2**20
 """After as many bytes in all partitions the recovery points are raised."""
 _ANY_EPOCH = 2**31 - 1
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Recovered(NamedTuple):
@@ -276,7 +274,7 @@ class DataFolder:
         try:
             yield self._write_starts
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in FULL:
                 raise
             whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
             yield self._begin_at(whole, ordered=self._sync)  # that they are not there says so as well

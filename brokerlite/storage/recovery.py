@@ -4,9 +4,9 @@ Rules:
 - After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise all that
   may not have reached the disk is read, from the recovery point on, each batch checked, and the log cut at the first
   that is not valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing
-  reads, unless it is merely a batch that was not written to its end. Segments that
-  compaction makes end where those before them did, so behind the recovery point a segment that does not begin where
-  the one before ends has lost that end to a power cut: the log is cut there, too.
+  reads, unless it is merely a batch that was not written to its end. Segments that compaction makes end where
+  those before them did, so behind the recovery point a segment that does not begin where the one before ends has lost
+  that end to a power cut: the log is cut there, too.
 - Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
   what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
   empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.

@@ -5,9 +5,10 @@ nobody could have it delete anything.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from ottla.brokerlite.storage.disk import FULL, Disk
+from ottla.brokerlite.storage.disk import Disk
 
 SPARE = ".spare"
 SIZE = 256 * 2**10
@@ -26,8 +27,5 @@ class Spare:
 
     def keep(self) -> None:
         """Take up as much of it as there is."""
-        try:
+        with suppress(OSError):  # the disk is full, or fails: the next start has to do without
             self._disk.write(self._path, 0, os.urandom(SIZE))  # which no file system makes smaller
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
