@@ -152,7 +152,8 @@ def until(condition: Callable[[], bool], members: Iterable[Member], timeout: flo
             if ended := [member for member in members if not member.runs]:
                 raise PeerFailed(f"{ended[0]} has ended:\n{ended[0].said()}")
             if time.monotonic() > deadline:
-                raise PeerFailed(f"not within {timeout:g} s: " + "; ".join(map(str, members)))
+                they = "\n".join(f"{member}; it wrote: {member.said() or 'nothing'}" for member in members)
+                raise PeerFailed(f"not within {timeout:g} s: {they}")
             _news.wait(0.2)
 
 
