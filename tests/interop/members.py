@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tests.interop.lines import Received
 from tests.interop.peers import AIOKAFKA, JAVA, KAFKAJS, LIBRDKAFKA, PeerFailed, Running
+from tests.interop.programs import kafka_python
 
 _news = threading.Condition()
 """Something was read from a member."""
@@ -85,7 +86,7 @@ MEMBERS = {
         MemberClient("aiokafka", AIOKAFKA.command, {**_COMMON, "heartbeat.interval.ms": "300"}, {"roundrobin": ""}),
         MemberClient(
             "kafka-python",
-            lambda role: [sys.executable, "-m", "tests.interop.kafka_python_peer", role],
+            lambda role: kafka_python("tests.interop.kafka_python_peer", role),
             {**_COMMON, "heartbeat.interval.ms": "300"},
             {"roundrobin": ""},
         ),

@@ -1,9 +1,10 @@
-"""Peers that are not in Python: their programs are built once, into the cache, and again when they have changed."""
+"""Peers that need more than this environment: their programs are built once, into the cache, again when they change."""
 
 import contextlib
 import hashlib
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,17 @@ def kafkajs(program: str, *arguments: str) -> list[str]:
 
     folder = _built("kafkajs", CACHE / "kafkajs" / "peers", build)
     return [need("node", "Node.js, 18 or newer"), f"{folder}/{program}.js", *arguments]
+
+
+def kafka_python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of ours with the kafka-python of the requirements here."""
+
+    def build(sources: Path, target: Path) -> list[str]:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        return [*pip, "install", "--target", str(target), "--requirement", f"{sources}/requirements.txt"]
+
+    folder = _built("kafka_python", CACHE / "kafka-python" / "peers", build)
+    return ["env", f"PYTHONPATH={folder}", sys.executable, "-m", module, *arguments]
 
 
 def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> Path:
