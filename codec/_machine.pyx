@@ -687,6 +687,12 @@ cdef int build_bytes(Writer* w, Op* op, object value) except -1:
             (<list>w.apart).append((w.at - w.start, value))
             return 0
         return build_raw(w, PyBytes_AS_STRING(value), len(<bytes>value))
+    if isinstance(value, wire.Unread):
+        if w.apart != NULL and len(value) >= w.least:
+            build_length(w, op, len(value))
+            (<list>w.apart).append((w.at - w.start, value))
+            return 0
+        return build_bytes(w, op, bytes(value))
     if not isinstance(value, (bytes, bytearray, memoryview)):
         refuse()
     PyObject_GetBuffer(value, &buffer, PyBUF_SIMPLE)

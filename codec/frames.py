@@ -16,7 +16,7 @@ from typing import Any
 
 from ottla.codec import messages, wire
 from ottla.codec.apis import APIS
-from ottla.codec.wire import INT16, Buffer, Int16, Int32, M, Text, WireType, message
+from ottla.codec.wire import INT16, Buffer, Int16, Int32, M, Part, Text, WireType, message
 from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 
 MAX_FRAME = 100 * 2**20
@@ -118,7 +118,7 @@ def build_request_parts(body: Any, version: int, correlation_id: int, client_id:
     """
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    return _parts(messages.build(header, header_version(key, version)), body, version)
+    return wire.read(_parts(messages.build(header, header_version(key, version)), body, version))
 
 
 @cache
@@ -141,16 +141,16 @@ def parse_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
 
 def build_response(body: Any, version: int, correlation_id: int) -> bytes:
     """A response frame, with its length."""
-    return b"".join(build_response_parts(body, version, correlation_id))
+    return b"".join(wire.read(build_response_parts(body, version, correlation_id)))
 
 
-def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Buffer]:
-    """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied."""
+def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Part]:
+    """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied, nor even read."""
     header = ResponseHeader(correlation_id=correlation_id)
     return _parts(messages.build(header, response_header_version(wire.api(type(body)).key, version)), body, version)
 
 
-def _parts(head: bytes, body: Any, version: int) -> list[Buffer]:
+def _parts(head: bytes, body: Any, version: int) -> list[Part]:
     parts = messages.build_parts(body, version, LARGE_FIELD)
     return [_length(len(head) + sum(map(len, parts))) + head, *parts]
 

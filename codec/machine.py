@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from ottla.codec import wire
 from ottla.codec.program import Code, Op, Program, Tagged, program
-from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M
+from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M, Part, Unread, read
 
 LETTERS = {
     Code.INT8: "b",
@@ -50,29 +50,29 @@ def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M,
 
 def build(value: Declared, version: int) -> bytes:
     """As `wire.build`."""
-    return b"".join(_pieces(value, version))
+    return _joined(_pieces(value, version))
 
 
-def build_parts(value: Declared, version: int, least: int) -> list[Buffer]:
+def build_parts(value: Declared, version: int, least: int) -> list[Part]:
     """The bytes of ``value`` in parts, so that large fields need not be copied.
 
     A field of bytes that has at least ``least`` of them is a part of its own, the very object; or, of a memoryview, one
     that shows the same memory.
     """
     alone = False
-    parts: list[list[Buffer]] = []
+    parts: list[list[Part]] = []
     for piece in _pieces(value, version):
         if not parts or alone or len(piece) >= least:
             parts.append([])
         parts[-1].append(piece)
         alone = len(piece) >= least
-    return [each[0] if len(each) == 1 else b"".join(each) for each in parts]
+    return [each[0] if len(each) == 1 else _joined(each) for each in parts]
 
 
-def _pieces(value: Declared, version: int) -> list[Buffer]:
+def _pieces(value: Declared, version: int) -> list[Part]:
     write = builder(cast(Any, type(value)), version)
     try:
-        return cast(list[Buffer], write(value))
+        return cast(list[Part], write(value))
     except MemoryError:
         raise
     except Exception:  # the reference says what is wrong
@@ -435,7 +435,7 @@ class _Writer(_Source):
                 self._put = f"{parts}.append"
                 self(f"{parts} = []")
                 self.value(f"{made}.{each.name}", each.op)
-                self(f"{tags}[{each.tag}] = b''.join({parts})")
+                self(f"{tags}[{each.tag}] = joined({parts})")
         self._put = outer
         self(f"{outer}(tag_bytes({tags}) if {tags} else b'\\0')")
 
@@ -531,8 +531,10 @@ def _zigzag(value: Any, bits: int) -> bytes:
     return _leb128((value << 1) ^ (value >> (bits - 1)))
 
 
-def _contiguous(value: Any) -> bytes | memoryview:
+def _contiguous(value: Any) -> bytes | memoryview | Unread:
     match value:
+        case Unread():
+            return value
         case memoryview():
             return value.cast("B")
         case bytes() | bytearray():
@@ -544,6 +546,10 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, tuple | list):
         raise Bad
     return tuple(value)
+
+
+def _joined(pieces: list[Part]) -> bytes:
+    return b"".join(read(pieces))
 
 
 def _tag_bytes(tags: Mapping[int, bytes]) -> bytes:
@@ -559,6 +565,7 @@ _SHARED: dict[str, Any] = {
     "ONE_BYTE": [bytes((each,)) for each in range(128)],
     "as_tuple": _as_tuple,
     "bytes_of_uuid": _bytes_of_uuid,
+    "joined": _joined,
     "contiguous": _contiguous,
     "differs": wire.differs,
     "encode": str.encode,

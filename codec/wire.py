@@ -16,7 +16,7 @@ Rules:
 - In flexible versions strings, bytes and arrays are compact and every struct ends in tagged fields; unknown tags
   are kept in `unknown_tags` and written back.
 - Only `DecodeError` leaves `parse`, only `EncodeError` leaves `build`, each with the path of the field.
-- An integer is what `operator.index` takes, a string a `str`, bytes what is a `Buffer`, an array a tuple or a list.
+- An integer is what `operator.index` takes, a string a `str`, bytes what is a `Part`, an array a tuple or a list.
 
 Source: Apache Kafka's message definitions, and KIP-482 for flexible versions.
 """
@@ -28,6 +28,7 @@ import operator
 import reprlib
 import struct as packed
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, dataclass_transform
 
@@ -46,6 +47,45 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Declared)
 
 Buffer = bytes | bytearray | memoryview
+
+
+class Unread(ABC):
+    """Bytes that are not in memory, such as those of a file. A message that is built may have such a field.
+
+    ``build_parts`` leaves them as they are, if they are many; whatever else builds the message reads them. Their length
+    is what is left of them. Each method may raise `OSError`: they cannot be read.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __bytes__(self) -> bytes: ...
+
+    @abstractmethod
+    def take(self, size: int) -> bytes:
+        """Read the first of them, which are taken off: as many as are left, but no more than ``size``."""
+
+    @abstractmethod
+    def send(self, descriptor: int) -> int:
+        """Give a non-blocking socket what it takes now, which is taken off; how many bytes that were.
+
+        Raises:
+            BlockingIOError: it takes none.
+        """
+
+
+Part = Buffer | Unread
+"""Of the bytes of a message."""
+
+
+def read(parts: Iterable[Part]) -> list[Buffer]:
+    """``parts``, all of them in memory."""
+    return [bytes(part) if isinstance(part, Unread) else part for part in parts]
+
+
 NO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
 UNKNOWN_TAGS = "unknown_tags"
@@ -312,10 +352,12 @@ class Blob(Sized):
         size = self._parse_length(stream)
         return None if size < 0 else _read(stream, size)
 
-    def _build(self, obj: Buffer | None, stream: io.BytesIO, context: Any, path: str) -> None:
+    def _build(self, obj: Part | None, stream: io.BytesIO, context: Any, path: str) -> None:
         if obj is None:
             self._build_length(-1, stream)
             return
+        if isinstance(obj, Unread):
+            obj = bytes(obj)
         if not isinstance(obj, bytes | bytearray | memoryview):
             raise EncodeError(f"bytes wanted, not {type(obj).__name__}")
         try:

@@ -1,10 +1,13 @@
 """How the listener moves bytes: read into their place, written from theirs, and let go of."""
 
+import os
 import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
 from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
@@ -154,6 +158,39 @@ async def test_what_was_not_taken_at_once_goes_on_where_it_stopped(clock: MockCl
     async with listening(desk) as (_, port), peer(port) as stream:
         await stream.send_all(framed(b"a") + framed(b"b"))
         assert await received(stream, 2 * len(whole)) == 2 * whole
+
+
+async def test_what_lies_in_files_goes_from_there_between_what_lies_in_memory(clock: MockClock, tmp_path: Path) -> None:
+    """Of many files, one of them empty, and more than the socket takes at once."""
+    disk, sizes = FileSystem(), (3 * MIB, 1, 0, 2 * MIB + 7)
+    contents = [os.urandom(size) for size in sizes]
+    for i, content in enumerate(contents):
+        disk.write_file(tmp_path / str(i), b"before" + content + b"behind")
+    whole = b"".join(b"memory" + content for content in contents) + b"the end"
+
+    def answer(frame: bytes, answer: Answer) -> None:
+        ranges = [disk.range(tmp_path / str(i), size, 6) for i, size in enumerate(sizes)]
+        answer.send(len(whole).to_bytes(4, "big"), *chain(*((b"mem", b"ory", each) for each in ranges)), b"the end")
+
+    async with listening(Desk(answer), ROOMY) as (_, port), peer(port) as stream:
+        for _ in range(3):
+            await stream.send_all(framed(b"much"))
+            assert await received(stream, 4 + len(whole)) == framed(whole)
+
+
+async def test_a_file_that_cannot_be_sent_ends_its_connection(clock: MockClock, tmp_path: Path) -> None:
+    disk = FileSystem()
+    disk.write_file(tmp_path / "file", bytes(10))
+
+    def answer(frame: bytes, answer: Answer) -> None:
+        one = disk.range(tmp_path / "file", 10, 0)
+        disk.truncate(tmp_path / "file", 5)
+        answer.send((10).to_bytes(4, "big"), one)
+
+    async with listening(Desk(answer)) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"what is not there"))
+        assert await received(stream, 9) == (10).to_bytes(4, "big") + bytes(5)
+        await closed(stream)
 
 
 async def test_a_peer_that_reads_slowly_but_steadily_is_never_cut_off(clock: MockClock) -> None:

@@ -1,5 +1,6 @@
 """The listener within TLS: clients, their certificates, and those that do not speak it."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from trio.testing import MockClock
 import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.serve import run_broker
+from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
 from ottla.serve import Answer, Listener
@@ -83,6 +85,18 @@ async def test_requests_and_answers_of_any_size_come_and_go_in_order(
             assert await exactly(stream, len(sent)) == sent
         session = desk.connections[0].session
         assert (session.listener, session.principal, session.certificate_subject) == ("SSL", "User:ANONYMOUS", None)
+
+
+async def test_what_lies_in_a_file_is_read_for_tls_in_pieces(clock: MockClock, ca: trustme.CA, tmp_path: Path) -> None:
+    disk, content = FileSystem(), os.urandom(MIB + 1)
+    disk.write_file(tmp_path / "file", content)
+
+    def answer(frame: bytes, answer: Answer) -> None:
+        answer.send(len(content).to_bytes(4, "big"), disk.range(tmp_path / "file", len(content), 0))
+
+    async with secured(Desk(answer), tls.serving(ca, LOCAL)) as port, secure_peer(port, ca) as stream:
+        await stream.send_all(framed(b"much"))
+        assert await exactly(stream, 4 + len(content)) == framed(content)
 
 
 async def test_the_subject_of_a_clients_certificate_is_known_with_its_first_request(

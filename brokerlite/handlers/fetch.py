@@ -7,7 +7,7 @@ aborted are named.
 Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
@@ -24,7 +24,7 @@ from ottla.codec.apis.fetch import (
     PartitionData,
 )
 from ottla.codec.records import read_batches
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import Buffer, Part, Unread
 from ottla.errors import BrokerError, DecodeError, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
@@ -79,7 +79,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
                 raise UnknownTopicId if by_id else UnknownTopicOrPartition
             logs.append(log)
             log.epochs.check(asked.current_leader_epoch)
-            records: Buffer = b""
+            records: Part = b""
             diverging = log.divergence(asked.last_fetched_epoch, asked.fetch_offset)
             if diverging is None:
                 room = max(0, min(asked.partition_max_bytes, limit - size))
@@ -119,7 +119,7 @@ def _response(fetch: Fetch, read: _Read) -> FetchResponse:
 
 
 def _data(
-    asked: FetchPartition, log: PartitionLog, records: Buffer, isolation_level: int, diverging: tuple[int, int] | None
+    asked: FetchPartition, log: PartitionLog, records: Part, isolation_level: int, diverging: tuple[int, int] | None
 ) -> PartitionData:
     epoch, end_offset = diverging or (-1, -1)  # none
     return PartitionData(
@@ -129,19 +129,19 @@ def _data(
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
         aborted_transactions=_aborted(asked, log, records) if isolation_level == _READ_COMMITTED else None,
-        records=records,
+        records=cast(Buffer, records),  # the codec takes what was not read
         diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
     )
 
 
-def _aborted(asked: FetchPartition, log: PartitionLog, records: Buffer) -> tuple[AbortedTransaction, ...]:
+def _aborted(asked: FetchPartition, log: PartitionLog, records: Part) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions that have records among ``records``."""
     found = log.aborted(asked.fetch_offset, log.last_stable_offset) if records else ()
     if not found:
         return ()
     end = asked.fetch_offset
     try:
-        for batch in read_batches(records, verify=False):
+        for batch in read_batches(bytes(records) if isinstance(records, Unread) else records, verify=False):
             end = batch.next_offset
     except DecodeError:  # what is damaged is the reader's to find
         end = log.last_stable_offset

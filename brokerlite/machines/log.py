@@ -29,7 +29,7 @@ from ottla.codec.records import (
 from ottla.codec.rewrite import stamped
 from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.stored.indexes import AbortedTxn
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import Buffer, Part
 from ottla.errors import (
     BrokerError,
     OffsetOutOfRange,
@@ -135,10 +135,10 @@ class Segments(Protocol):
             now: milliseconds since 1970.
         """
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
         """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
 
-        CRCs are not compared: readers do. The memory is used again when nobody holds the view, or a part of it.
+        CRCs are not compared: readers do. Many bytes are not read.
 
         Args:
             max_bytes: no more than this; the last batch may be cut, but not the first.
@@ -336,7 +336,7 @@ class PartitionLog:
         """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
         return self.segments.aborted(offset, up_to)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> memoryview:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> Part:
         """Batches from the one that holds ``offset`` on; the last may be cut short.
 
         Args:

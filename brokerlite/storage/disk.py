@@ -22,8 +22,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
+from weakref import WeakSet
 
-from ottla.codec.wire import Buffer
+from ottla.brokerlite.storage.file_range import FileRange
+from ottla.codec.wire import Buffer, Part
 
 T = TypeVar("T")
 
@@ -99,8 +101,8 @@ class Disk(Protocol):
     def read(self, path: Path, size: int, position: int) -> bytes:
         """As many bytes as there are, up to ``size``."""
 
-    def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
-        """As `read`, into ``buffer``; how many there were."""
+    def range(self, path: Path, size: int, position: int) -> Part:
+        """As `read`, of bytes that there are and that will not change; they are read when they are needed."""
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
         """Write all of ``parts``, making the file if there is none. After an error some of it may have been written."""
@@ -141,6 +143,8 @@ class FileSystem:
         """Those used last at the end."""
         self._by_folder: dict[Path, set[Path]] = {}
         self._guard = threading.RLock()
+        self._ranges: WeakSet[FileRange] = WeakSet()
+        """Those that somebody holds."""
 
     # -- folders and names
 
@@ -221,9 +225,12 @@ class FileSystem:
         opened = self._use(path)
         return os.pread(opened.descriptor, size, position)
 
-    def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
-        opened = self._use(path)
-        return os.preadv(opened.descriptor, [buffer], position)
+    def range(self, path: Path, size: int, position: int) -> Part:
+        if len(self._ranges) >= self._limit // 4:  # each may keep a file open, for as long as its reader takes
+            return self.read(path, size, position)
+        made = FileRange(self._use(path), position, size)
+        self._ranges.add(made)
+        return made
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
         opened = self._use(path, os.O_CREAT)

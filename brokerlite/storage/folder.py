@@ -23,7 +23,6 @@ from ottla.brokerlite.machines.log import Segments
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.topics import Partition, Place, Stored
 from ottla.brokerlite.storage import checkpoints
-from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
@@ -95,7 +94,6 @@ class DataFolder:
         self.cluster_id = ""
         self.recovered = Recovered("", 0, 0, 0)
         self._disk = disk or FileSystem()
-        self._buffers = Buffers()
         self._interval = index_interval_bytes
         self._sync = sync
         self._chore = chore
@@ -467,7 +465,7 @@ class DataFolder:
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         written, checkpoint = self._unflushed.written, self._checkpoint
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, written, checkpoint)
+            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, written, checkpoint)
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]

@@ -25,7 +25,6 @@ from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints
-from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
@@ -37,6 +36,7 @@ from ottla.brokerlite.storage.unsynced import Unsynced
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import build_leader_epochs, build_partition_metadata
 from ottla.codec.stored.indexes import AbortedTxn
+from ottla.codec.wire import Part
 from ottla.errors import CorruptMessage, KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -73,7 +73,6 @@ class PartitionSegments:
         index_interval_bytes: int,
         full: Callable[[Work], None],
         disk: Disk | None = None,
-        buffers: Buffers | None = None,
         written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
         appending: Callable[[], None] = nothing,
     ) -> None:
@@ -87,7 +86,6 @@ class PartitionSegments:
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
         self._full = full
-        self._buffers = buffers or Buffers()
         self._written = written
         self._appending = appending
         self._segments: list[Segment] = []
@@ -153,7 +151,7 @@ class PartitionSegments:
         self._segments.append(segment)
         self._full(self.begin_flush(indexes=True))
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
         for segment in self._segments[index_of(self._segments, offset) :]:
             try:
                 data = segment.read(offset, max_bytes, at_least_one, up_to)
@@ -166,7 +164,7 @@ class PartitionSegments:
                 return data
             if segment.end_offset in self._lost:
                 raise self._corrupt(offset)
-        return self._buffers.take(0)
+        return b""
 
     def batches(self) -> Iterator[RecordBatch]:
         try:
@@ -261,7 +259,7 @@ class PartitionSegments:
         return self._segments[:-1]
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
-        return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers, suffix)
+        return Segment(self._disk, self.folder, base_offset, self._interval, suffix)
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
         if not self.holds(old[0]) or any(segment.end_offset in self._lost for segment in old):
@@ -413,7 +411,7 @@ class PartitionSegments:
         self.note(path)
 
     def _segment(self, base_offset: int) -> Segment:
-        return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers)
+        return Segment(self._disk, self.folder, base_offset, self._interval)
 
     def _take_snapshot(self, producers: Producers) -> None:
         """Keep the producers as they are at the end; drop what no start will need."""

@@ -6,7 +6,8 @@ Rules:
   (largest timestamp so far, last offset of the first batch that has it), which must grow. The files get them when the
   segment is sealed, and at checkpoints. When a segment is sealed, its largest timestamp is the last time entry.
 - A read steps from the index entry to its first batch by the heads alone, and then reads what it answers with and
-  nothing else. It compares no CRC, nor does Kafka: clients do.
+  nothing else; much of it goes from the file to the socket, unread. It compares no CRC, nor does Kafka:
+  clients do.
 
 Source: LogSegment.java.
 """
@@ -17,12 +18,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ottla.brokerlite.machines.retention import SegmentState
-from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.indexes import Indexes
 from ottla.brokerlite.storage.log_file import Damage, Damaged, Head, LogFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
+from ottla.codec.frames import LARGE_FIELD
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
+from ottla.codec.wire import Part
 
 LOG = ".log"
 TXN_INDEX = ".txnindex"
@@ -50,7 +52,6 @@ class Segment:
         folder: Path,
         base_offset: int,
         index_interval_bytes: int,
-        buffers: Buffers,
         suffix: str = "",
     ) -> None:
         stem = folder / f"{base_offset:020}"
@@ -66,7 +67,6 @@ class Segment:
         self._log = LogFile(disk, self.log_path, base_offset)
         self._indexes = Indexes(disk, stem, base_offset, suffix)
         self._interval = index_interval_bytes
-        self._buffers = buffers
         self._since_entry = 0
         self._max_timestamp_offset = -1
         self._torn = False
@@ -253,7 +253,7 @@ class Segment:
 
     # -- reading
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview | None:
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part | None:
         """As `ottla.brokerlite.machines.log.Segments.read`; ``None`` if no record here has ``offset`` or a later one.
 
         Raises:
@@ -263,13 +263,13 @@ class Segment:
         if first is None:
             return None
         if up_to is not None and first.base_offset >= up_to:
-            return self._buffers.take(0)
+            return b""
         if first.size > max_bytes and not at_least_one:
-            return self._buffers.take(0)  # to Java's consumer a piece of the first batch alone is an error
+            return b""  # to Java's consumer a piece of the first batch alone is an error
         end = self.size if up_to is None or up_to >= self.end_offset else self._where_begins(up_to)
         want = min(max(max_bytes, first.size) if at_least_one else max_bytes, end - first.position)
-        data = self._buffers.take(want)
-        return data[: self._disk.read_into(self.log_path, data, first.position)]
+        read = self._disk.read if want < LARGE_FIELD else self._disk.range
+        return read(self.log_path, want, first.position)
 
     def _locate(self, offset: int) -> Head | None:
         """The first batch that reaches ``offset``.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.brokerlite.storage.disk import Disk
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import Buffer, Part
 
 
 class TopicDisk:
@@ -99,8 +99,8 @@ class TopicDisk:
     def read(self, path: Path, size: int, position: int) -> bytes:
         return self._disk.read(path, size, position)
 
-    def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
-        return self._disk.read_into(path, buffer, position)
+    def range(self, path: Path, size: int, position: int) -> Part:
+        return self._disk.range(path, size, position)
 
     def sync(self, path: Path) -> None:
         self._disk.sync(path)

@@ -17,7 +17,7 @@ from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import RequestHeader
 from ottla.codec.records import BatchBuilder, Record, read_batches
-from ottla.codec.wire import Buffer, api
+from ottla.codec.wire import Part, api
 from ottla.session import Session
 
 START = 100.0
@@ -49,12 +49,12 @@ def store(
     return log.append(batch, timestamp, now)
 
 
-def values_of(records: Buffer | None) -> list[bytes | None]:
+def values_of(records: Part | None) -> list[bytes | None]:
     return [record.value for record in records_of(records)]
 
 
-def records_of(records: Buffer | None) -> list[Record]:
-    return [record for batch in read_batches(records or b"") for record in batch.records()]
+def records_of(records: Part | None) -> list[Record]:
+    return [record for batch in read_batches(bytes(records or b"")) for record in batch.records()]
 
 
 def producing(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.brokerlite.storage.disk import Disk, Locked
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import Buffer, Part
 
 SECTOR = 512
 
@@ -225,10 +225,8 @@ class ModelDisk(Disk):
         self.reads += 1
         return data
 
-    def read_into(self, path: Path, buffer: memoryview, position: int) -> int:
-        data = self.read(path, len(buffer), position)
-        buffer[: len(data)] = data
-        return len(data)
+    def range(self, path: Path, size: int, position: int) -> Part:
+        return self.read(path, size, position)
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
         if self._find(path) is None:

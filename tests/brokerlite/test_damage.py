@@ -62,7 +62,7 @@ def readable(one: OnePartition) -> set[int]:
     for offset in range(one.log.end_offset):
         try:
             records = one.log.read(offset, SIZE, at_least_one=True)
-            batch = next(read_batches(records))
+            batch = next(read_batches(bytes(records)))
             assert batch.base_offset <= offset <= batch.last_offset
             found.add(offset)
         except (CorruptMessage, DecodeError):

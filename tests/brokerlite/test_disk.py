@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import socket
 import subprocess
 import sys
 import threading
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.brokerlite.storage.buffers import Buffers
 from ottla.brokerlite.storage.disk import Disk, FileSystem, Locked
+from ottla.codec.wire import Unread
 from tests.brokerlite.machine import Machine, a_batch, producing
 from tests.brokerlite.model_disk import Killed, ModelDisk
 
@@ -157,9 +158,8 @@ def test_both_disks_do_the_same(disk: Disk, tmp_path: Path) -> None:
     disk.truncate(file, 8)
     disk.write_file(folder / "other", b"whole")
     disk.write_file(folder / "other", b"new")
-    buffer = memoryview(bytearray(20))
     assert disk.read_file(file) == b"\0\x00012345" and disk.size(file) == 8
-    assert disk.read(file, 3, 3) == b"123" and disk.read_into(file, buffer, 5) == 3 and bytes(buffer[:3]) == b"345"
+    assert disk.read(file, 3, 3) == b"123" and bytes(disk.range(file, 3, 5)) == b"345"
     assert disk.read(file, 3, 8) == b""
     disk.sync(file)
     disk.sync_folder(folder)
@@ -215,30 +215,42 @@ def test_a_crash_of_the_model_keeps_all_that_was_written_and_a_part_of_the_last(
     assert found == {b"first" + b"second"[:n] for n in range(7)}
 
 
-# -- memory
+# -- ranges
 
 
-def test_memory_is_used_again_only_when_nobody_holds_a_view_of_it() -> None:
-    buffers = Buffers()
-    first = buffers.take(2**20)
-    first[:5] = b"first"
-    part = first[:5]
-    del first
-    second = buffers.take(2**20)
-    second[:5] = b"other"
-    assert bytes(part) == b"first", "somebody holds a part of it"
-    kept = part.obj
-    del part
-    third = buffers.take(2**20 - 7)
-    assert third.obj is kept and len(third) == 2**20 - 7
+def test_a_range_is_sent_read_and_taken_off_and_outlives_its_file(tmp_path: Path) -> None:
+    disk = FileSystem()
+    disk.write(tmp_path / "file", 0, b"0123456789")
+    one = disk.range(tmp_path / "file", 8, 1)
+    assert isinstance(one, Unread) and len(one) == 8 and bytes(one) == b"12345678"
+    disk.unlink(tmp_path / "file")
+    assert one.take(3) == b"123" and bytes(one) == b"45678"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert one.send(ours.fileno()) == 5 and theirs.recv(9) == b"45678"
+    assert not one and one.take(1) == b""
 
 
-def test_no_more_memory_is_kept_than_was_said() -> None:
-    buffers = Buffers(kept_bytes=2**20)
-    first = buffers.take(2**20)
-    assert buffers.take(2**21).obj is not first.obj
-    again = buffers.take(2**20)
-    assert again.obj is not first.obj
-    kept = first.obj
-    del first, again
-    assert buffers.take(2**20).obj is kept
+def test_a_range_whose_file_became_shorter_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
+    disk = FileSystem()
+    disk.write(tmp_path / "file", 0, b"0123456789")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        one = disk.range(tmp_path / "file", 8, 2)
+        assert isinstance(one, Unread)
+        disk.truncate(tmp_path / "file", 4)
+        assert one.send(ours.fileno()) == 2
+        for work in (lambda: one.send(ours.fileno()), lambda: one.take(1), lambda: bytes(one)):
+            with pytest.raises(OSError, match="shorter"):
+                work()
+
+
+def test_ranges_that_are_held_keep_few_files_open(tmp_path: Path) -> None:
+    disk = FileSystem(descriptors=8)
+    for i in range(20):
+        disk.write(tmp_path / str(i), 0, b"%02d" % i)
+    held = [disk.range(tmp_path / str(i), 2, 0) for i in range(20)]
+    assert [isinstance(each, Unread) for each in held] == [True] * 2 + [False] * 18
+    assert [bytes(each) for each in held] == [b"%02d" % i for i in range(20)]
+    del held
+    assert isinstance(disk.range(tmp_path / "7", 2, 0), Unread), "they are not held any more"

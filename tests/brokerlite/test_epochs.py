@@ -71,7 +71,7 @@ def test_the_epoch_is_raised_after_a_crash_and_only_then(machine: Machine) -> No
     machine.produce(a_batch(b"d"), topic="new")
     machine = machine.restart()
     for topic, epochs in (("t", [0, 3]), ("new", [3])):
-        batches = read_batches(machine.log(topic).read(0, 2**20))
+        batches = read_batches(bytes(machine.log(topic).read(0, 2**20)))
         assert [batch.partition_leader_epoch for batch in batches] == epochs
     data = machine.folder.path
     assert (data / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 2\n"

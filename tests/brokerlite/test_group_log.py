@@ -102,7 +102,7 @@ def internal(machine: Machine) -> list[Any]:
     log = machine.log(NAME)
     batches, offset = list[RecordBatch](), log.start_offset
     while data := log.read(offset, 2**20, at_least_one=True):
-        batches += read_batches(data)
+        batches += read_batches(bytes(data))
         offset = batches[-1].next_offset
     records = list[Any]()
     for batch in batches:

@@ -7,7 +7,7 @@ import pickle
 import tracemalloc
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -28,6 +28,7 @@ from ottla.codec.wire import (
     String,
     UInt16,
     UInt32,
+    Unread,
     Uuid,
     VarBytes,
     VarInt,
@@ -322,6 +323,60 @@ def test_parts_are_the_message_and_large_batches_are_not_copied_into_it(name: st
     parts = engine.build_parts(request, version, 65_536)
     assert b"".join(parts) == engine.build(request, version)
     assert sum(any(part is data for data in batches if len(data) >= 65_536) for part in parts) == 4
+
+
+class Elsewhere(Unread):
+    """Bytes that are read when somebody asks for them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.was_read = data, False
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __bytes__(self) -> bytes:
+        self.was_read = True
+        return self.data
+
+    def take(self, size: int) -> bytes:
+        raise NotImplementedError
+
+    def send(self, descriptor: int) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_is_not_in_memory_is_left_where_it_is_if_it_is_large_and_read_otherwise(name: str, version: int) -> None:
+    def request(records: list[Any]) -> ProduceRequest:
+        data = tuple(PartitionProduceData(index=index, records=each) for index, each in enumerate(records))
+        return ProduceRequest(acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="t", partition_data=data),))
+
+    plain = [b"x" * size for size in (10, 65_536, 0, 70_000)]
+    engine: Any = ENGINES[name]
+    whole = engine.build(request(plain), version)
+    assert engine.build(request([Elsewhere(each) for each in plain]), version) == whole
+    if name == "construct":
+        return
+    unread = [Elsewhere(each) for each in plain]
+    parts = engine.build_parts(request(unread), version, 65_536)
+    assert [part for part in parts if isinstance(part, Unread)] == [unread[1], unread[3]]
+    assert [each.was_read for each in unread] == [True, False, True, False]
+    assert b"".join(map(bytes, parts)) == whole
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_bytes_that_cannot_be_read_are_an_error_of_the_disk(name: str) -> None:
+    class Broken(Elsewhere):
+        def __bytes__(self) -> bytes:
+            raise OSError("broken")
+
+    partition = PartitionProduceData(index=0, records=cast(Any, Broken(b"x")))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="t", partition_data=(partition,)),)
+    )
+    with pytest.raises(OSError, match="broken"):
+        ENGINES[name].build(request, 9)
 
 
 @pytest.mark.parametrize("name", [name for name in ENGINES if name != "construct"])

@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 
 from ottla.codec.inbox import Inbox
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import Buffer, Part
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
 from ottla.serve.incoming import Incoming
 from ottla.serve.outbox import Outbox, write_on
@@ -50,9 +50,9 @@ class Answer:
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
-        self.parts: tuple[Buffer, ...] | None = None
+        self.parts: tuple[Part, ...] | None = None
 
-    def send(self, *parts: Buffer) -> None:
+    def send(self, *parts: Part) -> None:
         """Answer with the bytes of a whole frame (its length included), in as many parts as is convenient.
 
         None is copied: a part must not change until it is released, which it is as soon as it is written.
@@ -134,7 +134,7 @@ class Connection:
         self._reading.cancel()
         self._flush()
 
-    def answered(self, answer: Answer, parts: tuple[Buffer, ...]) -> None:
+    def answered(self, answer: Answer, parts: tuple[Part, ...]) -> None:
         """Fill a place in the order."""
         size = sum(map(len, parts))
         if self._over:

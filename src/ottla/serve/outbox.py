@@ -1,5 +1,7 @@
 """What a socket is still to be given: parts of frames, written without joining them, in the clear or within TLS.
 
+A part that is `Unread` is sent from where it lies, and is read for TLS only.
+
 Rules:
 - Nothing waits here: `Outbox.write` gives the socket what it takes now, and lets go of it.
 - A peer is judged by what it takes, not by when it is done: `write_on` goes on for as long as it takes anything.
@@ -9,12 +11,13 @@ import itertools
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import cast
 
 import trio
 
-from ottla.codec.wire import Buffer
+from ottla.codec.wire import Buffer, Part, Unread
 from ottla.tls import TlsConnection
 
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX")) if hasattr(os, "sysconf") else 16
@@ -23,6 +26,8 @@ _SEALED = 256 * 2**10
 """Bytes that are encrypted ahead of what the socket has taken."""
 _TURN = 4 * 2**20
 """Bytes that are written before others have their turn."""
+_MORE = getattr(socket, "MSG_MORE", 0)
+"""What is sent goes with what is sent next, in one packet if that is small."""
 _LOOKS = 10
 """How often it is looked, while a peer may take nothing, whether it has: the system wakes a writer for a third of its
 memory only, which a slow reader may not take in that time."""
@@ -38,8 +43,8 @@ class Outbox:
 
     def __init__(self, tls: TlsConnection | None = None) -> None:
         self._tls = tls
-        self._parts: deque[Buffer] = deque()
-        self._sealed: deque[Buffer] = deque()
+        self._parts: deque[Part] = deque()
+        self._sealed: deque[Part] = deque()
         self._sealing = 0
         """Bytes of parts that lie encrypted in `_sealed`."""
         self.full = False
@@ -48,7 +53,7 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._parts or self._sealed)
 
-    def append(self, *parts: Buffer) -> None:
+    def append(self, *parts: Part) -> None:
         for part in parts:
             if len(part):
                 self._parts.append(part)
@@ -85,30 +90,43 @@ class Outbox:
                 done, self._sealing = done + self._sealing, 0
         return done
 
-    def _give(self, sock: socket.socket, parts: deque[Buffer]) -> int:
+    def _give(self, sock: socket.socket, parts: deque[Part]) -> int:
         try:
-            count = left = sock.sendmsg(parts if len(parts) <= _PARTS else itertools.islice(parts, _PARTS))
+            if isinstance(first := parts[0], Unread):
+                count, left = first.send(sock.fileno()), 0
+            else:
+                memory = _in_memory(parts)
+                count = left = sock.sendmsg(memory, (), _MORE if len(memory) < len(parts) else 0)
         except BlockingIOError:
             self.full = True
             return 0
         while parts and left >= len(parts[0]):
             left -= len(parts.popleft())
         if left:
-            parts[0] = memoryview(parts[0])[left:]
+            parts[0] = memoryview(cast(Buffer, parts[0]))[left:]
         self.taken += count
         return count
 
     def _seal(self, tls: TlsConnection) -> None:
         """Encrypt the next parts, small ones together: each time costs some bytes and a good deal of time."""
         batch: list[Buffer] = []
-        while self._parts and self._sealing < _SEALED:
+        while self._parts and (room := _SEALED - self._sealing) > 0:
             part = self._parts.popleft()
-            if len(part) > (room := _SEALED - self._sealing):
-                self._parts.appendleft(memoryview(part)[room:])
-                part = memoryview(part)[:room]
-            batch.append(part)
-            self._sealing += len(part)
+            if len(part) > room:
+                self._parts.appendleft(part if isinstance(part, Unread) else memoryview(part)[room:])
+            batch.append(part.take(room) if isinstance(part, Unread) else memoryview(part)[:room])
+            self._sealing += len(batch[-1])
         self._sealed.extend(tls.seal((batch[0] if len(batch) == 1 else b"".join(batch),)))
+
+
+def _in_memory(parts: Iterable[Part]) -> list[Buffer]:
+    """The first of ``parts``, as far as they are in memory, and as many as the system takes in one call."""
+    memory: list[Buffer] = []
+    for part in itertools.islice(parts, _PARTS):
+        if isinstance(part, Unread):
+            break
+        memory.append(part)
+    return memory
 
 
 async def write_on(outbox: Outbox, sock: socket.socket, seconds: float, write: Callable[[], object]) -> None:
