@@ -314,15 +314,15 @@ def scan_records(body: Buffer, count: int, base_timestamp: int) -> tuple[int, in
     """Where the last of ``count`` records ends, the smallest and the largest of their timestamps, and how many have no
     key.
 
-    It steps from one record to the next by their lengths, and reads no more of each than the size of its key. Records
-    with `NO_TIMESTAMP` are left out of the smallest; where there are no others, both are that.
+    Of keys, values and headers it reads the sizes. Records with `NO_TIMESTAMP` are left out of the smallest; where
+    there are no others, both are that.
 
-    The end is -1 if the bytes end before, or what stands there is no such number, or no timestamp of 64 bits.
+    The end is -1 if the bytes end before, or a record is damaged, or has not the offset of its place.
     """
     end, size, keyless = 0, len(body), 0
     smallest, largest = _INT64_MAX, NO_TIMESTAMP
     try:
-        for _ in range(count):
+        for row in range(count):
             length, start = _read_varint(body, end)
             end = start + length
             if not start < end <= size:
@@ -330,10 +330,19 @@ def scan_records(body: Buffer, count: int, base_timestamp: int) -> tuple[int, in
             delta, behind = body[start + 1], start + 2
             if delta > 0x7F:
                 delta, behind = _long_varint(body, behind, 64)
-            _, behind = _read_varint(body, behind)
-            key_size, behind = _read_varint(body, behind)
+            offset, behind = _read_varint(body, behind)
+            key_size, behind = _step_over(body, behind)
+            _, behind = _step_over(body, behind)
+            headers, behind = _read_varint(body, behind)
+            if headers < 0 or headers > end - behind:
+                return _NO_SCAN
+            for _ in range(headers):
+                name_size, behind = _step_over(body, behind)
+                _, behind = _step_over(body, behind)
+                if name_size < 0 or behind > end:
+                    return _NO_SCAN
             timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
-            if behind > end or not _INT64_MIN <= timestamp <= _INT64_MAX:
+            if offset != row or behind != end or not _INT64_MIN <= timestamp <= _INT64_MAX:
                 return _NO_SCAN
             if timestamp > largest:
                 largest = timestamp
@@ -452,6 +461,14 @@ def _read_varint(body: Buffer, position: int) -> tuple[int, int]:
     if value > 0x7F:
         value, position = _long_varint(body, position, 32)
     return (value >> 1) ^ -(value & 1), position
+
+
+def _step_over(body: Buffer, position: int) -> tuple[int, int]:
+    """The size of the bytes there, -1 for null, and where they end."""
+    size, start = _read_varint(body, position)
+    if size < -1:
+        raise _Damaged
+    return size, start + max(size, 0)
 
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:

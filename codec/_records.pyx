@@ -758,13 +758,15 @@ def scan_records(body, Py_ssize_t count, int64_t base_timestamp):
 cdef bint scan_rows(
     const uint8_t* body, Py_ssize_t size, Py_ssize_t count, int64_t base, Scan* found
 ) noexcept nogil:
-    """Whether there are as many records."""
+    """Whether there are as many records, and they are whole."""
     cdef const uint8_t* at = body
     cdef const uint8_t* stop = body + size
     cdef const uint8_t* end
     cdef uint64_t n = 0
     cdef int64_t timestamp = 0
-    while count > 0:
+    cdef Py_ssize_t i, j, headers
+    cdef Header pair
+    for i in range(count):
         at = varint(at, stop, 32, &n)
         if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
             return False
@@ -776,12 +778,24 @@ cdef bint scan_rows(
             found.largest = timestamp
         if timestamp < found.smallest and timestamp != no_timestamp:
             found.smallest = timestamp
-        at = varint(at, end, 32, &n)  # the offset
-        if at == NULL or varint(at, end, 32, &n) == NULL:
+        at = varint(at, end, 32, &n)
+        if at == NULL or n != 2 * <uint64_t>i:  # the offset
             return False
-        found.keyless += n == 1
-        at = end
-        count -= 1
+        at = sized(body, at, end, &pair.name_at, &pair.name_size)  # the key
+        if at == NULL:
+            return False
+        found.keyless += pair.name_size < 0
+        at = sized(body, at, end, &pair.value_at, &pair.value_size)
+        if at == NULL:
+            return False
+        headers = 0
+        at = header_count(at, end, &headers)
+        for j in range(headers):
+            at = header(body, at, end, &pair)
+            if at == NULL:
+                return False
+        if at != end:
+            return False
     found.end = at - body
     return True
 

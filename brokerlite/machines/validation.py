@@ -201,7 +201,7 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
     """
     end, smallest, largest, keyless = scan_records(body, batch.count, batch.base_timestamp)
     if end < 0:
-        raise DecodeError(f"the batch ends before its {batch.count} records do")
+        raise DecodeError(f"one of its {batch.count} records is damaged, or not in its place")
     if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")
     earliest, latest = -math.inf, math.inf

@@ -210,6 +210,9 @@ def test_records_are_scanned_alike(damaged: tuple[bytes, int]) -> None:
             records = list(C.parse_records(body, count, 0, base))
         except (DamagedRecord, OverflowError):
             continue
+        if [record.offset for record in records] != list(range(count)):
+            assert found[0] == -1
+            continue
         stamps = [record.timestamp for record in records]
         smallest = min((each for each in stamps if each != -1), default=-1)
         assert found == (len(body), smallest, max(-1, *stamps, -1), sum(record.key is None for record in records))
@@ -222,11 +225,36 @@ def scanned(module: Any, body: bytes, count: int, base: int) -> tuple[int, int, 
 
 @pytest.mark.parametrize("engine", LOOPS)
 def test_records_end_where_the_last_one_does(engine: str) -> None:
-    body, scan = record_bytes() * 20_000, LOOPS[engine].scan_records
+    records, scan = [record_bytes(offset_delta=zigzag(i)) for i in range(20_000)], LOOPS[engine].scan_records
+    body = b"".join(records)
     assert scan(body, 20_000, 5)[0] == len(body)
-    assert scan(body, 19_999, 5)[0] == len(body) - len(record_bytes())
+    assert scan(body, 19_999, 5)[0] == len(body) - len(records[-1])
     assert scan(body[:-1], 20_000, 5) == (-1, -1, -1, 0)
     assert scan(memoryview(body), 0, 5) == (0, -1, -1, 0)
+
+
+@pytest.mark.parametrize("engine", LOOPS)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"value": zigzag(1000) + b"x"},
+        {"value": zigzag(-2)},
+        {"key": zigzag(-2)},
+        {"headers": zigzag(-1)},
+        {"headers": zigzag(1_000_000)},
+        {"headers": zigzag(1) + zigzag(-1) + zigzag(-1)},
+        {"headers": zigzag(1) + zigzag(1) + b"n" + zigzag(5) + b"v"},
+        {"headers": zigzag(0) + b"junk"},
+        {"offset_delta": zigzag(1)},
+        {"offset_delta": zigzag(-1)},
+    ],
+    ids=str,
+)
+def test_a_record_that_is_damaged_inside_is_found_by_a_scan(engine: str, damage: dict[str, bytes]) -> None:
+    scan = LOOPS[engine].scan_records
+    behind = record_bytes(offset_delta=zigzag(1))
+    assert scan(record_bytes() + behind, 2, 5)[0] > 0
+    assert scan(record_bytes(**damage) + behind, 2, 5) == (-1, -1, -1, 0)
 
 
 @pytest.mark.parametrize("field", ["length", "timestamp_delta", "offset_delta", "key", "value", "headers"])
