@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.offsets import Committed
-from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.topics import Place, Topic
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -39,6 +39,7 @@ _NONE = Committed(-1, -1, "", -1)
 class _Group(NamedTuple):
     """What a group has committed, and where that may change any moment, if the client wants to know."""
 
+    topics: Mapping[str, Topic]
     offsets: Mapping[Place, Committed]
     unstable: Set[Place]
 
@@ -46,7 +47,18 @@ class _Group(NamedTuple):
         """The offset, and an error."""
         if place in self.unstable:
             return _NONE, UnstableOffsetCommit.code
-        return self.offsets.get(place, _NONE), 0
+        committed = self.offsets.get(place, _NONE)
+        return (_NONE if self._is_of_another(place[0], committed) else committed), 0
+
+    def _is_of_another(self, name: str, committed: Committed) -> bool:
+        """It was committed for a topic that is gone, and there is another of that name."""
+        topic = self.topics.get(name)
+        return topic is not None and committed.topic_id not in (None, topic.topic_id)
+
+    def places(self) -> Iterator[Place]:
+        """All of them."""
+        yield from (place for place, each in self.offsets.items() if not self._is_of_another(place[0], each))
+        yield from sorted(self.unstable)
 
 
 def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
@@ -70,13 +82,14 @@ def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
 
 
 def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _Group:
-    return _Group(broker.offsets.of(group_id), broker.offsets.pending(group_id) if require_stable else set())
+    unstable = broker.offsets.pending(group_id) if require_stable else set()
+    return _Group(broker.topics.by_name, broker.offsets.of(group_id), unstable)
 
 
 def _all(group: _Group) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Every topic and its partitions."""
     topics: dict[str, list[int]] = {}
-    for name, index in dict.fromkeys((*group.offsets, *sorted(group.unstable))):
+    for name, index in dict.fromkeys(group.places()):
         topics.setdefault(name, []).append(index)
     for name, indexes in topics.items():
         yield name, tuple(indexes)

@@ -7,7 +7,8 @@ Rules:
   written; then those hold that were written last, whichever became valid first.
 - Offsets expire `offsets_retention` after the moment from which the group has them counted, but never those of topics
   that somebody in it subscribes to, and none of a group that has pending ones. An empty group without offsets goes.
-- With a topic go its offsets.
+- With a topic go its offsets. Where the disk could not forget them, `Committed.topic_id` tells them from those of a
+  later topic with the same name.
 - Everything is stored before it is answered.
 
 Source: OffsetMetadataManager.java; ClassicGroup.java (validateOffsetCommit, validateOffsetDelete,
@@ -164,12 +165,17 @@ class Offsets:
 
     def topic_deleted(self, name: str) -> None:
         """Forget the offsets of a topic."""
+        refused, last = 0, ""
         for group_id in {*self._offsets, *self._pending}:
             places = [place for place in {*self.of(group_id), *self.pending(group_id)} if place[0] == name]
             try:
                 self._forget(group_id, sorted(places))
             except BrokerError as error:
-                log.error("offsets of a deleted topic stay: %s", error, extra={"group": group_id})
+                refused, last = refused + 1, str(error)
+                for place in places:
+                    self._drop(group_id, place)
+        if refused:
+            log.error("offsets of %d groups for the deleted topic %s stay on the disk: %s", refused, name, last)
 
     def watch(self, now: float) -> None:
         """Look for expired offsets from time to time, as long as there are groups."""

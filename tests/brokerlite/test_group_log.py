@@ -1,8 +1,10 @@
 """`__consumer_offsets`: what comes back after a restart, and a log that does not grow for ever."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,6 +22,12 @@ from ottla.codec.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from ottla.codec.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.codec.records import RecordBatch, read_batches
@@ -164,6 +172,35 @@ def test_deleted_offsets_and_groups_stay_deleted(machine: Machine) -> None:
     machine = machine.restart(clean=False)
     assert offsets(machine, "other") == {}
     machine.folder.abandon()
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 9, 10])
+def test_offsets_of_a_topic_that_is_gone_are_not_those_of_a_later_one_with_its_name(
+    machine: Machine, version: int
+) -> None:
+    """As after a kill -9 while the offsets of the first were being forgotten."""
+    commit(machine, 1)
+    commit(machine, 2, partition=1)
+    stale = replace(machine.core.offsets.of("g")["t", 1], topic_id=UUID(int=7))
+    machine.core.offsets.restore("g", ("t", 1), stale)
+    topic_id = machine.core.topics.by_name["t"].topic_id
+
+    def asked(topics: Any) -> list[Any]:
+        if version < 8:
+            return list(machine.ask(OffsetFetchRequest(group_id="g", topics=topics), version).topics)
+        request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
+        return list(machine.ask(request, version).groups[0].topics)
+
+    by_name: Any = OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
+    if version >= 8:
+        by_name = OffsetFetchRequestTopics(
+            name="t", topic_id=topic_id if version >= 10 else NO_UUID, partition_indexes=(0, 1)
+        )
+    (topic,) = asked((by_name,))
+    assert [each.committed_offset for each in topic.partitions] == [1, -1]
+    if version >= 2:
+        (topic,) = asked(None)
+        assert [(each.partition_index, each.committed_offset) for each in topic.partitions] == [(0, 1)]
 
 
 def test_a_rebalance_under_way_is_forgotten_by_a_restart_and_the_generation_before_holds(machine: Machine) -> None:

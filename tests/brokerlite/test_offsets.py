@@ -99,6 +99,19 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     assert list(club.offsets.of("g")) == [("t", 0)] and club.stored[-1] == {("u", 0): None, ("u", 1): None}
 
 
+def test_a_deleted_topic_takes_its_offsets_along_also_if_the_disk_refuses_with_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    club = Club()
+    assert club.commit(1, place=("u", 0)) == club.commit(3) == 0
+    club.offsets.restore("other", ("u", 1), Committed(1, -1, "", TODAY))
+    club.refuses = KafkaStorageError("full")
+    club.offsets.topic_deleted("u")
+    assert list(club.offsets.of("g")) == [("t", 0)] and not club.offsets.of("other")
+    (line,) = caplog.messages
+    assert "offsets of 2 groups for the deleted topic u stay on the disk" in line
+
+
 # -- expiry
 
 
