@@ -29,6 +29,7 @@ from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
+from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.spare import Spare
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDisk
@@ -96,6 +97,7 @@ class DataFolder:
         self.recovered = Recovered("", 0, 0, 0)
         self._disk = disk or FileSystem()
         self._buffers = Buffers()
+        self._refusals = Refusals()
         self._interval = index_interval_bytes
         self._sync = sync
         self._chore = chore
@@ -156,6 +158,7 @@ class DataFolder:
 
     def abandon(self) -> None:
         """Leave the folder as a kill would."""
+        self._refusals.tell_counted()
         self._disk.close()
         self._release()
         self._release = nothing
@@ -465,9 +468,17 @@ class DataFolder:
         """A topic that was not opened."""
         disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
-        written, checkpoint = self._unflushed.written, self._checkpoint
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, self._buffers, written, checkpoint)
+            PartitionSegments(
+                self.path / f"{name}-{i}",
+                interval,
+                self._full,
+                disk,
+                self._buffers,
+                self._unflushed.written,
+                self._checkpoint,
+                self._refusals,
+            )
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
@@ -517,5 +528,4 @@ class DataFolder:
         ]
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
-        log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})
-        return KafkaStorageError(f"cannot {what} in {self.path}: {error.strerror or error}")
+        return self._refusals.error(what, self.path, error)
