@@ -43,6 +43,7 @@ from ottla.errors import (
     BrokerError,
     InvalidRequiredAcks,
     InvalidTopic,
+    KafkaStorageError,
     NotEnoughReplicas,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
@@ -293,7 +294,8 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
 
 
 def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
-    log.info("batch refused: %s", error)
+    if not isinstance(error, KafkaStorageError):  # the storage says so itself, and counts how often
+        log.info("batch refused: %s", error)
     indexes = error.indexes if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
     return PartitionProduceResponse(
         index=index,

@@ -501,13 +501,16 @@ class BrokerCore:
             self._actions.append(action)
 
 
+Handler = Callable[[BrokerCore, Call], Any]
+"""Returns the response message, a `Wait`, a `Later`, a `WorkFirst` or a `NoAnswer`."""
+
+
 class Served(NamedTuple):
     """An API that is served."""
 
     lowest: int
     highest: int
     """Versions that are answered."""
-    handle: Callable[[BrokerCore, Call], Any]
-    """Returns the response message, a `Wait`, a `Later`, a `WorkFirst` or a `NoAnswer`."""
+    handle: Handler
     advertised_from: int = -1
     """The lowest version that ApiVersions names, where that is lower than `lowest`."""

@@ -28,6 +28,7 @@ from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name, find_topics, set_aside
 from ottla.brokerlite.storage.identity import identify, take_lock, write_identity
 from ottla.brokerlite.storage.partition import PartitionSegments, nothing
+from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.spare import Spare
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDisk
@@ -94,6 +95,7 @@ class DataFolder:
         self.cluster_id = ""
         self.recovered = Recovered("", 0, 0, 0)
         self._disk = disk or FileSystem()
+        self._refusals = Refusals()
         self._interval = index_interval_bytes
         self._sync = sync
         self._chore = chore
@@ -154,6 +156,7 @@ class DataFolder:
 
     def abandon(self) -> None:
         """Leave the folder as a kill would."""
+        self._refusals.tell_counted()
         self._disk.close()
         self._release()
         self._release = nothing
@@ -463,9 +466,16 @@ class DataFolder:
         """A topic that was not opened."""
         disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
-        written, checkpoint = self._unflushed.written, self._checkpoint
         parts = [
-            PartitionSegments(self.path / f"{name}-{i}", interval, self._full, disk, written, checkpoint)
+            PartitionSegments(
+                self.path / f"{name}-{i}",
+                interval,
+                self._full,
+                disk,
+                self._unflushed.written,
+                self._checkpoint,
+                self._refusals,
+            )
             for i in range(file.partitions)
         ]
         partitions = [Partition(segments, Producers()) for segments in parts]
@@ -515,5 +525,4 @@ class DataFolder:
         ]
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
-        log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.path)})
-        return KafkaStorageError(f"cannot {what} in {self.path}: {error.strerror or error}")
+        return self._refusals.error(what, self.path, error)

@@ -29,6 +29,7 @@ from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
 from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
+from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.segment import Segment, index_of
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
 from ottla.brokerlite.storage.topic_files import METADATA
@@ -75,6 +76,7 @@ class PartitionSegments:
         disk: Disk | None = None,
         written: "Callable[[PartitionSegments, int], None]" = lambda partition, size: None,
         appending: Callable[[], None] = nothing,
+        refusals: Refusals | None = None,
     ) -> None:
         self.folder = folder
         self.epochs = LeaderEpochs()
@@ -88,6 +90,7 @@ class PartitionSegments:
         self._full = full
         self._written = written
         self._appending = appending
+        self._refusals = refusals or Refusals()
         self._segments: list[Segment] = []
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
@@ -199,7 +202,7 @@ class PartitionSegments:
         try:
             self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep_before(entry.last_offset)
         except OSError as error:  # it names a transaction that will be aborted all the same
-            self._tell_refused("write", error)
+            self._refusals.tell("write", self.folder, error)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
@@ -439,9 +442,5 @@ class PartitionSegments:
             f"what {self.folder.name} has at offset {offset} is damaged on the broker's disk; read on behind it"
         )
 
-    def _tell_refused(self, what: str, error: OSError) -> None:
-        log.error("the disk refused to %s: %s", what, error, extra={"folder": str(self.folder)})
-
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
-        self._tell_refused(what, error)
-        return KafkaStorageError(f"cannot {what} in {self.folder}: {error.strerror or error}")
+        return self._refusals.error(what, self.folder, error)

@@ -57,6 +57,10 @@ HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_k
         ("ottla.sync", {*HEAVY, "asyncio", "ottla.proxy", "ottla.brokerlite", "ottla.spark"}),
         ("ottla.brokerlite.machines", {*HEAVY, "socket", "ottla.sdk", "ottla.proxy", "ottla.spark"}),
         ("ottla.brokerlite", {*HEAVY} - {"trio"} | {"ottla.sdk", "ottla.proxy", "ottla.spark"}),
+        (
+            "ottla.brokerlite.serve",
+            {*HEAVY} - {"trio"} | {"ottla.brokerlite.handlers.fetch", "ottla.codec.apis.produce"},
+        ),
         ("ottla.proxy", {*HEAVY} - {"trio"} | {"ottla.brokerlite", "ottla.spark"}),
         ("ottla.spark", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
         ("pyspark_ottla", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),

@@ -26,12 +26,12 @@ def java_classes() -> Path:
 
 
 def go_program(name: str) -> str:
-    """The Go program in a folder here."""
+    """The Go program of a folder in ``go``."""
 
     def build(sources: Path, target: Path) -> list[str]:
-        return [need("go", "Go, 1.24 or newer"), "build", "-C", str(sources), "-o", f"{target}/transact", "."]
+        return [need("go", "Go, 1.24 or newer"), "build", "-C", str(sources), "-o", f"{target}/", "./..."]
 
-    return str(_built(name, CACHE / "go" / name, build) / "transact")
+    return str(_built("go", CACHE / "go" / "peers", build) / name)
 
 
 def kafkajs(program: str, *arguments: str) -> list[str]:
@@ -58,14 +58,15 @@ def kafka_python(module: str, *arguments: str) -> list[str]:
 
 
 def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> Path:
-    """The folder of what is built of the files in `SOURCES` / ``name``.
+    """The folder of what is built of the files below `SOURCES` / ``name``.
 
     Args:
         build: says by which command, from the folder of the sources and that of the result.
     """
     sources = SOURCES / name
-    files = sorted(path for path in sources.iterdir() if path.is_file())
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    files = sorted(path for path in sources.rglob("*") if path.is_file())
+    named = (str(path.relative_to(sources)).encode() + path.read_bytes() for path in files)
+    digest = hashlib.sha256(b"".join(named)).hexdigest()[:16]
     result = cache.with_name(f"{cache.name}-{digest}")
     if not result.exists():
         result.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ Rules of this package:
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
 """
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 def main() -> None:
     """The entry point of the program `ottla`."""
     if sys.argv[1:2] in (["broker"], ["proxy"]):
+        gc.disable()  # until all is imported: it would go through the same modules and classes again and again
         _serve(*sys.argv[1:])
     from ottla.cli.commands import app
 

@@ -5,6 +5,7 @@ Rules:
 - SIGTERM and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in order.
 """
 
+import gc
 import json
 import logging
 import socket
@@ -98,6 +99,7 @@ def broker(
     from ottla.brokerlite.config import BrokerConfig, split_address
     from ottla.brokerlite.serve import run_broker
 
+    _all_imported()
     with exits.reported():
         host, port = split_address(listen, None)
         config = BrokerConfig(
@@ -165,6 +167,7 @@ def proxy(
     from ottla.proxy.config import ProxyConfig, parse_rule, read_config, split_address
     from ottla.proxy.serve import run_proxy
 
+    _all_imported()
     if upstream is None and config is None:
         raise typer.BadParameter("say where the brokers are, or name a file with --config", param_hint="--upstream")
     given: dict[str, Any] = {
@@ -191,6 +194,12 @@ def proxy(
         return {"upstream": settings.upstream}
 
     _serve("proxy", server, told, host, _announced_name(announce, name), as_json)
+
+
+def _all_imported() -> None:
+    """Turn the garbage collector on, which `main` has turned off; what was imported stays, and is none of its work."""
+    gc.freeze()
+    gc.enable()
 
 
 def _security(file: Path) -> dict[str, Any]:

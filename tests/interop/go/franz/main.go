@@ -5,27 +5,20 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"transact/transacting"
 )
 
-const bound = 20 * time.Second
-
-var errUnknown = errors.New("the outcome is unknown") // and until another producer comes the transaction may be open
-
 var fatal = []error{
-	errUnknown,
+	transacting.ErrUnknown,
 	kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.OutOfOrderSequenceNumber,
 	kerr.InvalidTxnState, kgo.ErrClientClosed, context.DeadlineExceeded,
 }
@@ -47,11 +40,10 @@ func (p *peer) options(config map[string]string) []kgo.Opt {
 		kgo.TransactionalID(config["transactional.id"]),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
-		kgo.RecordDeliveryTimeout(bound),
+		kgo.RecordDeliveryTimeout(transacting.Bound),
 	}
 	if timeout, given := config["transaction.timeout.ms"]; given {
-		ms, _ := strconv.Atoi(timeout)
-		options = append(options, kgo.TransactionTimeout(time.Duration(ms)*time.Millisecond))
+		options = append(options, kgo.TransactionTimeout(transacting.Millis(timeout)))
 	}
 	return options
 }
@@ -65,7 +57,7 @@ func (p *peer) drop() {
 	p.session, p.client, p.inside = nil, nil, false
 }
 
-func (p *peer) open(config map[string]string) (err error) {
+func (p *peer) Open(config map[string]string) (err error) {
 	p.drop()
 	p.config = config
 	if p.topic != "" {
@@ -75,7 +67,7 @@ func (p *peer) open(config map[string]string) (err error) {
 	return err
 }
 
-func (p *peer) subscribe(topic string, config map[string]string) error {
+func (p *peer) Subscribe(topic string, config map[string]string) error {
 	p.drop()
 	p.topic, p.group = topic, config["group.id"]
 	return p.consume()
@@ -93,7 +85,14 @@ func (p *peer) consume() (err error) {
 	return nil
 }
 
-func (p *peer) begin() error {
+func (p *peer) Init() error {
+	ctx, cancel := context.WithTimeout(context.Background(), transacting.Bound)
+	defer cancel()
+	_, _, err := p.client.ProducerID(ctx)
+	return err
+}
+
+func (p *peer) Begin() error {
 	p.failed = nil
 	begin := p.client.BeginTransaction
 	if p.session != nil {
@@ -106,7 +105,7 @@ func (p *peer) begin() error {
 	return nil
 }
 
-func (p *peer) send(topic string, partition int32, key, value []byte) {
+func (p *peer) Send(topic string, partition int32, key, value []byte) {
 	record := &kgo.Record{Topic: topic, Partition: partition, Key: key, Value: value}
 	p.client.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
 		p.mutex.Lock()
@@ -117,14 +116,17 @@ func (p *peer) send(topic string, partition int32, key, value []byte) {
 	})
 }
 
-func (p *peer) flush() error {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+func (p *peer) Flush() error {
+	ctx, cancel := context.WithTimeout(context.Background(), transacting.Bound)
 	defer cancel()
 	return p.client.Flush(ctx)
 }
 
+func (p *peer) Commit() error { return p.end(kgo.TryCommit) }
+func (p *peer) Abort() error  { return p.end(kgo.TryAbort) }
+
 func (p *peer) end(try kgo.TransactionEndTry) error {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), transacting.Bound)
 	defer cancel()
 	if !p.inside {
 		return nil // a session that could not commit has aborted
@@ -132,7 +134,7 @@ func (p *peer) end(try kgo.TransactionEndTry) error {
 	if p.session != nil {
 		committed, err := p.session.End(ctx, try)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errUnknown, err)
+			return fmt.Errorf("%w: %w", transacting.ErrUnknown, err)
 		}
 		p.inside = false
 		if bool(try) && !committed {
@@ -156,56 +158,27 @@ func (p *peer) end(try kgo.TransactionEndTry) error {
 		}
 	}
 	if err := p.client.EndTransaction(ctx, try); err != nil {
-		return fmt.Errorf("%w: %w", errUnknown, err)
+		return fmt.Errorf("%w: %w", transacting.ErrUnknown, err)
 	}
 	p.inside = false
 	return nil
 }
 
-func (p *peer) poll() string {
+func (p *peer) Poll() (records []transacting.Record, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	var told strings.Builder
-	p.session.PollFetches(ctx).EachRecord(func(record *kgo.Record) {
-		fmt.Fprintf(&told, "\t%d %d %s %s", record.Partition, record.Offset, hexed(record.Key), hexed(record.Value))
+	p.session.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+		records = append(records, transacting.Record{Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value})
 	})
-	return told.String()
+	return records, nil
 }
 
-func (p *peer) carryOut(fields []string) (string, error) {
-	switch fields[0] {
-	case "open":
-		return "", p.open(settings(fields[1:]))
-	case "init":
-		ctx, cancel := context.WithTimeout(context.Background(), bound)
-		defer cancel()
-		_, _, err := p.client.ProducerID(ctx)
-		return "", err
-	case "begin":
-		return "", p.begin()
-	case "send":
-		partition, _ := strconv.Atoi(fields[2])
-		p.send(fields[1], int32(partition), unhexed(fields[3]), unhexed(fields[4]))
-	case "flush":
-		return "", p.flush()
-	case "commit":
-		return "", p.end(kgo.TryCommit)
-	case "abort":
-		return "", p.end(kgo.TryAbort)
-	case "subscribe":
-		return "", p.subscribe(fields[1], settings(fields[2:]))
-	case "poll":
-		return p.poll(), nil
-	case "offsets", "rewind": // the session does it
-	}
-	return "", nil
-}
+func (p *peer) Offsets() error { return nil } // the session does it
+func (p *peer) Rewind() error  { return nil } // this, too
 
-func kind(err error) string {
-	for _, each := range fatal {
-		if errors.Is(err, each) {
-			return "fatal"
-		}
+func (p *peer) Kind(_ string, err error) string {
+	if transacting.IsAny(err, fatal) {
+		return "fatal"
 	}
 	if errors.Is(err, kerr.ConcurrentTransactions) || errors.Is(err, kerr.CoordinatorNotAvailable) {
 		return "retriable"
@@ -213,40 +186,4 @@ func kind(err error) string {
 	return "abortable"
 }
 
-func settings(pairs []string) map[string]string {
-	config := map[string]string{}
-	for _, pair := range pairs {
-		key, value, _ := strings.Cut(pair, "=")
-		config[key] = value
-	}
-	return config
-}
-
-func hexed(data []byte) string {
-	if data == nil {
-		return "-"
-	}
-	return hex.EncodeToString(data)
-}
-
-func unhexed(text string) []byte {
-	if text == "-" {
-		return nil
-	}
-	data, _ := hex.DecodeString(text)
-	return data
-}
-
-func main() {
-	p := &peer{}
-	input := bufio.NewScanner(os.Stdin)
-	input.Buffer(nil, 1<<24)
-	for input.Scan() {
-		answer, err := p.carryOut(strings.Split(input.Text(), "\t"))
-		if err != nil {
-			fmt.Println(strings.Join([]string{"error", kind(err), "error", strings.Join(strings.Fields(err.Error()), " ")}, "\t"))
-		} else {
-			fmt.Println("ok" + answer)
-		}
-	}
-}
+func main() { transacting.Run(&peer{}) }

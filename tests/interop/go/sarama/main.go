@@ -11,35 +11,32 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"transact/transacting"
 )
 
 const (
-	bound = 20 * time.Second
 	pause = 100 * time.Millisecond
 	most  = 500 // records of one poll
 )
 
 var (
-	errUnknown    = errors.New("the outcome is unknown") // and until another producer comes the transaction may be open
 	errLate       = errors.New("not in time")
 	errFatal      = errors.New("the transaction manager gives up")
 	errRebalanced = errors.New("the group was joined again")
 )
 
 var fatal = []error{
-	errUnknown, errLate, errFatal, sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping,
+	transacting.ErrUnknown, errLate, errFatal, sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping,
 	sarama.ErrOutOfOrderSequenceNumber, sarama.ErrInvalidTxnState, sarama.ErrTransitionNotAllowed,
 }
 
@@ -69,19 +66,20 @@ func (p *peer) options() *sarama.Config {
 	c.Producer.Transaction.ID = p.config["transactional.id"]
 	c.Producer.Transaction.Retry.Max, c.Producer.Transaction.Retry.Backoff = 100, pause
 	if ms, given := p.config["transaction.timeout.ms"]; given {
-		c.Producer.Transaction.Timeout = millis(ms)
+		c.Producer.Transaction.Timeout = transacting.Millis(ms)
 	}
 	return c
 }
 
-func (p *peer) open(config map[string]string) {
+func (p *peer) Open(config map[string]string) error {
 	if p.producer != nil {
 		p.producer.AsyncClose() // what it still waits for is of no interest
 	}
 	p.config, p.producer, p.inside = config, nil, false
+	return nil
 }
 
-func (p *peer) init() error {
+func (p *peer) Init() error {
 	producer, err := sarama.NewAsyncProducer(strings.Split(p.config["bootstrap.servers"], ","), p.options())
 	if err != nil {
 		return err
@@ -113,9 +111,9 @@ func (p *peer) init() error {
 	return nil
 }
 
-func (p *peer) begin() error {
+func (p *peer) Begin() error {
 	if p.producer == nil {
-		return errUnknown
+		return transacting.ErrUnknown
 	}
 	p.mutex.Lock()
 	p.failed, p.sent = nil, false
@@ -127,7 +125,7 @@ func (p *peer) begin() error {
 	return nil
 }
 
-func (p *peer) send(topic string, partition int32, key, value []byte) {
+func (p *peer) Send(topic string, partition int32, key, value []byte) {
 	p.mutex.Lock()
 	p.inFlight++
 	p.mutex.Unlock()
@@ -137,8 +135,8 @@ func (p *peer) send(topic string, partition int32, key, value []byte) {
 	}
 }
 
-func (p *peer) flush() error {
-	for deadline := time.Now().Add(bound); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+func (p *peer) Flush() error {
+	for deadline := time.Now().Add(transacting.Bound); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		p.mutex.Lock()
 		inFlight, failed := p.inFlight, p.failed
 		p.mutex.Unlock()
@@ -164,27 +162,27 @@ func (p *peer) end(call func() error) error {
 		if p.producer.TxnStatus()&sarama.ProducerTxnFlagAbortableError != 0 {
 			return err
 		}
-		return fmt.Errorf("%w: %w", errUnknown, err)
-	case <-time.After(bound):
+		return fmt.Errorf("%w: %w", transacting.ErrUnknown, err)
+	case <-time.After(transacting.Bound):
 		return errLate
 	}
 }
 
-func (p *peer) commit() error {
-	if err := p.flush(); err != nil {
+func (p *peer) Commit() error {
+	if err := p.Flush(); err != nil {
 		return err
 	}
 	return p.end(p.producer.CommitTxn)
 }
 
-func (p *peer) abort() error {
-	if err := p.flush(); errors.Is(err, errLate) || errors.Is(err, errFatal) {
+func (p *peer) Abort() error {
+	if err := p.Flush(); errors.Is(err, errLate) || errors.Is(err, errFatal) {
 		return err
 	}
 	return p.end(p.producer.AbortTxn)
 }
 
-func (p *peer) offsets() error {
+func (p *peer) Offsets() error {
 	if p.reader.moved() {
 		return errRebalanced
 	}
@@ -196,7 +194,7 @@ func (p *peer) offsets() error {
 	return p.producer.AddOffsetsToTxn(map[string][]*sarama.PartitionOffsetMetadata{p.reader.topic: places}, p.reader.group)
 }
 
-func (p *peer) subscribe(topic string, config map[string]string) (err error) {
+func (p *peer) Subscribe(topic string, config map[string]string) (err error) {
 	if p.reader != nil {
 		p.reader.close()
 	}
@@ -204,16 +202,28 @@ func (p *peer) subscribe(topic string, config map[string]string) (err error) {
 	return err
 }
 
-func (p *peer) poll() (string, error) {
+func (p *peer) Poll() ([]transacting.Record, error) {
 	if p.reader.moved() {
 		if p.inside && p.sent {
-			return "", errRebalanced
+			return nil, errRebalanced
 		}
 		if err := p.reader.rewind(); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	return p.reader.poll(), nil
+}
+
+func (p *peer) Rewind() error { return p.reader.rewind() }
+
+func (p *peer) Kind(command string, err error) string {
+	if command == "init" || command == "rewind" || command == "poll" {
+		return "retriable"
+	}
+	if transacting.IsAny(err, fatal) || p.producer.TxnStatus()&sarama.ProducerTxnFlagFatalError != 0 {
+		return "fatal"
+	}
+	return "abortable"
 }
 
 // A member of a group, whose records wait until they are polled.
@@ -238,8 +248,8 @@ func newReader(topic string, config map[string]string) (*reader, error) {
 	c.Consumer.IsolationLevel = sarama.ReadCommitted
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Offsets.AutoCommit.Enable = false
-	c.Consumer.Group.Session.Timeout = millis(config["session.timeout.ms"])
-	c.Consumer.Group.Heartbeat.Interval = millis(config["heartbeat.interval.ms"])
+	c.Consumer.Group.Session.Timeout = transacting.Millis(config["session.timeout.ms"])
+	c.Consumer.Group.Heartbeat.Interval = transacting.Millis(config["heartbeat.interval.ms"])
 	c.Consumer.Group.Rebalance.Timeout = 10 * time.Second
 	c.Consumer.MaxWaitTime, c.Consumer.Retry.Backoff = pause, pause
 	members, err := sarama.NewConsumerGroup(strings.Split(config["bootstrap.servers"], ","), config["group.id"], c)
@@ -299,7 +309,7 @@ func (r *reader) moved() bool {
 
 // Waits for a session behind those that are known, and follows it.
 func (r *reader) follow(known int) error {
-	if !r.wait(bound, func() bool { return r.joined > known }) {
+	if !r.wait(transacting.Bound, func() bool { return r.joined > known }) {
 		return errLate
 	}
 	return nil
@@ -331,7 +341,7 @@ func (r *reader) rewind() error {
 	return r.follow(known)
 }
 
-func (r *reader) poll() string {
+func (r *reader) poll() []transacting.Record {
 	late := time.AfterFunc(500*time.Millisecond, r.news.Broadcast)
 	defer late.Stop()
 	deadline := time.Now().Add(500 * time.Millisecond)
@@ -341,17 +351,17 @@ func (r *reader) poll() string {
 		r.news.Wait()
 	}
 	r.positions = map[int32]int64{}
-	var told strings.Builder
 	if r.joined != r.followed {
-		return ""
+		return nil
 	}
 	count := min(most, len(r.waiting))
-	for _, record := range r.waiting[:count] {
-		r.positions[record.Partition] = record.Offset + 1
-		fmt.Fprintf(&told, "\t%d %d %s %s", record.Partition, record.Offset, hexed(record.Key), hexed(record.Value))
+	records := make([]transacting.Record, count)
+	for i, m := range r.waiting[:count] {
+		r.positions[m.Partition] = m.Offset + 1
+		records[i] = transacting.Record{Partition: m.Partition, Offset: m.Offset, Key: m.Key, Value: m.Value}
 	}
 	r.waiting = r.waiting[count:]
-	return told.String()
+	return records
 }
 
 func (r *reader) close() {
@@ -359,91 +369,4 @@ func (r *reader) close() {
 	_ = r.members.Close()
 }
 
-func (p *peer) carryOut(fields []string) (string, error) {
-	switch fields[0] {
-	case "open":
-		p.open(settings(fields[1:]))
-	case "init":
-		return "", p.init()
-	case "begin":
-		return "", p.begin()
-	case "send":
-		partition, _ := strconv.Atoi(fields[2])
-		p.send(fields[1], int32(partition), unhexed(fields[3]), unhexed(fields[4]))
-	case "flush":
-		return "", p.flush()
-	case "commit":
-		return "", p.commit()
-	case "abort":
-		return "", p.abort()
-	case "subscribe":
-		return "", p.subscribe(fields[1], settings(fields[2:]))
-	case "poll":
-		return p.poll()
-	case "rewind":
-		return "", p.reader.rewind()
-	case "offsets":
-		return "", p.offsets()
-	}
-	return "", nil
-}
-
-func (p *peer) kind(command string, err error) string {
-	if command == "init" || command == "rewind" || command == "poll" {
-		return "retriable"
-	}
-	for _, each := range fatal {
-		if errors.Is(err, each) {
-			return "fatal"
-		}
-	}
-	if p.producer.TxnStatus()&sarama.ProducerTxnFlagFatalError != 0 {
-		return "fatal"
-	}
-	return "abortable"
-}
-
-func settings(pairs []string) map[string]string {
-	config := map[string]string{}
-	for _, pair := range pairs {
-		key, value, _ := strings.Cut(pair, "=")
-		config[key] = value
-	}
-	return config
-}
-
-func millis(text string) time.Duration {
-	ms, _ := strconv.Atoi(text)
-	return time.Duration(ms) * time.Millisecond
-}
-
-func hexed(data []byte) string {
-	if data == nil {
-		return "-"
-	}
-	return hex.EncodeToString(data)
-}
-
-func unhexed(text string) []byte {
-	if text == "-" {
-		return nil
-	}
-	data, _ := hex.DecodeString(text)
-	return data
-}
-
-func main() {
-	p := &peer{}
-	input := bufio.NewScanner(os.Stdin)
-	input.Buffer(nil, 1<<24)
-	for input.Scan() {
-		fields := strings.Split(input.Text(), "\t")
-		answer, err := p.carryOut(fields)
-		if err != nil {
-			text := strings.Join(strings.Fields(err.Error()), " ")
-			fmt.Println(strings.Join([]string{"error", p.kind(fields[0], err), "error", text}, "\t"))
-		} else {
-			fmt.Println("ok" + answer)
-		}
-	}
-}
+func main() { transacting.Run(&peer{}) }
