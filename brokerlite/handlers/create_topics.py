@@ -10,7 +10,7 @@ from collections import Counter
 
 from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import INTERNAL
+from ottla.brokerlite.machines.topics import INTERNAL, MAX_PARTITIONS
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -26,19 +26,27 @@ from ottla.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    PolicyViolation,
 )
 
 
 def handle(broker: BrokerCore, call: Call) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.message
     named = Counter(topic.name for topic in request.topics)
+    much = sum(len(each.assignments) or each.num_partitions for each in request.topics) > MAX_PARTITIONS
     return CreateTopicsResponse(
-        topics=tuple(_create(broker, topic, request.validate_only, named[topic.name] > 1) for topic in request.topics)
+        topics=tuple(
+            _create(broker, topic, request.validate_only, much, named[topic.name] > 1) for topic in request.topics
+        )
     )
 
 
-def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twice: bool) -> CreatableTopicResult:
+def _create(
+    broker: BrokerCore, asked: CreatableTopic, validate_only: bool, much: bool, twice: bool
+) -> CreatableTopicResult:
     try:
+        if much and 0 < asked.num_partitions <= MAX_PARTITIONS:
+            raise PolicyViolation(f"more than {MAX_PARTITIONS} partitions in one request: make fewer topics at a time")
         if twice:
             raise InvalidRequest(f"{asked.name} is named twice")
         if asked.name in INTERNAL:

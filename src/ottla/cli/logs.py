@@ -1,6 +1,9 @@
 """Logs: one line for each event on stderr, as text for people or as JSON for machines.
 
-Rule: whatever a log call gives as ``extra`` is printed; messages stay constant, and so can be searched for.
+Rules:
+- Whatever a log call gives as ``extra`` is printed; messages stay constant, and so can be searched for.
+- What clients name is printed, too, and so could hold anything: control characters are escaped. Nobody writes a line of
+  his own, or to the terminal.
 """
 
 import json
@@ -42,7 +45,7 @@ class TextFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.123Z INFO    ottla.brokerlite  ready  listen=127.0.0.1:9092 node=1``"""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname:<7} {record.name}  {_text(record)}"
+        line = f"{_time(record)} {record.levelname:<7} {record.name}  {_escaped(_text(record))}"
         if given := extras(record):
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in given.items())
         if record.exc_info:
@@ -50,9 +53,13 @@ class TextFormatter(logging.Formatter):
         return line
 
 
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _quoted(value: object) -> str:
-    text = str(value)
-    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=\n') else text
+    text = _escaped(str(value))
+    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=') else text
 
 
 class JsonFormatter(logging.Formatter):
