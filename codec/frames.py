@@ -9,6 +9,7 @@ Rules:
 Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 """
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,9 @@ MAX_FRAME = 100 * 2**20
 API_VERSIONS = 18
 LARGE_FIELD = 64 * 2**10
 """Bytes of a field from which on it is cheaper to write it by itself than to copy it."""
+
+_ASKED = struct.Struct(">hh")
+"""The API key and the version, at the start of a request's header in every version of that."""
 
 LegacyString = WireType(lambda version, flexible, null: Text(INT16, null), "")
 """A string whose length stays two bytes in flexible versions too."""
@@ -78,14 +82,13 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     Of an API or a version that is not known, the offset is that behind the client id: what follows there cannot be
     told, and a broker must be able to refuse an ApiVersions request of any version.
     """
-    header, offset = messages.parse(RequestHeader, 1, frame)
-    return _whole_header(frame, header, offset) if is_known(header.api_key, header.api_version) else (header, offset)
+    asked = _asked(frame)
+    return messages.parse(RequestHeader, header_version(*asked) if is_known(*asked) else 1, frame)
 
 
-def _whole_header(frame: Buffer, header: RequestHeader, offset: int) -> tuple[RequestHeader, int]:
-    """With its tagged fields, where an API that is known has them in this version."""
-    flexible = header_version(header.api_key, header.api_version) == 2
-    return messages.parse(RequestHeader, 2, frame) if flexible else (header, offset)
+def _asked(frame: Buffer) -> tuple[int, int]:
+    """The API key and version of a request; what nobody serves, where the frame is too short for them."""
+    return _ASKED.unpack_from(frame) if len(frame) >= _ASKED.size else (-1, -1)
 
 
 def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) -> Request:
@@ -98,11 +101,11 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
         UnknownApi: the key or the version is not served.
         DecodeError: the bytes are not such a request.
     """
-    header, offset = messages.parse(RequestHeader, 1, frame)
-    if not serves(header.api_key, header.api_version):
-        raise UnknownApi(header)
-    header, offset = _whole_header(frame, header, offset)
-    body, end = messages.parse(APIS[header.api_key].request, header.api_version, frame, offset)
+    api_key, api_version = _asked(frame)
+    if not serves(api_key, api_version):
+        raise UnknownApi(messages.parse(RequestHeader, 1, frame)[0])
+    header, offset = messages.parse(RequestHeader, header_version(api_key, api_version), frame)
+    body, end = messages.parse(APIS[api_key].request, api_version, frame, offset)
     return Request(header=header, message=body, leftover=len(frame) - end)
 
 

@@ -776,7 +776,8 @@ def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[ty
 def api(cls: Any) -> Api:
     """The `Api` of a message class."""
     try:
-        return cast(Api, vars(cls)["__api__"])  # a subclass is another class, with slots of its own
+        found: Api = vars(cls)["__api__"]  # a subclass is another class, with slots of its own
+        return found
     except KeyError:
         raise TypeError(f"{cls.__name__} is not a message: the classes of ottla.codec.apis are") from None
 

@@ -208,12 +208,26 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
     if not settings.log_append_time:
         earliest = timestamp - settings.timestamp_before_max_ms
         latest = timestamp + settings.timestamp_after_max_ms
+    needs_keys = settings.compacted and keyless > 0
+    if needs_keys or smallest < earliest or largest > latest:
+        _check_each(batch, name, needs_keys, (smallest, largest), earliest, latest)
+    return largest
+
+
+def _check_each(
+    batch: RecordBatch, name: str, needs_keys: bool, times: tuple[int, int], earliest: float, latest: float
+) -> None:
+    """Say which records the topic does not take.
+
+    Args:
+        needs_keys: some have no key, and need one.
+        times: the smallest timestamp and the largest.
+    """
 
     def is_early_or_late(each: int) -> bool:
         return each != NO_TIMESTAMP and not earliest <= each <= latest
 
-    needs_keys = settings.compacted and keyless > 0
-    of_other_times = [each for each in (smallest, largest) if is_early_or_late(each)]
+    of_other_times = [each for each in times if is_early_or_late(each)]
     if needs_keys or of_other_times:
         rows = (
             row
@@ -224,7 +238,6 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
         if of_other_times:
             raise InvalidTimestamps(f"{of_other_times[0]} is not within {earliest} to {latest}", indexes)
         raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
-    return largest
 
 
 def _compressed_again(

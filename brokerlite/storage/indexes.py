@@ -143,7 +143,7 @@ class Indexes:
         offsets = self._by_offset()
         offsets.append(last_offset - self._base)
         self._positions.append(position)
-        self._counts = self._counts._replace(offsets=len(offsets))
+        self._counts = Counts(len(offsets), self._counts.times)
 
     def add_time(self, timestamp: int, offset: int) -> None:
         """Up to ``offset`` no record has a larger timestamp; left out if that is known."""
@@ -153,7 +153,7 @@ class Indexes:
         times.append(timestamp)
         self._time_offsets.append(offset - self._base)
         self.last_time = timestamp, offset
-        self._counts = self._counts._replace(times=len(times))
+        self._counts = Counts(self._counts.offsets, len(times))
 
     def write(self) -> None:
         """Have the files hold all entries; after an `OSError` they may hold any part of them, until the next time."""

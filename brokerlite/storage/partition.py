@@ -55,6 +55,7 @@ class PartitionSegments:
 
     Attributes:
         folder: changes when the topic is deleted.
+        active: the last segment, which is appended to.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
@@ -91,6 +92,7 @@ class PartitionSegments:
         self._written = written
         self._appending = appending
         self._segments: list[Segment] = []
+        self.active: Segment
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
         self._failed: OSError | None = None
@@ -110,10 +112,6 @@ class PartitionSegments:
     @property
     def end_offset(self) -> int:
         return self.active.end_offset
-
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
         try:
@@ -150,7 +148,7 @@ class PartitionSegments:
         self.active.ends_before(base_offset)
         for path in self.active.files:  # its indexes, too, of which the disk need have nothing while it is active
             self._unsynced.file(path)
-        self._segments.append(segment)
+        self._begin(segment)
         self._full(self.begin_flush(indexes=True))
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> memoryview:
@@ -346,7 +344,7 @@ class PartitionSegments:
         """Make the folder. The rest is made with the first batch, which many topics never have."""
         self._disk.make_folder(self.folder)
         self.identify(topic_id)
-        self._segments.append(self._segment(0))
+        self._begin(self._segment(0))
         self.lead(leader_epoch)
 
     def identify(self, topic_id: uuid.UUID) -> None:
@@ -388,6 +386,7 @@ class PartitionSegments:
             contiguous=contiguous,
         )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
+        self.active = self._segments[-1]
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
@@ -411,6 +410,11 @@ class PartitionSegments:
         checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
         self._epochs_written = True
         self.note(path)
+
+    def _begin(self, segment: Segment) -> None:
+        """Append to another segment from now on."""
+        self._segments.append(segment)
+        self.active = segment
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval, self._buffers)

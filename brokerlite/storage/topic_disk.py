@@ -29,15 +29,12 @@ class TopicDisk:
             yield
             self._over = True
 
-    def _check(self, path: Path) -> None:
-        if self._over:
-            raise FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
-
     # -- what changes something
 
     def make_folder(self, path: Path) -> None:
         with self._guard:
-            self._check(path)
+            if self._over:
+                raise _gone(path)
             self._disk.make_folder(path)
 
     def remove_tree(self, folder: Path) -> None:
@@ -47,7 +44,8 @@ class TopicDisk:
 
     def rename(self, source: Path, target: Path) -> None:
         with self._guard:
-            self._check(source)
+            if self._over:
+                raise _gone(source)
             self._disk.rename(source, target)
 
     def unlink(self, path: Path) -> None:
@@ -57,17 +55,20 @@ class TopicDisk:
 
     def write_file(self, path: Path, data: bytes) -> None:
         with self._guard:
-            self._check(path)
+            if self._over:
+                raise _gone(path)
             self._disk.write_file(path, data)
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
         with self._guard:
-            self._check(path)
+            if self._over:
+                raise _gone(path)
             self._disk.write(path, position, *parts)
 
     def truncate(self, path: Path, size: int) -> None:
         with self._guard:
-            self._check(path)
+            if self._over:
+                raise _gone(path)
             self._disk.truncate(path, size)
 
     # -- what does not
@@ -107,3 +108,7 @@ class TopicDisk:
 
     def close(self) -> None:
         self._disk.close()
+
+
+def _gone(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))

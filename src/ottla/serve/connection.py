@@ -108,6 +108,8 @@ class Connection:
         """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
         self._held = False
+        self._ends = False
+        """It is being closed: what is unsent stays so."""
         self._over = False
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -126,6 +128,10 @@ class Connection:
     def close(self, why: str) -> None:
         """Close without another answer; ``why`` goes into the log."""
         self._why = why
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self._ends = True
         self._scope.cancel()
 
     def drain(self) -> None:
@@ -180,7 +186,7 @@ class Connection:
         """Read or write until the connection ends; nothing that is raised there gets beyond it."""
         with self._contained():
             await work()
-        self._scope.cancel()
+        self._cancel()
 
     @contextmanager
     def _contained(self) -> Iterator[None]:
@@ -225,7 +231,8 @@ class Connection:
                     if self._tls is not None and not self._agreed and self._tls.agreed:
                         self._agreed, self.session.certificate_subject = True, self._tls.subject
                     await self._hand_out(frames)
-                    await self._reserve()
+                    if (size := self._incoming.needs) > self._incoming.granted:
+                        await self._reserve(size)
                 return
             except (RemoteProtocolError, AuthenticationFailed) as error:
                 self._uncork()  # what was asked before it is answered
@@ -242,7 +249,8 @@ class Connection:
                 await trio.lowlevel.checkpoint()  # others have their turn
                 while self._must_wait:
                     await self._unread()
-            self._release()
+            if self._incoming.granted:
+                self._release()
             self._corked = True
             answer = Answer(self)
             self._answers.append(answer)
@@ -254,14 +262,13 @@ class Connection:
         self._shared.frames.give(self)
         self._incoming.granted = 0
 
-    async def _reserve(self) -> None:
+    async def _reserve(self, size: int) -> None:
         """Wait for the memory with which the large request under way can go on."""
-        if (size := self._incoming.needs) > self._incoming.granted:
-            memory = self._shared.frames
-            memory.take(self, size, self._waiting.unpark_all)
-            while memory.has(self) < size:
-                await self._unread()
-            self._incoming.granted = size
+        memory = self._shared.frames
+        memory.take(self, size, self._waiting.unpark_all)
+        while memory.has(self) < size:
+            await self._unread()
+        self._incoming.granted = size
 
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
@@ -311,7 +318,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Give the socket the answers that are ready, as much as it takes now."""
-        if self._scope.cancel_called or self._over:
+        if self._ends or self._over:
             return
         try:
             while self._answers and (parts := self._answers[0].parts) is not None:
@@ -328,7 +335,7 @@ class Connection:
         try:
             done = self._outbox.write(self._socket)
         except OSError:
-            self._scope.cancel()
+            self._cancel()
             return
         self.unsent -= done
         self._shared.unsent -= done
