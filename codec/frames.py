@@ -11,9 +11,8 @@ Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.codec import messages, wire
 from ottla.codec.apis import APIS
@@ -26,6 +25,7 @@ API_VERSIONS = 18
 LARGE_FIELD = 64 * 2**10
 """Bytes of a field from which on it is cheaper to write it by itself than to copy it."""
 
+_LENGTH = struct.Struct(">i")
 _ASKED = struct.Struct(">hh")
 """The API key and the version, at the start of a request's header in every version of that."""
 
@@ -46,8 +46,7 @@ class ResponseHeader:
     correlation_id: int = wire.wire(Int32)
 
 
-@dataclass(slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """A request as a broker reads it."""
 
     header: RequestHeader
@@ -106,7 +105,7 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
         raise UnknownApi(messages.parse(RequestHeader, 1, frame)[0])
     header, offset = messages.parse(RequestHeader, header_version(api_key, api_version), frame)
     body, end = messages.parse(APIS[api_key].request, api_version, frame, offset)
-    return Request(header=header, message=body, leftover=len(frame) - end)
+    return Request(header, body, len(frame) - end)
 
 
 def build_request(body: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -196,14 +195,14 @@ class FrameReader:
         return self._frames()
 
     def _frames(self) -> Iterator[bytes]:
-        while len(self._buffer) >= 4:
-            size = int.from_bytes(self._buffer[:4], "big", signed=True)
+        while len(buffer := self._buffer) >= 4:
+            [size] = _LENGTH.unpack_from(buffer)
             if not 0 <= size <= self._limit:
                 raise RemoteProtocolError(self._complaint(size))
-            if len(self._buffer) < 4 + size:
+            if len(buffer) < (end := 4 + size):
                 return
-            frame = bytes(memoryview(self._buffer)[4 : 4 + size])
-            del self._buffer[: 4 + size]
+            frame = bytes(memoryview(buffer)[4:end])
+            del buffer[:end]
             yield frame
 
     @property

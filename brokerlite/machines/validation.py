@@ -157,12 +157,12 @@ def _only_batch(records: Buffer | None, version: int, settings: LogSettings, nam
         raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
     if batch.base_offset != 0:
         raise InvalidRecord(f"the base offset is {batch.base_offset} instead of 0")
-    if len(batch.data) > settings.max_message_bytes:
-        raise MessageTooLarge(f"{len(batch.data)} bytes; {name} takes batches of {settings.max_message_bytes}")
+    if (size := len(batch.data)) > settings.max_message_bytes:
+        raise MessageTooLarge(f"{size} bytes; {name} takes batches of {settings.max_message_bytes}")
     if not batch.crc_matches:
         raise CorruptMessage(f"the CRC of a batch for {name} does not match")
-    if len(batch.data) > settings.segment_bytes:
-        raise RecordListTooLarge(f"{len(batch.data)} bytes; segments of {name} have {settings.segment_bytes}")
+    if size > settings.segment_bytes:
+        raise RecordListTooLarge(f"{size} bytes; segments of {name} have {settings.segment_bytes}")
     return batch
 
 

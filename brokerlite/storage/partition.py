@@ -56,6 +56,7 @@ class PartitionSegments:
     Attributes:
         folder: changes when the topic is deleted.
         active: the last segment, which is appended to.
+        start_offset: records before it are not there for anybody; it may lie within a segment.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
@@ -83,8 +84,7 @@ class PartitionSegments:
         self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
-        self._start_offset = 0
-        """Records before it are not there for anybody; it may lie within a segment, or before the first."""
+        self.start_offset = 0
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
         self._full = full
@@ -104,10 +104,6 @@ class PartitionSegments:
         """Damage that was told in the log: segment and position."""
 
     # -- what the machine asks for
-
-    @property
-    def start_offset(self) -> int:
-        return max(self._start_offset, self._segments[0].base_offset)
 
     @property
     def end_offset(self) -> int:
@@ -221,8 +217,8 @@ class PartitionSegments:
 
         A lower offset than `start_offset` changes nothing, and a log begins nowhere behind its end.
         """
-        self._start_offset = max(self._start_offset, min(offset, self.end_offset))
-        count = index_of(self._segments, self._start_offset)
+        self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+        count = index_of(self._segments, self.start_offset)
         gone = self._segments[:count]
         del self._segments[:count]
         return gone
@@ -390,7 +386,7 @@ class PartitionSegments:
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self._start_offset = min(start_offset, self.end_offset)
+        self.start_offset = max(self._segments[0].base_offset, min(start_offset, self.end_offset))
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self, 0)

@@ -89,7 +89,8 @@ class Connection:
         self._socket, self._service, self._shared, self._limits = sock, service, shared, shared.limits
         self._tls = tls
         self._outbox = Outbox(tls)
-        self._incoming = Incoming(Inbox(shared.limits.max_frame, shared.blocks), shared.chunk, self._outbox, tls)
+        self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
+        self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
         self._answers: deque[Answer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that look again whenever an answer was filled or sent, or the reader was told to hold or go on."""
@@ -102,8 +103,10 @@ class Connection:
         self._agree_by = trio.current_time() + self._limits.handshake
         self._is_read = False
         """What the peer sends is waited for."""
+        self._was_active = False
+        """Something came, or an answer was given, since it was looked at last."""
         self._active_at = -math.inf
-        """When that began, or an answer was given since."""
+        """When it was looked at last and that was so."""
         self._turn = 0
         """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
@@ -149,11 +152,13 @@ class Connection:
         self.unsent += size
         self._shared.unsent += size
         if not self._corked:
-            self._active_at = trio.current_time()
+            self._was_active = True
             self._flush()
 
     def look(self, now: float) -> None:
         """Close it where the peer has sent nothing for too long, or is gone; called now and then."""
+        if self._was_active:
+            self._was_active, self._active_at = False, now
         if not self._is_read:
             self._waiting.unpark_all()  # see `_unread`
         elif not self._agreed:
@@ -231,7 +236,7 @@ class Connection:
                     if self._tls is not None and not self._agreed and self._tls.agreed:
                         self._agreed, self.session.certificate_subject = True, self._tls.subject
                     await self._hand_out(frames)
-                    if (size := self._incoming.needs) > self._incoming.granted:
+                    if (size := self._inbox.needs) > self._incoming.granted:
                         await self._reserve(size)
                 return
             except (RemoteProtocolError, AuthenticationFailed) as error:
@@ -244,10 +249,10 @@ class Connection:
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
-            if self._must_wait:
+            if self._must_wait():
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
-                while self._must_wait:
+                while self._must_wait():
                     await self._unread()
             if self._incoming.granted:
                 self._release()
@@ -283,7 +288,6 @@ class Connection:
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise ConnectionLost(os.strerror(code))
 
-    @property
     def _must_wait(self) -> bool:
         """No more requests are handed to the service for now."""
         return (
@@ -297,7 +301,7 @@ class Connection:
         """The frames that are whole now; ``None`` where the peer sends no more."""
         while True:
             if self._turn <= 0 and not self._incoming.stopped:
-                self._is_read, self._active_at = True, trio.current_time()
+                self._is_read = self._was_active = True
                 await trio.lowlevel.wait_readable(self._socket)
                 self._is_read, self._turn = False, _TURN
             try:
