@@ -46,6 +46,10 @@ class ResponseHeader:
     correlation_id: int = wire.wire(Int32)
 
 
+_RESPONSE_HEADERS = struct.Struct(">i"), struct.Struct(">ix")
+"""What a `ResponseHeader` is built to in v0 and in v1, which has tagged fields: none."""
+
+
 class Request(NamedTuple):
     """A request as a broker reads it."""
 
@@ -148,8 +152,8 @@ def build_response(body: Any, version: int, correlation_id: int) -> bytes:
 
 def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Buffer]:
     """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied."""
-    header = ResponseHeader(correlation_id=correlation_id)
-    return _parts(messages.build(header, response_header_version(wire.api(type(body)).key, version)), body, version)
+    header_version = response_header_version(wire.api(type(body)).key, version)
+    return _parts(_RESPONSE_HEADERS[header_version].pack(correlation_id), body, version)
 
 
 def _parts(head: bytes, body: Any, version: int) -> list[Buffer]:

@@ -125,15 +125,12 @@ def _response(call: Call, record_sets: Iterable[_RecordSet]) -> ProduceResponse 
     if request.acks == 0:
         failed = next((each for each in outcomes if each.error_code), None)
         return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
-    left = iter(outcomes)
-    responses = [
-        TopicProduceResponse(
-            name=asked.name,
-            topic_id=asked.topic_id,
-            partition_responses=tuple(islice(left, len(asked.partition_data))),
-        )
-        for asked in request.topic_data
-    ]
+    responses, begin = [], 0
+    for asked in request.topic_data:
+        end = begin + len(asked.partition_data)
+        of_topic = tuple(outcomes[begin:end])
+        responses.append(TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=of_topic))
+        begin = end
     return ProduceResponse(responses=tuple(responses))
 
 
