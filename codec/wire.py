@@ -651,7 +651,8 @@ def _maker(default: Any) -> Callable[[], Any]:
     if any(hasattr(value, "__wire__") for value in values.values()):
         return functools.partial(_copy, default)
     make: Callable[..., Any] = type(default)
-    return functools.partial(make, **values)
+    own = {field.name: field.default for field in default.__wire__}
+    return make if values == own else functools.partial(make, **values)
 
 
 def wire(
