@@ -196,20 +196,18 @@ class FrameReader:
             RemoteProtocolError: (while iterating) the length cannot be one; the message says what the bytes look like.
         """
         self._buffer += data
-        return iter(self._take, None)
+        return self._frames()
 
-    def _take(self) -> bytes | None:
-        """The next whole frame, if there is one."""
-        if len(buffer := self._buffer) < 4:
-            return None
-        [size] = _LENGTH.unpack_from(buffer)
-        if not 0 <= size <= self._limit:
-            raise RemoteProtocolError(self._complaint(size))
-        if len(buffer) < (end := 4 + size):
-            return None
-        frame = bytes(memoryview(buffer)[4:end])
-        del buffer[:end]
-        return frame
+    def _frames(self) -> Iterator[bytes]:
+        while len(buffer := self._buffer) >= 4:
+            [size] = _LENGTH.unpack_from(buffer)
+            if not 0 <= size <= self._limit:
+                raise RemoteProtocolError(self._complaint(size))
+            if len(buffer) < (end := 4 + size):
+                return
+            frame = bytes(memoryview(buffer)[4:end])
+            del buffer[:end]
+            yield frame
 
     @property
     def pending(self) -> int:
