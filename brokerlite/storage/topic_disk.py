@@ -29,12 +29,15 @@ class TopicDisk:
             yield
             self._over = True
 
+    def _check(self, path: Path) -> None:
+        if self._over:
+            raise FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
+
     # -- what changes something
 
     def make_folder(self, path: Path) -> None:
         with self._guard:
-            if self._over:
-                raise _gone(path)
+            self._check(path)
             self._disk.make_folder(path)
 
     def remove_tree(self, folder: Path) -> None:
@@ -44,8 +47,7 @@ class TopicDisk:
 
     def rename(self, source: Path, target: Path) -> None:
         with self._guard:
-            if self._over:
-                raise _gone(source)
+            self._check(source)
             self._disk.rename(source, target)
 
     def unlink(self, path: Path) -> None:
@@ -55,20 +57,17 @@ class TopicDisk:
 
     def write_file(self, path: Path, data: bytes) -> None:
         with self._guard:
-            if self._over:
-                raise _gone(path)
+            self._check(path)
             self._disk.write_file(path, data)
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
         with self._guard:
-            if self._over:
-                raise _gone(path)
+            self._check(path)
             self._disk.write(path, position, *parts)
 
     def truncate(self, path: Path, size: int) -> None:
         with self._guard:
-            if self._over:
-                raise _gone(path)
+            self._check(path)
             self._disk.truncate(path, size)
 
     # -- what does not
@@ -108,7 +107,3 @@ class TopicDisk:
 
     def close(self) -> None:
         self._disk.close()
-
-
-def _gone(path: Path) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
