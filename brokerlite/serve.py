@@ -241,11 +241,12 @@ class _Front:
             answer.send(frames.build_response(unsupported(SERVED), 0, error.header.correlation_id))
             return
         header = request.header
-        call = Call(connection.id, connection.session, header, request.message, self._now(), _timestamp())
+        now, timestamp = self._read_clocks()
+        call = Call(connection.id, connection.session, header, request.message, now, timestamp)
         try:
             self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
         finally:  # what it did before it failed may have been what others wait for
-            self.send(call.now)
+            self.send(now)
 
     def send(self, now: float | None = None) -> None:
         """Hand out the answers that are ready, and have the pump wake for the next.
@@ -253,7 +254,7 @@ class _Front:
         It raises nothing: whatever goes wrong here is no fault of the request that is being handled.
         """
         try:
-            actions = self.core.poll(self._now() if now is None else now)
+            actions = self.core.poll(self._read_clocks()[0] if now is None else now)
         except Exception:
             log.exception("a bug in the broker, please report it")
             actions, self._not_before = [], trio.current_time() + _PAUSE_AFTER_BUG
@@ -273,7 +274,7 @@ class _Front:
 
     def resume(self, job: Job, raised: Exception | None) -> Work:
         """As `BrokerCore.resume`."""
-        return self.core.resume(job, self._now(), raised)
+        return self.core.resume(job, self._read_clocks()[0], raised)
 
     def drain(self) -> None:
         """Let nobody wait any longer."""
@@ -302,12 +303,12 @@ class _Front:
                     self.core.synced(writes)
                 self.send()
 
-    def _now(self) -> float:
-        """The time for the core, which is also told how long the machine has slept, and the system's time."""
-        now, clock = trio.current_time(), self.core.clock
+    def _read_clocks(self) -> tuple[float, int]:
+        """The time for the core, as in a `Call`; its clock is also told how long the machine has slept."""
+        now, timestamp, clock = trio.current_time(), _timestamp(), self.core.clock
         clock.asleep = _asleep()
-        clock.compare(now, _timestamp())
-        return now
+        clock.compare(now, timestamp)
+        return now, timestamp
 
     def _due(self) -> float:
         deadline = self.core.deadline
@@ -316,14 +317,14 @@ class _Front:
 
 def _carry_out(action: Action, ticket: _Ticket) -> None:
     match action:
-        case Hold(held=held):
-            ticket.connection.hold(held)
-        case Close(why=why):
-            ticket.connection.close(why)
         case Answer(message=None):
             ticket.place.nothing()
         case Answer(message=message, version=version):
             ticket.place.send(*frames.build_response_parts(message, version, ticket.correlation_id))
+        case Hold(held=held):
+            ticket.connection.hold(held)
+        case Close(why=why):
+            ticket.connection.close(why)
 
 
 def _serves(api_key: int, api_version: int) -> bool:

@@ -9,10 +9,10 @@ Rules:
 Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 """
 
+import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.codec import messages, wire
 from ottla.codec.apis import APIS
@@ -24,6 +24,10 @@ MAX_FRAME = 100 * 2**20
 API_VERSIONS = 18
 LARGE_FIELD = 64 * 2**10
 """Bytes of a field from which on it is cheaper to write it by itself than to copy it."""
+
+_LENGTH = struct.Struct(">i")
+_ASKED = struct.Struct(">hh")
+"""The API key and the version, at the start of a request's header in every version of that."""
 
 LegacyString = WireType(lambda version, flexible, null: Text(INT16, null), "")
 """A string whose length stays two bytes in flexible versions too."""
@@ -42,8 +46,11 @@ class ResponseHeader:
     correlation_id: int = wire.wire(Int32)
 
 
-@dataclass(slots=True, kw_only=True)
-class Request:
+_RESPONSE_HEADERS = struct.Struct(">i"), struct.Struct(">ix")
+"""What a `ResponseHeader` is built to in v0 and in v1, which has tagged fields: none."""
+
+
+class Request(NamedTuple):
     """A request as a broker reads it."""
 
     header: RequestHeader
@@ -78,14 +85,13 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     Of an API or a version that is not known, the offset is that behind the client id: what follows there cannot be
     told, and a broker must be able to refuse an ApiVersions request of any version.
     """
-    header, offset = messages.parse(RequestHeader, 1, frame)
-    return _whole_header(frame, header, offset) if is_known(header.api_key, header.api_version) else (header, offset)
+    asked = _asked(frame)
+    return messages.parse(RequestHeader, header_version(*asked) if is_known(*asked) else 1, frame)
 
 
-def _whole_header(frame: Buffer, header: RequestHeader, offset: int) -> tuple[RequestHeader, int]:
-    """With its tagged fields, where an API that is known has them in this version."""
-    flexible = header_version(header.api_key, header.api_version) == 2
-    return messages.parse(RequestHeader, 2, frame) if flexible else (header, offset)
+def _asked(frame: Buffer) -> tuple[int, int]:
+    """The API key and version of a request; what nobody serves, where the frame is too short for them."""
+    return _ASKED.unpack_from(frame) if len(frame) >= _ASKED.size else (-1, -1)
 
 
 def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) -> Request:
@@ -98,12 +104,12 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
         UnknownApi: the key or the version is not served.
         DecodeError: the bytes are not such a request.
     """
-    header, offset = messages.parse(RequestHeader, 1, frame)
-    if not serves(header.api_key, header.api_version):
-        raise UnknownApi(header)
-    header, offset = _whole_header(frame, header, offset)
-    body, end = messages.parse(APIS[header.api_key].request, header.api_version, frame, offset)
-    return Request(header=header, message=body, leftover=len(frame) - end)
+    api_key, api_version = _asked(frame)
+    if not serves(api_key, api_version):
+        raise UnknownApi(messages.parse(RequestHeader, 1, frame)[0])
+    header, offset = messages.parse(RequestHeader, header_version(api_key, api_version), frame)
+    body, end = messages.parse(APIS[api_key].request, api_version, frame, offset)
+    return Request(header, body, len(frame) - end)
 
 
 def build_request(body: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -146,8 +152,8 @@ def build_response(body: Any, version: int, correlation_id: int) -> bytes:
 
 def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Part]:
     """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied, nor even read."""
-    header = ResponseHeader(correlation_id=correlation_id)
-    return _parts(messages.build(header, response_header_version(wire.api(type(body)).key, version)), body, version)
+    header_version = response_header_version(wire.api(type(body)).key, version)
+    return _parts(_RESPONSE_HEADERS[header_version].pack(correlation_id), body, version)
 
 
 def _parts(head: bytes, body: Any, version: int) -> list[Part]:
@@ -193,14 +199,14 @@ class FrameReader:
         return self._frames()
 
     def _frames(self) -> Iterator[bytes]:
-        while len(self._buffer) >= 4:
-            size = int.from_bytes(self._buffer[:4], "big", signed=True)
+        while len(buffer := self._buffer) >= 4:
+            [size] = _LENGTH.unpack_from(buffer)
             if not 0 <= size <= self._limit:
                 raise RemoteProtocolError(self._complaint(size))
-            if len(self._buffer) < 4 + size:
+            if len(buffer) < (end := 4 + size):
                 return
-            frame = bytes(memoryview(self._buffer)[4 : 4 + size])
-            del self._buffer[: 4 + size]
+            frame = bytes(memoryview(buffer)[4:end])
+            del buffer[:end]
             yield frame
 
     @property

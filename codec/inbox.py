@@ -78,14 +78,19 @@ class Inbox:
         Raises:
             RemoteProtocolError: (while iterating) as `FrameReader.feed`.
         """
-        data = memoryview(data)
+        if self._have < self.under_way:
+            data = self._put(memoryview(data))
+        return self._frames(self._reader.feed(data))
+
+    def _put(self, data: memoryview) -> memoryview:
+        """Add ``data`` to the large frame under way; what lies behind that."""
         while data and (room := self.room) is not None:
             count = min(len(room), len(data))
             room[:count] = data[:count]
             del room
             self._have += count
             data = data[count:]
-        return self._frames(self._reader.feed(data))
+        return data
 
     @property
     def needs(self) -> int:

@@ -693,7 +693,8 @@ def _maker(default: Any) -> Callable[[], Any]:
     if any(hasattr(value, "__wire__") for value in values.values()):
         return functools.partial(_copy, default)
     make: Callable[..., Any] = type(default)
-    return functools.partial(make, **values)
+    own = {field.name: field.default for field in default.__wire__}
+    return make if values == own else functools.partial(make, **values)
 
 
 def wire(
@@ -818,7 +819,8 @@ def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[ty
 def api(cls: Any) -> Api:
     """The `Api` of a message class."""
     try:
-        return cast(Api, vars(cls)["__api__"])  # a subclass is another class, with slots of its own
+        found: Api = vars(cls)["__api__"]  # a subclass is another class, with slots of its own
+        return found
     except KeyError:
         raise TypeError(f"{cls.__name__} is not a message: the classes of ottla.codec.apis are") from None
 

@@ -333,7 +333,7 @@ async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than
 
 def taken_up(desk: Desk) -> int:
     """Bytes that the large requests under way take up."""
-    inboxes = [connection._incoming._inbox for connection in desk.connections if connection not in desk.left]
+    inboxes = [connection._inbox for connection in desk.connections if connection not in desk.left]
     return sum(len(inbox._memory or b"") for inbox in inboxes)
 
 

@@ -25,7 +25,7 @@ from ottla.brokerlite.machines.core import BrokerCore, Call, NoAnswer
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import IMPLICIT_SINCE, PartitionLog
 from ottla.brokerlite.machines.request_work import WorkFirst
-from ottla.brokerlite.machines.topics import INTERNAL, Place, Topic
+from ottla.brokerlite.machines.topics import INTERNAL, Place
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
 from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, InvalidTimestamps, validated, work
@@ -85,7 +85,7 @@ class _RecordSet:
 def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
     request: ProduceRequest = call.message
     record_sets = [_RecordSet(topic, data) for topic in request.topic_data for data in topic.partition_data]
-    if request.transactional_id is None and any(_is_transactional(each) for each in record_sets):
+    if request.transactional_id is None and any(map(_is_transactional, record_sets)):
         return _refuse_all(call, record_sets, _NAMELESS)
     for each in record_sets:
         _find(broker, call, each)
@@ -126,17 +126,13 @@ def _response(call: Call, record_sets: Iterable[_RecordSet]) -> ProduceResponse 
     if request.acks == 0:
         failed = next((each for each in outcomes if each.error_code), None)
         return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
-    left = iter(outcomes)
-    return ProduceResponse(
-        responses=tuple(
-            TopicProduceResponse(
-                name=asked.name,
-                topic_id=asked.topic_id,
-                partition_responses=tuple(islice(left, len(asked.partition_data))),
-            )
-            for asked in request.topic_data
-        )
-    )
+    responses, begin = [], 0
+    for asked in request.topic_data:
+        end = begin + len(asked.partition_data)
+        of_topic = tuple(outcomes[begin:end])
+        responses.append(TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=of_topic))
+        begin = end
+    return ProduceResponse(responses=tuple(responses))
 
 
 def _refuse_all(call: Call, record_sets: Iterable[_RecordSet], error: BrokerError) -> ProduceResponse | NoAnswer:
@@ -149,27 +145,21 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     """Find where a record set goes, if it may; while a thread worked that may have changed."""
     by_id = call.header.api_version >= BY_ID
     topic = broker.topics.by_id.get(each.topic.topic_id) if by_id else broker.topics.by_name.get(each.topic.name)
-    try:
-        each.place, each.partition = _partition(call, topic, each.data)
-    except BrokerError as error:
-        each.partition, each.error = None, error
-
-
-def _partition(call: Call, topic: Topic | None, data: PartitionProduceData) -> tuple[Place, PartitionLog]:
-    """Where a record set goes, if it may."""
-    request: ProduceRequest = call.message
-    if request.acks not in (-1, 0, 1):
-        raise InvalidRequiredAcks(f"acks is {request.acks}")
-    if topic is None and call.header.api_version >= BY_ID:
-        raise UnknownTopicId
-    partition = topic.partition(data.index) if topic else None
-    if topic is None or partition is None:
-        raise UnknownTopicOrPartition
-    if topic.name in INTERNAL:
-        raise InvalidTopic(f"{topic.name} is the broker's own")
-    if request.acks == -1 and topic.min_insync_replicas > 1:
-        raise NotEnoughReplicas(f"min.insync.replicas is {topic.min_insync_replicas}, and this is the only broker")
-    return (topic.name, data.index), partition
+    index, acks = each.data.index, call.message.acks
+    each.partition = None
+    if acks not in (-1, 0, 1):
+        each.error = InvalidRequiredAcks(f"acks is {acks}")
+    elif topic is None:
+        each.error = UnknownTopicId() if by_id else UnknownTopicOrPartition()
+    elif (partition := topic.partition(index)) is None:
+        each.error = UnknownTopicOrPartition()
+    elif topic.name in INTERNAL:
+        each.error = InvalidTopic(f"{topic.name} is the broker's own")
+    elif acks == -1 and topic.min_insync_replicas > 1:
+        least = topic.min_insync_replicas
+        each.error = NotEnoughReplicas(f"min.insync.replicas is {least}, and this is the only broker")
+    else:
+        each.place, each.partition = (topic.name, index), partition
 
 
 def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], timestamp: int) -> None:

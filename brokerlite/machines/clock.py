@@ -46,4 +46,5 @@ class Clock:
 
     def compare(self, now: float, timestamp: int) -> None:
         """The system's clock shows ``timestamp`` (milliseconds since 1970) at ``now``."""
-        self.behind = max(0, self.epoch + round((now + self.asleep) * 1000) - timestamp)
+        behind = self.epoch + round((now + self.asleep) * 1000) - timestamp
+        self.behind = behind if behind > 0 else 0

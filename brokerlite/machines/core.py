@@ -237,12 +237,10 @@ class BrokerCore:
                 self.waits.park(result, ticket, call.connection, version)
             case Later():
                 self.waits.promise(result, ticket, call.connection, version)
-            case NoAnswer(close=None):
-                self._answer(ticket, None, version)
-            case NoAnswer(close=str(why)):
-                self._act(Close(ticket, why))
+            case NoAnswer(close=why):
+                self._act(Answer(ticket, None, version) if why is None else Close(ticket, why))
             case _:
-                self._answer(ticket, result, version)
+                self._act(Answer(ticket, result, version))
 
     def _work_first(self, ticket: Any, call: Call, first: WorkFirst) -> None:
         def settle(result: Any) -> None:

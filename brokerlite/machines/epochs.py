@@ -27,22 +27,21 @@ class LeaderEpochs:
 
     Attributes:
         entries: where each began, in order; the last is the one that leads now.
+        current: which that is; -1 for none.
     """
 
     def __init__(self, entries: Iterable[LeaderEpoch] = ()) -> None:
         self.entries: list[LeaderEpoch] = []
+        self.current = NONE
         for entry in entries:
             self.begin(*entry)
 
-    @property
-    def current(self) -> int:
-        return self.entries[-1].epoch if self.entries else NONE
-
     def begin(self, epoch: int, start_offset: int) -> None:
         """``epoch`` writes from here on."""
-        while self.entries and (self.entries[-1].start_offset >= start_offset or self.current >= epoch):
+        while self.entries and (self.entries[-1].start_offset >= start_offset or self.entries[-1].epoch >= epoch):
             del self.entries[-1]
         self.entries.append(LeaderEpoch(epoch, start_offset))
+        self.current = epoch
 
     def check(self, epoch: int) -> None:
         """Whether a client that knows this leader epoch (-1: none) may be answered.

@@ -314,10 +314,12 @@ class PartitionLog:
 
     def _store(self, batch: RecordBatch, now: float, append_time: int = -1) -> Appended:
         """Append a batch at the end, as it is but for its place."""
-        batch.base_offset, batch.partition_leader_epoch = self.end_offset, self.epochs.current
-        if is_full(self.segments.active, self.settings, self.name, batch):
-            self.segments.roll(self.producers)
-        self.segments.append(batch)
+        segments = self.segments
+        active = segments.active
+        batch.base_offset, batch.partition_leader_epoch = active.end_offset, segments.epochs.current
+        if is_full(active, self.settings, self.name, batch):
+            segments.roll(self.producers)
+        segments.append(batch)
         if batch.producer_id >= 0:
             self._remember(batch, now)
         size = len(batch.data)

@@ -33,6 +33,8 @@ class ActiveSegment(Protocol):
     @property
     def base_offset(self) -> int: ...
     @property
+    def end_offset(self) -> int: ...
+    @property
     def size(self) -> int: ...
     @property
     def index_size(self) -> int: ...
@@ -116,11 +118,11 @@ def is_full(active: ActiveSegment, settings: LogSettings, name: str, batch: Reco
     Args:
         name: of the partition; the jitter depends on it, so that partitions that began together do not roll together.
     """
-    if active.size == 0:
+    if (size := active.size) == 0:
         return False
     waited = batch.max_timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
     return (
-        active.size > settings.segment_bytes - len(batch.data)
+        size > settings.segment_bytes - len(batch.data)
         or active.index_size >= settings.segment_index_bytes
         or batch.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         or waited > settings.segment_ms - jitter(settings, name, active.base_offset)

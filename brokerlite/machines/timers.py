@@ -58,6 +58,8 @@ class Timers:
         Under each name once, however far the clock has gone: what is set again, and due at once, is left for the next
         call, so that nothing is called for ever.
         """
+        if not self._heap or self._heap[0][0] > now:  # no deadline is earlier than its entry
+            return
         called: set[Hashable] = set()
         while (deadline := self.deadline) is not None and deadline <= now and (name := self._heap[0][2]) not in called:
             called.add(name)

@@ -157,12 +157,12 @@ def _only_batch(records: Buffer | None, version: int, settings: LogSettings, nam
         raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
     if batch.base_offset != 0:
         raise InvalidRecord(f"the base offset is {batch.base_offset} instead of 0")
-    if len(batch.data) > settings.max_message_bytes:
-        raise MessageTooLarge(f"{len(batch.data)} bytes; {name} takes batches of {settings.max_message_bytes}")
+    if (size := len(batch.data)) > settings.max_message_bytes:
+        raise MessageTooLarge(f"{size} bytes; {name} takes batches of {settings.max_message_bytes}")
     if not batch.crc_matches:
         raise CorruptMessage(f"the CRC of a batch for {name} does not match")
-    if len(batch.data) > settings.segment_bytes:
-        raise RecordListTooLarge(f"{len(batch.data)} bytes; segments of {name} have {settings.segment_bytes}")
+    if size > settings.segment_bytes:
+        raise RecordListTooLarge(f"{size} bytes; segments of {name} have {settings.segment_bytes}")
     return batch
 
 
@@ -208,12 +208,26 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
     if not settings.log_append_time:
         earliest = timestamp - settings.timestamp_before_max_ms
         latest = timestamp + settings.timestamp_after_max_ms
+    needs_keys = settings.compacted and keyless > 0
+    if needs_keys or smallest < earliest or largest > latest:
+        _check_each(batch, name, needs_keys, (smallest, largest), earliest, latest)
+    return largest
+
+
+def _check_each(
+    batch: RecordBatch, name: str, needs_keys: bool, times: tuple[int, int], earliest: float, latest: float
+) -> None:
+    """Say which records the topic does not take.
+
+    Args:
+        needs_keys: some have no key, and need one.
+        times: the smallest timestamp and the largest.
+    """
 
     def is_early_or_late(each: int) -> bool:
         return each != NO_TIMESTAMP and not earliest <= each <= latest
 
-    needs_keys = settings.compacted and keyless > 0
-    of_other_times = [each for each in (smallest, largest) if is_early_or_late(each)]
+    of_other_times = [each for each in times if is_early_or_late(each)]
     if needs_keys or of_other_times:
         rows = (
             row
@@ -224,7 +238,6 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
         if of_other_times:
             raise InvalidTimestamps(f"{of_other_times[0]} is not within {earliest} to {latest}", indexes)
         raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
-    return largest
 
 
 def _compressed_again(

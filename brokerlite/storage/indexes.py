@@ -36,6 +36,8 @@ class Indexes:
     Attributes:
         paths: of the two files.
         last_time: the largest timestamp that has an entry, and the offset beside it; -1 for none.
+        counts: how many entries there are.
+        size: bytes of the larger index.
     """
 
     def __init__(self, disk: Disk, stem: Path, base_offset: int, suffix: str = "") -> None:
@@ -43,22 +45,18 @@ class Indexes:
         self.last_time = NO_TIMESTAMP, -1
         self._disk = disk
         self._base = base_offset
-        self._counts = self._stored = Counts(0, 0)
-        """How many there are, and how many of them the files have."""
+        self._count(0, 0)
+        self._stored = self.counts
+        """How many of them the files have."""
         self._offsets: array[int] | None = array("i")
         """Relative to the base, with their positions; ``None``: not read yet."""
         self._positions = array("i")
         self._times: array[int] | None = array("q")
         self._time_offsets = array("i")
 
-    @property
-    def counts(self) -> Counts:
-        return self._counts
-
-    @property
-    def size(self) -> int:
-        """Bytes of the larger one."""
-        return max(self._counts.offsets * _OFFSET_ENTRY.size, self._counts.times * _TIME_ENTRY.size)
+    def _count(self, offsets: int, times: int) -> None:
+        self.counts = Counts(offsets, times)
+        self.size = max(offsets * _OFFSET_ENTRY.size, times * _TIME_ENTRY.size)
 
     # -- life
 
@@ -76,7 +74,8 @@ class Indexes:
             if self._disk.exists(path):
                 self._disk.truncate(path, 0)
         self.last_time = NO_TIMESTAMP, -1
-        self._counts = self._stored = Counts(0, 0)
+        self._count(0, 0)
+        self._stored = self.counts
         self._offsets, self._positions = array("i"), array("i")
         self._times, self._time_offsets = array("q"), array("i")
 
@@ -92,14 +91,15 @@ class Indexes:
         sizes = [self._disk.size(path) if self._disk.exists(path) else 0 for path in self.paths]
         if sizes[0] % _OFFSET_ENTRY.size or sizes[1] % _TIME_ENTRY.size:
             raise ValueError
-        self._counts = self._stored = Counts(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
-        self._offsets = None if self._counts.offsets else array("i")
-        self._times = None if self._counts.times else array("q")
-        if self._counts.times:
+        self._count(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
+        self._stored = self.counts
+        self._offsets = None if self.counts.offsets else array("i")
+        self._times = None if self.counts.times else array("q")
+        if self.counts.times:
             last = self._disk.read(self.paths[1], _TIME_ENTRY.size, sizes[1] - _TIME_ENTRY.size)
             timestamp, offset = _TIME_ENTRY.unpack(last)
             self.last_time = timestamp, self._base + offset
-        if not self._counts.offsets:
+        if not self.counts.offsets:
             return 0, None
         last = self._disk.read(self.paths[0], _OFFSET_ENTRY.size, sizes[0] - _OFFSET_ENTRY.size)
         offset, position = _OFFSET_ENTRY.unpack(last)
@@ -143,7 +143,7 @@ class Indexes:
         offsets = self._by_offset()
         offsets.append(last_offset - self._base)
         self._positions.append(position)
-        self._counts = self._counts._replace(offsets=len(offsets))
+        self._count(len(offsets), self.counts.times)
 
     def add_time(self, timestamp: int, offset: int) -> None:
         """Up to ``offset`` no record has a larger timestamp; left out if that is known."""
@@ -153,11 +153,11 @@ class Indexes:
         times.append(timestamp)
         self._time_offsets.append(offset - self._base)
         self.last_time = timestamp, offset
-        self._counts = self._counts._replace(times=len(times))
+        self._count(self.counts.offsets, len(times))
 
     def write(self) -> None:
         """Have the files hold all entries; after an `OSError` they may hold any part of them, until the next time."""
-        if self._stored == self._counts:
+        if self._stored == self.counts:
             return
         offsets, times = self._stored
         new = zip(self._by_offset()[offsets:], self._positions[offsets:], strict=True)
@@ -167,7 +167,7 @@ class Indexes:
         )
         new = zip(self._by_time()[times:], self._time_offsets[times:], strict=True)
         self._disk.write(self.paths[1], times * _TIME_ENTRY.size, b"".join(_TIME_ENTRY.pack(*entry) for entry in new))
-        self._stored = self._counts
+        self._stored = self.counts
 
     def _cut(self, counts: Counts) -> None:
         """Have no more entries than these."""
@@ -175,7 +175,8 @@ class Indexes:
         del offsets[counts.offsets :], self._positions[counts.offsets :]
         del times[counts.times :], self._time_offsets[counts.times :]
         self.last_time = (times[-1], self._base + self._time_offsets[-1]) if times else (NO_TIMESTAMP, -1)
-        self._counts = self._stored = counts
+        self._count(*counts)
+        self._stored = counts
         for path, size in zip(
             self.paths, (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True
         ):
@@ -207,7 +208,7 @@ class Indexes:
     def _by_offset(self) -> "array[int]":
         if self._offsets is None:
             entries = array("i")
-            entries.frombytes(self._disk.read(self.paths[0], self._counts.offsets * _OFFSET_ENTRY.size, 0))
+            entries.frombytes(self._disk.read(self.paths[0], self.counts.offsets * _OFFSET_ENTRY.size, 0))
             if sys.byteorder == "little":
                 entries.byteswap()
             self._offsets, self._positions = entries[::2], entries[1::2]
@@ -215,7 +216,7 @@ class Indexes:
 
     def _by_time(self) -> "array[int]":
         if self._times is None:
-            data = self._disk.read(self.paths[1], self._counts.times * _TIME_ENTRY.size, 0)
+            data = self._disk.read(self.paths[1], self.counts.times * _TIME_ENTRY.size, 0)
             entries = list(_TIME_ENTRY.iter_unpack(data))
             self._times = array("q", (timestamp for timestamp, _ in entries))
             self._time_offsets = array("i", (offset for _, offset in entries))

@@ -56,6 +56,8 @@ class PartitionSegments:
 
     Attributes:
         folder: changes when the topic is deleted.
+        active: the last segment, which is appended to.
+        start_offset: records before it are not there for anybody; it may lie within a segment.
         epochs: as `LEADER_EPOCHS` has them.
         recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
         cleaned_up_to: where the last round of compaction ended; -1: there was none.
@@ -83,8 +85,7 @@ class PartitionSegments:
         self.recovery_point = self.synced_offset = 0
         self.cleaned_up_to = -1
         self.truncated = 0
-        self._start_offset = 0
-        """Records before it are not there for anybody; it may lie within a segment, or before the first."""
+        self.start_offset = 0
         self._disk = disk or FileSystem()
         self._interval = index_interval_bytes
         self._full = full
@@ -92,6 +93,7 @@ class PartitionSegments:
         self._appending = appending
         self._refusals = refusals or Refusals()
         self._segments: list[Segment] = []
+        self.active: Segment
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
         self._failed: OSError | None = None
@@ -105,16 +107,8 @@ class PartitionSegments:
     # -- what the machine asks for
 
     @property
-    def start_offset(self) -> int:
-        return max(self._start_offset, self._segments[0].base_offset)
-
-    @property
     def end_offset(self) -> int:
         return self.active.end_offset
-
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
         try:
@@ -151,7 +145,7 @@ class PartitionSegments:
         self.active.ends_before(base_offset)
         for path in self.active.files:  # its indexes, too, of which the disk need have nothing while it is active
             self._unsynced.file(path)
-        self._segments.append(segment)
+        self._begin(segment)
         self._full(self.begin_flush(indexes=True))
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
@@ -224,8 +218,8 @@ class PartitionSegments:
 
         A lower offset than `start_offset` changes nothing, and a log begins nowhere behind its end.
         """
-        self._start_offset = max(self._start_offset, min(offset, self.end_offset))
-        count = index_of(self._segments, self._start_offset)
+        self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+        count = index_of(self._segments, self.start_offset)
         gone = self._segments[:count]
         del self._segments[:count]
         return gone
@@ -347,7 +341,7 @@ class PartitionSegments:
         """Make the folder. The rest is made with the first batch, which many topics never have."""
         self._disk.make_folder(self.folder)
         self.identify(topic_id)
-        self._segments.append(self._segment(0))
+        self._begin(self._segment(0))
         self.lead(leader_epoch)
 
     def identify(self, topic_id: uuid.UUID) -> None:
@@ -389,10 +383,11 @@ class PartitionSegments:
             contiguous=contiguous,
         )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
+        self.active = self._segments[-1]
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self._start_offset = min(start_offset, self.end_offset)
+        self.start_offset = max(self._segments[0].base_offset, min(start_offset, self.end_offset))
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self, 0)
@@ -412,6 +407,11 @@ class PartitionSegments:
         checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
         self._epochs_written = True
         self.note(path)
+
+    def _begin(self, segment: Segment) -> None:
+        """Append to another segment from now on."""
+        self._segments.append(segment)
+        self.active = segment
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.folder, base_offset, self._interval)

@@ -214,9 +214,11 @@ class Segment:
 
     def append(self, batch: RecordBatch) -> None:
         """Store a batch, as its `parts` are; an `OSError` leaves everything as it was."""
-        self._mend()
-        self._indexes.prepare()
-        position, size = self.size, len(batch.data)
+        if self._torn:
+            self._mend()
+        if self._since_entry > self._interval:
+            self._indexes.prepare()
+        position, size, last_offset = self._log.size, len(batch.data), batch.last_offset
         try:
             self._disk.write(self.log_path, position, *batch.parts)
         except OSError:
@@ -225,13 +227,13 @@ class Segment:
             raise
         if not position:
             self.first_timestamp = batch.max_timestamp
-        self._note(batch.last_offset, batch.max_timestamp)
-        self._add_entries(position, batch.last_offset, size)
+        self._note(last_offset, batch.max_timestamp)
+        self._add_entries(position, last_offset, size)
         self._log.size = position + size
 
     def _mend(self) -> None:
         """Remove what a write that failed has left; tried again before the next one."""
-        if self._torn and self._disk.exists(self.log_path):
+        if self._disk.exists(self.log_path):
             self._disk.truncate(self.log_path, self.size)
         self._torn = False
 

@@ -89,7 +89,8 @@ class Connection:
         self._socket, self._service, self._shared, self._limits = sock, service, shared, shared.limits
         self._tls = tls
         self._outbox = Outbox(tls)
-        self._incoming = Incoming(Inbox(shared.limits.max_frame, shared.blocks), shared.chunk, self._outbox, tls)
+        self._inbox = Inbox(shared.limits.max_frame, shared.blocks)
+        self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
         self._answers: deque[Answer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
         """Tasks that look again whenever an answer was filled or sent, or the reader was told to hold or go on."""
@@ -102,12 +103,16 @@ class Connection:
         self._agree_by = trio.current_time() + self._limits.handshake
         self._is_read = False
         """What the peer sends is waited for."""
+        self._was_active = False
+        """Something came, or an answer was given, since it was looked at last."""
         self._active_at = -math.inf
-        """When that began, or an answer was given since."""
+        """When it was looked at last and that was so."""
         self._turn = 0
         """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
         self._held = False
+        self._ends = False
+        """It is being closed: what is unsent stays so."""
         self._over = False
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -126,6 +131,10 @@ class Connection:
     def close(self, why: str) -> None:
         """Close without another answer; ``why`` goes into the log."""
         self._why = why
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self._ends = True
         self._scope.cancel()
 
     def drain(self) -> None:
@@ -143,11 +152,13 @@ class Connection:
         self.unsent += size
         self._shared.unsent += size
         if not self._corked:
-            self._active_at = trio.current_time()
+            self._was_active = True
             self._flush()
 
     def look(self, now: float) -> None:
         """Close it where the peer has sent nothing for too long, or is gone; called now and then."""
+        if self._was_active:
+            self._was_active, self._active_at = False, now
         if not self._is_read:
             self._waiting.unpark_all()  # see `_unread`
         elif not self._agreed:
@@ -180,7 +191,7 @@ class Connection:
         """Read or write until the connection ends; nothing that is raised there gets beyond it."""
         with self._contained():
             await work()
-        self._scope.cancel()
+        self._cancel()
 
     @contextmanager
     def _contained(self) -> Iterator[None]:
@@ -225,7 +236,8 @@ class Connection:
                     if self._tls is not None and not self._agreed and self._tls.agreed:
                         self._agreed, self.session.certificate_subject = True, self._tls.subject
                     await self._hand_out(frames)
-                    await self._reserve()
+                    if (size := self._inbox.needs) > self._incoming.granted:
+                        await self._reserve(size)
                 return
             except (RemoteProtocolError, AuthenticationFailed) as error:
                 self._uncork()  # what was asked before it is answered
@@ -237,12 +249,13 @@ class Connection:
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
-            if self._must_wait:
+            if self._must_wait():
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
-                while self._must_wait:
+                while self._must_wait():
                     await self._unread()
-            self._release()
+            if self._incoming.granted:
+                self._release()
             self._corked = True
             answer = Answer(self)
             self._answers.append(answer)
@@ -254,14 +267,13 @@ class Connection:
         self._shared.frames.give(self)
         self._incoming.granted = 0
 
-    async def _reserve(self) -> None:
+    async def _reserve(self, size: int) -> None:
         """Wait for the memory with which the large request under way can go on."""
-        if (size := self._incoming.needs) > self._incoming.granted:
-            memory = self._shared.frames
-            memory.take(self, size, self._waiting.unpark_all)
-            while memory.has(self) < size:
-                await self._unread()
-            self._incoming.granted = size
+        memory = self._shared.frames
+        memory.take(self, size, self._waiting.unpark_all)
+        while memory.has(self) < size:
+            await self._unread()
+        self._incoming.granted = size
 
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
@@ -276,7 +288,6 @@ class Connection:
         if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise ConnectionLost(os.strerror(code))
 
-    @property
     def _must_wait(self) -> bool:
         """No more requests are handed to the service for now."""
         return (
@@ -290,7 +301,7 @@ class Connection:
         """The frames that are whole now; ``None`` where the peer sends no more."""
         while True:
             if self._turn <= 0 and not self._incoming.stopped:
-                self._is_read, self._active_at = True, trio.current_time()
+                self._is_read = self._was_active = True
                 await trio.lowlevel.wait_readable(self._socket)
                 self._is_read, self._turn = False, _TURN
             try:
@@ -311,7 +322,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Give the socket the answers that are ready, as much as it takes now."""
-        if self._scope.cancel_called or self._over:
+        if self._ends or self._over:
             return
         try:
             while self._answers and (parts := self._answers[0].parts) is not None:
@@ -328,7 +339,7 @@ class Connection:
         try:
             done = self._outbox.write(self._socket)
         except OSError:
-            self._scope.cancel()
+            self._cancel()
             return
         self.unsent -= done
         self._shared.unsent -= done

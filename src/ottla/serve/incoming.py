@@ -26,7 +26,7 @@ class Incoming:
     Attributes:
         count: bytes that arrived last.
         more: they filled what there was for them, so that there may be more.
-        granted: bytes of memory that a large frame may take up; it is read no further where it `needs` more.
+        granted: bytes of memory that a large frame may take up; it is read no further where it needs more.
         stopped: so more has come than could be decrypted; `read` goes on with that.
     """
 
@@ -37,11 +37,6 @@ class Incoming:
         self.more = False
         self.granted = 0
         self.stopped = False
-
-    @property
-    def needs(self) -> int:
-        """Bytes of memory with which the large frame under way can go on; 0: there is none."""
-        return self._inbox.needs
 
     def read(self, sock: socket.socket) -> Iterator[Buffer] | None:
         """The frames that are whole now, without their lengths; ``None``: the peer sends no more.
