@@ -17,9 +17,11 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
+from ottla.errors import BrokerError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
 
 NOT_ASKED = -(2**31)
+_CREATED_AT_ONCE = 50
+"""Topics; clients ask again for the others, as they do for those that Apache Kafka is about to create."""
 _TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
 _CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
@@ -52,8 +54,14 @@ def _topics(
             yield _described(broker, topic, operations)
         return
     create = broker.settings.auto_create and request.allow_auto_topic_creation
-    for asked in request.topics:
+    created = 0
+    for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in request.topics):
+        asked = MetadataRequestTopic(name=name, topic_id=topic_id)
         try:
+            if create and name is not None and name not in broker.topics.by_name:
+                created += 1
+                if created > _CREATED_AT_ONCE:
+                    raise LeaderNotAvailable(f"{name} is created when it is asked for again")
             yield _described(broker, _found(broker, asked, create), operations)
         except BrokerError as error:
             yield MetadataResponseTopic(

@@ -32,6 +32,8 @@ T = TypeVar("T")
 _MOST = 4096
 """Descriptors that are kept open at most; more would save nothing."""
 _LEAST = 16
+_SPARE = 32
+"""Descriptors for what is opened for a moment only, and what the process has of its own."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk that has no room."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -198,7 +200,12 @@ class FileSystem:
         except BaseException:
             os.close(descriptor)
             raise
-        return lambda: os.close(descriptor)
+
+        def release() -> None:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked may have the file open
+            os.close(descriptor)
+
+        return release
 
     # -- whole files
 
@@ -317,7 +324,17 @@ def _write_all(descriptor: int, position: int, parts: Sequence[Buffer]) -> None:
         written += os.pwrite(descriptor, left, position + written)
 
 
+def _allowed() -> int:
+    """How many the process may have."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if allowed == resource.RLIM_INFINITY else allowed
+
+
 def _descriptors() -> int:
     """How many may be kept open."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if allowed == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, allowed // 2))
+    return max(_LEAST, min(_MOST, _allowed() // 2))
+
+
+def descriptors_of_others() -> int:
+    """How many the process may have beside those of a `FileSystem`, which would lose its own to them otherwise."""
+    return max(_LEAST, _allowed() - _descriptors() - _SPARE)

@@ -31,9 +31,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 2 * (IDLE + BUSY):
+    if hard < 3 * (IDLE + BUSY):
         pytest.skip(f"{hard} open files are allowed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * (IDLE + BUSY)), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * (IDLE + BUSY)), hard))
     broker = BrokerProcess(tmp_path / "data")
     create_topic(broker.bootstrap, "t", PARTITIONS)
     yield broker

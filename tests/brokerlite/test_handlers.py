@@ -47,6 +47,7 @@ from ottla.errors import (
     InvalidTimestamp,
     InvalidTopic,
     InvalidTxnState,
+    LeaderNotAvailable,
     NotEnoughReplicas,
     OffsetOutOfRange,
     PolicyViolation,
@@ -181,6 +182,19 @@ def test_metadata_creates_a_topic_if_both_sides_allow_it(machine: Machine, versi
         assert forbidding.topics[0].error_code == UnknownTopicOrPartition.code
     created = asked(machine, MetadataRequest(topics=new), version).topics[0]
     assert created.error_code == 0 and len(created.partitions) == 1
+
+
+def test_metadata_tells_each_topic_once_however_often_it_is_named(machine: Machine) -> None:
+    topics = tuple(MetadataRequestTopic(name=name) for name in ("t", "no", "t", "no"))
+    answer = asked(machine, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 13)
+    assert [topic.name for topic in answer.topics] == ["t", "no"]
+
+
+def test_metadata_creates_some_topics_at_once_and_the_others_when_they_are_asked_for_again(machine: Machine) -> None:
+    request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"new{i}") for i in range(70)))
+    codes = [topic.error_code for topic in asked(machine, request, 13).topics]
+    assert codes == [0] * 50 + [LeaderNotAvailable.code] * 20
+    assert [topic.error_code for topic in asked(machine, request, 13).topics] == [0] * 70
 
 
 def test_metadata_creates_nothing_where_the_broker_does_not_allow_it(tmp_path: Any) -> None:
@@ -506,6 +520,14 @@ def test_a_topic_named_twice_in_a_request_is_an_invalid_request(machine: Machine
     request = creating("x")
     request.topics = request.topics * 2
     assert [topic.error_code for topic in asked(machine, request, 7).topics] == [InvalidRequest.code] * 2
+
+
+def test_a_request_makes_ten_thousand_partitions_at_most(machine: Machine) -> None:
+    request = creating("x", 5001, validate_only=True)
+    request.topics += creating("y", 5000).topics
+    assert [topic.error_code for topic in asked(machine, request, 7).topics] == [PolicyViolation.code] * 2
+    request.topics = creating("x", 5000).topics + creating("y", 5000).topics
+    assert [topic.error_code for topic in asked(machine, request, 7).topics] == [0, 0]
 
 
 def test_assignments_by_hand_and_the_brokers_default(machine: Machine) -> None:

@@ -1,13 +1,16 @@
 """The broker over real sockets: strangers at the port, limits, order, and every way to end."""
 
 import gc
+import json
 import logging
+import multiprocessing
 import socket
+import subprocess
 import sys
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,6 +79,41 @@ def test_a_stranger_loses_its_connection_with_a_line_in_the_log_and_others_go_on
         assert guest.ask(HELLO).error_code == 0
     (line,) = [record for record in caplog.records if record.name == "ottla.serve"]
     assert seems in line.getMessage() and getattr(line, "peer", "").startswith("127.0.0.1:")
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_was_forked_keeps_no_connection_no_port_and_no_folder(tmp_path: Path) -> None:
+    """As those of `multiprocessing` are by default on Linux before Python 3.14."""
+    with broker_with(tmp_path) as broker, Peer(broker.port) as peer:
+        peer.ask(HELLO)
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        child.start()
+        try:
+            broker.stop()
+            assert peer.closed()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", broker.port), 5)
+            broker.start()
+            with Peer(broker.port) as again:
+                again.ask(HELLO)
+        finally:
+            child.kill()
+            child.join()
+
+
+def test_connections_take_no_descriptor_that_the_storage_needs(tmp_path: Path) -> None:
+    """In a process that may have 256, of which 128 are for files."""
+    few = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 256))"
+    broker = ["broker", "--listen", "127.0.0.1:0", "--data", f"{tmp_path}/data", "--json"]
+    command = [sys.executable, "-c", f"{few}; from ottla.cli import main; main()", *broker]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process, ExitStack() as stack:
+        assert process.stdout is not None and process.stderr is not None
+        stack.callback(process.kill)
+        port = int(json.loads(process.stdout.readline())["bootstrap"].rpartition(":")[2])
+        peers = [stack.enter_context(Peer(port)) for _ in range(256 - 128 - 32 + 1)]
+        assert peers[-1].closed() and peers[0].ask(HELLO).error_code == 0
+        assert any("connection refused: 96 are open" in line for line in process.stderr)
 
 
 def test_a_request_larger_than_the_limit_closes_its_connection(

@@ -25,6 +25,16 @@ def test_a_text_line_without_extras_ends_with_its_message() -> None:
     assert TextFormatter().format(record("ready")) == "2026-01-01T00:00:00.500Z WARNING ottla.test  ready"
 
 
+def test_what_a_client_names_is_no_line_of_its_own_and_nothing_for_the_terminal() -> None:
+    evil = "x\n2026-01-01 ERROR forged\r\x1b[31m\x7f\x9b\u2028é"
+    escaped = "x\\n2026-01-01 ERROR forged\\r\\x1b[31m\\x7f\\x9b\\u2028é"
+    assert (
+        TextFormatter().format(record("told: %s", evil))
+        == f"2026-01-01T00:00:00.500Z WARNING ottla.test  told: {escaped}"
+    )
+    assert TextFormatter().format(record("told", reason="a\nb")).endswith("  told  reason=a\\nb")
+
+
 def test_a_json_line_has_everything_as_fields() -> None:
     assert json.loads(JsonFormatter().format(record("refused", peer="p", node=1))) == {
         "time": "2026-01-01T00:00:00.500Z",

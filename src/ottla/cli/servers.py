@@ -10,6 +10,7 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import trio
 
 log = logging.getLogger("ottla.cli")
+
+_DESCRIPTORS = 10_240
+"""What macOS gives at most; a broker keeps some 4,000 files open, and 2,000 connections."""
 
 BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-data"
 PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
@@ -202,6 +206,17 @@ def _all_imported() -> None:
     gc.enable()
 
 
+def _have_descriptors() -> None:
+    """Have as many open files as a server may need: systems give few by default, for old programs that use select."""
+    with suppress(ImportError, OSError, ValueError):  # Windows; or the system has its own mind
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= soft < _DESCRIPTORS:
+            most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def _security(file: Path) -> dict[str, Any]:
     """What a file says of TLS and SASL."""
     found = command_config.read(file, option="--upstream-config")
@@ -242,6 +257,7 @@ def _serve(
             facts["announced"] = f"zeroconf://{await nursery.start(announce, running)}"
         _say(kind, facts, as_json)
 
+    _have_descriptors()
     exits.run_server(server, start)
 
 

@@ -15,7 +15,7 @@ from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
 from ottla.serve.incoming import Incoming
-from ottla.serve.outbox import Outbox, write_on
+from ottla.serve.outbox import Outbox, hang_up, write_on
 from ottla.serve.shared import Shared
 from ottla.session import Session
 from ottla.tls import TlsConnection
@@ -218,6 +218,7 @@ class Connection:
         log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
         self._say_good_bye()
         trio.lowlevel.notify_closing(self._socket)
+        hang_up(self._socket)
         self._socket.close()
 
     def _say_good_bye(self) -> None:

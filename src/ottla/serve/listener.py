@@ -12,7 +12,7 @@ import trio
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
 from ottla.serve.connection import Connection, Service
-from ottla.serve.outbox import bare
+from ottla.serve.outbox import bare, hang_up
 from ottla.serve.shared import Limits, Shared
 from ottla.session import Session
 from ottla.tls import ServerTLS, TlsConnection
@@ -103,6 +103,7 @@ class Listener:
 
     def _close_sockets(self) -> None:
         for port in self._ports:
+            hang_up(port.socket)
             port.socket.close()
 
     async def _accept(self, nursery: trio.Nursery, port: "_Port") -> None:

@@ -148,6 +148,12 @@ async def write_on(outbox: Outbox, sock: socket.socket, seconds: float, write: C
             raise trio.TooSlowError
 
 
+def hang_up(sock: socket.socket | trio.socket.SocketType) -> None:
+    """Have peers hear that this is the end, though a process that was forked may have the socket open."""
+    with suppress(OSError):  # they have gone before
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 def bare(its: trio.socket.SocketType) -> socket.socket:
     """The system's socket, non-blocking, that sends at once what it is given, and takes as much as it sees fit.
 
