@@ -285,7 +285,7 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
 
 def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
     if not isinstance(error, KafkaStorageError):  # the storage says so itself, and counts how often
-        log.info("batch refused: %s", error)
+        log.debug("batch refused: %s", error)
     indexes = error.indexes if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
     return PartitionProduceResponse(
         index=index,

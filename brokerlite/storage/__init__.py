@@ -14,8 +14,9 @@ Each layer knows only those below it:
                                  unflushed.py what of it the disk has, spare.py room for a start on a full one
     partition.py   a partition   recovery.py how it is found again, snapshot.py its producers
     segment.py     a segment     log_file.py its batches, indexes.py, txn_index.py
-    disk.py        files         checkpoints.py written whole, unsynced.py not yet on the disk
+    disk.py        files         checkpoints.py written whole, unsynced.py not yet on the disk,
+                                 file_range.py what is sent without being read
 
 Nothing here knows of trio: writes go to the page cache at once, and what must wait for the disk is work that the
-driver runs in a thread. Only `disk.py` touches a file.
+driver runs in a thread. Only `disk.py` and `file_range.py` touch a file.
 """
