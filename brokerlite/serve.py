@@ -22,7 +22,7 @@ from typing import NamedTuple
 import trio
 
 from ottla.brokerlite.config import BrokerConfig, Sync, split_address
-from ottla.brokerlite.handlers import SERVED
+from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.configs import CONFIGS
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call, Close, Hold, Settings
@@ -41,6 +41,8 @@ from ottla.tls import ServerTLS
 
 log = logging.getLogger("ottla.brokerlite")
 
+_IMPORT_EVERY = 0.03
+"""Seconds: all in one go would keep the first clients waiting."""
 _PAUSE_AFTER_BUG = 0.1
 """Seconds before the core is polled again that has failed; each time it would at once."""
 _SLEEPLESS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
@@ -175,6 +177,11 @@ async def _serve(
             work.cancel()
 
 
+async def _import_handlers() -> None:
+    for _ in import_all():
+        await trio.sleep(_IMPORT_EVERY)
+
+
 async def _work(
     config: BrokerConfig,
     listener: Listener,
@@ -192,6 +199,7 @@ async def _work(
             nursery.start_soon(front.pump)
             nursery.start_soon(chores.run)
             nursery.start_soon(front.flush, folder)
+            nursery.start_soon(_import_handlers)
             if config.health is not None:
                 host, port = split_address(config.health, None)
                 running.health = _joined(host, await nursery.start(_probes, host, port, running))

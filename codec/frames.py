@@ -124,7 +124,7 @@ def build_request_parts(body: Any, version: int, correlation_id: int, client_id:
     """
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    return wire.read(_parts(messages.build(header, header_version(key, version)), body, version))
+    return wire.in_memory(_parts(messages.build(header, header_version(key, version)), body, version))
 
 
 @cache
@@ -147,13 +147,17 @@ def parse_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
 
 def build_response(body: Any, version: int, correlation_id: int) -> bytes:
     """A response frame, with its length."""
-    return b"".join(wire.read(build_response_parts(body, version, correlation_id)))
+    return b"".join(wire.in_memory(build_response_parts(body, version, correlation_id)))
 
 
 def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Part]:
     """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied, nor even read."""
     header_version = response_header_version(wire.api(type(body)).key, version)
-    return _parts(_RESPONSE_HEADERS[header_version].pack(correlation_id), body, version)
+    try:
+        head = _RESPONSE_HEADERS[header_version].pack(correlation_id)
+    except struct.error as error:
+        raise EncodeError(f"the correlation id {correlation_id!r}: {error}") from None
+    return _parts(head, body, version)
 
 
 def _parts(head: bytes, body: Any, version: int) -> list[Part]:

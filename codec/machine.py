@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from ottla.codec import wire
 from ottla.codec.program import Code, Op, Program, Tagged, program
-from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M, Part, Unread, read
+from ottla.codec.wire import NO_TAGS, UNKNOWN_TAGS, Buffer, Declared, M, Part, Unread, in_memory
 
 LETTERS = {
     Code.INT8: "b",
@@ -549,7 +549,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _joined(pieces: list[Part]) -> bytes:
-    return b"".join(read(pieces))
+    return b"".join(in_memory(pieces))
 
 
 def _tag_bytes(tags: Mapping[int, bytes]) -> bytes:

@@ -28,7 +28,6 @@ import operator
 import reprlib
 import struct as packed
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, dataclass_transform
 
@@ -49,40 +48,45 @@ M = TypeVar("M", bound=Declared)
 Buffer = bytes | bytearray | memoryview
 
 
-class Unread(ABC):
+class Unreadable(Exception):
+    """What is `Unread` cannot be read: a fault of the disk, say."""
+
+
+class Unread:
     """Bytes that are not in memory, such as those of a file. A message that is built may have such a field.
 
     ``build_parts`` leaves them as they are, if they are many; whatever else builds the message reads them. Their length
-    is what is left of them. Each method may raise `OSError`: they cannot be read.
+    is what is left of them. Each method may raise `Unreadable`.
     """
 
     __slots__ = ()
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        raise NotImplementedError
 
-    @abstractmethod
-    def __bytes__(self) -> bytes: ...
+    def __bytes__(self) -> bytes:
+        raise NotImplementedError
 
-    @abstractmethod
     def take(self, size: int) -> bytes:
         """Read the first of them, which are taken off: as many as are left, but no more than ``size``."""
+        raise NotImplementedError
 
-    @abstractmethod
     def send(self, descriptor: int) -> int:
         """Give a non-blocking socket what it takes now, which is taken off; how many bytes that were.
 
         Raises:
             BlockingIOError: it takes none.
+            OSError: the connection has ended.
         """
+        raise NotImplementedError
 
 
 Part = Buffer | Unread
 """Of the bytes of a message."""
 
 
-def read(parts: Iterable[Part]) -> list[Buffer]:
-    """``parts``, all of them in memory."""
+def in_memory(parts: Iterable[Part]) -> list[Buffer]:
+    """``parts``, of which those that are `Unread` are read."""
     return [bytes(part) if isinstance(part, Unread) else part for part in parts]
 
 

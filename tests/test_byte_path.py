@@ -1,5 +1,6 @@
 """How the listener moves bytes: read into their place, written from theirs, and let go of."""
 
+import errno
 import os
 import socket
 import time
@@ -178,7 +179,9 @@ async def test_what_lies_in_files_goes_from_there_between_what_lies_in_memory(cl
             assert await received(stream, 4 + len(whole)) == framed(whole)
 
 
-async def test_a_file_that_cannot_be_sent_ends_its_connection(clock: MockClock, tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_sent_ends_its_connection_with_a_line_in_the_log(
+    clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = FileSystem()
     disk.write_file(tmp_path / "file", bytes(10))
 
@@ -191,6 +194,39 @@ async def test_a_file_that_cannot_be_sent_ends_its_connection(clock: MockClock, 
         await stream.send_all(framed(b"what is not there"))
         assert await received(stream, 9) == (10).to_bytes(4, "big") + bytes(5)
         await closed(stream)
+    assert "an answer cannot be read: the file is shorter than it was" in caplog.text
+
+
+async def test_a_file_system_that_sends_nothing_is_read_from(
+    clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sends_nothing(*_: object) -> int:
+        raise OSError(errno.EINVAL, "not on this file system")
+
+    monkeypatch.setattr(os, "sendfile", sends_nothing)
+    disk, content = FileSystem(), os.urandom(5 * MIB)
+    disk.write_file(tmp_path / "file", content)
+    desk = Desk(lambda frame, answer: answer.send(_size(content), disk.range(tmp_path / "file", len(content), 0)))
+    async with listening(desk, ROOMY) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"much"))
+        assert await received(stream, 4 + len(content)) == framed(content)
+
+
+async def test_a_connection_that_ended_holds_no_file(clock: MockClock, tmp_path: Path) -> None:
+    disk = FileSystem()
+    disk.write_file(tmp_path / "file", bytes(50 * MIB))
+    desk = Desk(lambda frame, answer: answer.send(disk.range(tmp_path / "file", 50 * MIB, 0)))
+    async with listening(desk, ROOMY) as (_, port):
+        async with peer(port) as stream:
+            await stream.send_all(framed(b"much"))
+            await until(lambda: desk.places)
+            assert len(disk._ranges) == 1
+        await until(lambda: desk.left)
+        assert not disk._ranges
+
+
+def _size(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big")
 
 
 async def test_a_peer_that_reads_slowly_but_steadily_is_never_cut_off(clock: MockClock) -> None:

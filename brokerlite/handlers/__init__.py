@@ -1,30 +1,35 @@
 """What the broker serves: one file per API, `SERVED` finds them by key.
 
 A handler is a plain function ``handle`` of the broker and the call; its file's docstring says what each version
-changes, and the file is imported when its API is first asked for: a broker is ready sooner, and rarely needs them all.
+changes. The files are imported one by one once the broker is ready (`import_all`), or when an API is asked for before.
 The versions are those of Apache Kafka 4.3. Adding an API is one file here and one line below; `../LIMITS.md` lists
 what is left out.
 """
 
 import functools
 import importlib
-from typing import Any
+import pkgutil
+from collections.abc import Iterator
 
-from ottla.brokerlite.machines.core import BrokerCore, Call, Handler, Served
+from ottla.brokerlite.machines.core import Handler, Served
+
+
+@functools.cache
+def _imported(module: str) -> Handler:
+    found: Handler = importlib.import_module(f"{__name__}.{module}").handle
+    return found
 
 
 def _in(module: str) -> Handler:
     """``handle`` of a module of this package."""
+    return lambda broker, call: _imported(module)(broker, call)
 
-    @functools.cache
-    def load() -> Handler:
-        found: Handler = importlib.import_module(f"{__name__}.{module}").handle
-        return found
 
-    def handle(broker: BrokerCore, call: Call) -> Any:
-        return load()(broker, call)
-
-    return handle
+def import_all() -> Iterator[None]:
+    """Import one more module with each step: a broker is not to depend on files that may be replaced while it runs."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+        yield
 
 
 SERVED: dict[int, Served] = {

@@ -33,20 +33,28 @@ from ottla.errors import (
 def handle(broker: BrokerCore, call: Call) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.message
     named = Counter(topic.name for topic in request.topics)
-    much = sum(len(each.assignments) or each.num_partitions for each in request.topics) > MAX_PARTITIONS
+    if sum(_asked_partitions(broker, topic) for topic in request.topics) > MAX_PARTITIONS:
+        error = PolicyViolation(f"more than {MAX_PARTITIONS} partitions in one request: make fewer topics at a time")
+        return CreateTopicsResponse(topics=tuple(_refused(topic, error) for topic in request.topics))
     return CreateTopicsResponse(
-        topics=tuple(
-            _create(broker, topic, request.validate_only, much, named[topic.name] > 1) for topic in request.topics
-        )
+        topics=tuple(_create(broker, topic, request.validate_only, named[topic.name] > 1) for topic in request.topics)
     )
 
 
-def _create(
-    broker: BrokerCore, asked: CreatableTopic, validate_only: bool, much: bool, twice: bool
-) -> CreatableTopicResult:
+def _asked_partitions(broker: BrokerCore, asked: CreatableTopic) -> int:
+    if asked.num_partitions == -1:
+        return len(asked.assignments) or broker.settings.default_partitions
+    return max(0, asked.num_partitions)
+
+
+def _refused(asked: CreatableTopic, error: BrokerError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=asked.name, error_code=error.code, error_message=error.detail or None, configs=None
+    )
+
+
+def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twice: bool) -> CreatableTopicResult:
     try:
-        if much and 0 < asked.num_partitions <= MAX_PARTITIONS:
-            raise PolicyViolation(f"more than {MAX_PARTITIONS} partitions in one request: make fewer topics at a time")
         if twice:
             raise InvalidRequest(f"{asked.name} is named twice")
         if asked.name in INTERNAL:
@@ -59,9 +67,7 @@ def _create(
         else:
             topic_id = broker.create_topic(asked.name, partitions, configs).topic_id
     except BrokerError as error:
-        return CreatableTopicResult(
-            name=asked.name, error_code=error.code, error_message=error.detail or None, configs=None
-        )
+        return _refused(asked, error)
     return CreatableTopicResult(
         name=asked.name,
         topic_id=topic_id,

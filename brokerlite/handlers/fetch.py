@@ -23,9 +23,8 @@ from ottla.codec.apis.fetch import (
     FetchResponse,
     PartitionData,
 )
-from ottla.codec.records import read_batches
-from ottla.codec.wire import Buffer, Part, Unread
-from ottla.errors import BrokerError, DecodeError, UnknownTopicId, UnknownTopicOrPartition
+from ottla.codec.wire import Buffer, Part
+from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
 """The version from which topics are named by id."""
@@ -136,17 +135,5 @@ def _data(
 
 def _aborted(asked: FetchPartition, log: PartitionLog, records: Part) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions that have records among ``records``."""
-    found = log.aborted(asked.fetch_offset, log.last_stable_offset) if records else ()
-    if not found:
-        return ()
-    end = asked.fetch_offset
-    try:
-        for batch in read_batches(bytes(records) if isinstance(records, Unread) else records, verify=False):
-            end = batch.next_offset
-    except DecodeError:  # what is damaged is the reader's to find
-        end = log.last_stable_offset
-    return tuple(
-        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-        for each in found
-        if each.first_offset < end
-    )
+    found = log.aborted(asked.fetch_offset, len(records)) if records else ()
+    return tuple(AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found)

@@ -58,11 +58,12 @@ def _topics(
     for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in request.topics):
         asked = MetadataRequestTopic(name=name, topic_id=topic_id)
         try:
-            if create and name is not None and name not in broker.topics.by_name:
-                created += 1
-                if created > _CREATED_AT_ONCE:
-                    raise LeaderNotAvailable(f"{name} is created when it is asked for again")
-            yield _described(broker, _found(broker, asked, create), operations)
+            is_new = name is not None and name not in broker.topics.by_name
+            if is_new and created == _CREATED_AT_ONCE:
+                raise LeaderNotAvailable(f"{name} is created when it is asked for again")
+            topic = _found(broker, asked, create)
+            created += is_new
+            yield _described(broker, topic, operations)
         except BrokerError as error:
             yield MetadataResponseTopic(
                 error_code=error.code,

@@ -107,6 +107,15 @@ class Segments(Protocol):
             KafkaStorageError: the disk refused.
         """
 
+    def bound(self, offset: int, size: int) -> int:
+        """An offset behind all records among ``size`` bytes that were read at ``offset``; the index tells it, roughly.
+
+        Source: LogSegment.java (fetchUpperBoundOffset).
+
+        Raises:
+            KafkaStorageError: the disk refused.
+        """
+
     cleaned_up_to: int
     """Where the last round of compaction ended; -1: there was none."""
 
@@ -334,9 +343,9 @@ class PartitionLog:
             return
         self._begun.pop(completed.producer_id, None)
 
-    def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """The aborted transactions that have records from ``offset`` on and before ``up_to``."""
-        return self.segments.aborted(offset, up_to)
+    def aborted(self, offset: int, size: int) -> Sequence[AbortedTxn]:
+        """The aborted transactions of the ``size`` bytes that were read at ``offset``, and perhaps some behind them."""
+        return self.segments.aborted(offset, min(self.last_stable_offset, self.segments.bound(offset, size)))
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> Part:
         """Batches from the one that holds ``offset`` on; the last may be cut short.

@@ -272,7 +272,7 @@ class FileSystem:
             return opened
 
     def _open(self, path: Path, flags: int) -> _Open:
-        self._make_room(self._limit - 1)
+        self._make_room(self._limit - 1 - len(self._ranges))
         descriptor = self._descriptor(path, os.O_RDWR | flags)
         opened = self._files[path] = _Open(descriptor)
         self._by_folder.setdefault(path.parent, set()).add(path)

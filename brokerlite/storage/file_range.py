@@ -4,10 +4,12 @@ import errno
 import os
 from typing import Protocol
 
-from ottla.codec.wire import Unread
+from ottla.codec.wire import Unread, Unreadable
 
 _AT_ONCE = 2**20
 """Bytes that are sent in one call, which the disk may hold up."""
+_NOT_SENT = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Error numbers of systems and file systems that send nothing from a file."""
 
 
 class OpenFile(Protocol):
@@ -17,7 +19,7 @@ class OpenFile(Protocol):
 
 
 class FileRange(Unread):
-    """Bytes of a file, which must not change. An `OSError` also tells that the file is shorter than it was."""
+    """Bytes of a file, which must not change."""
 
     __slots__ = ("__weakref__", "_file", "_position", "_size")
 
@@ -28,21 +30,37 @@ class FileRange(Unread):
         return self._size
 
     def __bytes__(self) -> bytes:
-        return FileRange(self._file, self._position, self._size).take(self._size)
+        return self._read(self._size)
 
     def take(self, size: int) -> bytes:
-        size = min(size, self._size)
-        data = os.pread(self._file.descriptor, size, self._position)
-        self._advance(len(data))
-        return data if len(data) == size else data + self.take(size - len(data))
+        data = self._read(min(size, self._size))
+        self._take_off(len(data))
+        return data
 
     def send(self, descriptor: int) -> int:
-        count = os.sendfile(descriptor, self._file.descriptor, self._position, min(self._size, _AT_ONCE))
-        self._advance(count)
+        size = min(self._size, _AT_ONCE)
+        try:
+            count = os.sendfile(descriptor, self._file.descriptor, self._position, size)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise Unreadable(error.strerror) from error
+            if error.errno not in _NOT_SENT:
+                raise
+            count = os.write(descriptor, self._read(size))
+        if size and not count:
+            raise Unreadable("the file is shorter than it was")
+        self._take_off(count)
         return count
 
-    def _advance(self, count: int) -> None:
-        if not count and self._size:
-            raise OSError(errno.EIO, "a file has become shorter while it was sent")
+    def _read(self, size: int) -> bytes:
+        try:
+            data = os.pread(self._file.descriptor, size, self._position)
+        except OSError as error:
+            raise Unreadable(error.strerror) from error
+        if len(data) < size:
+            raise Unreadable("the file is shorter than it was")
+        return data
+
+    def _take_off(self, count: int) -> None:
         self._position += count
         self._size -= count

@@ -191,6 +191,15 @@ class Indexes:
         offsets = self._by_offset()
         return self._entry(bisect_right(offsets, offset - self._base) - 1)
 
+    def behind(self, offset: int, size: int) -> int | None:
+        """The last offset of a batch that lies behind ``size`` bytes from the one with ``offset``; ``None``: it is not
+        known of any."""
+        offsets = self._by_offset()
+        entry = bisect_left(offsets, offset - self._base)
+        if entry < len(offsets):
+            entry = bisect_left(self._positions, self._positions[entry] + size)
+        return self._base + offsets[entry] if entry < len(offsets) else None
+
     def before_position(self, position: int) -> tuple[int, int | None]:
         """As `before`, of a batch at ``position`` or before it."""
         self._by_offset()

@@ -211,6 +211,15 @@ class PartitionSegments:
             raise self._refused("read", error) from error
         return found
 
+    def bound(self, offset: int, size: int) -> int:
+        try:
+            for segment in self._segments[index_of(self._segments, offset) :]:
+                if segment.end_offset > offset:  # the one from which `read` gives them
+                    return segment.bound(offset, size)
+        except OSError as error:
+            raise self._refused("read", error) from error
+        return self.end_offset
+
     # -- where it begins
 
     def set_start_offset(self, offset: int) -> list[Segment]:

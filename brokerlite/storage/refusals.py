@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ottla.brokerlite.storage.disk import FULL
 from ottla.complaints import INTERVAL, Complaints
 from ottla.errors import KafkaStorageError
 
@@ -35,10 +36,10 @@ class Refusals:
 
     def tell(self, what: str, folder: Path, error: OSError) -> None:
         self.tell_counted(INTERVAL)
-        # Without the names of files: a full disk is full for all of them.
         text = f"the disk refused to {what}: {error.strerror or error}"
+        whose = "" if error.errno in FULL else folder.name  # a full disk is full for all
         with self._guard:
-            is_new = self._complaints.is_new(self._clock(), "", text)
+            is_new = self._complaints.is_new(self._clock(), whose, text)
         if is_new:
             log.error("%s", text, extra={"folder": str(folder)})
 

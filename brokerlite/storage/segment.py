@@ -273,6 +273,11 @@ class Segment:
         read = self._disk.read if want < LARGE_FIELD else self._disk.range
         return read(self.log_path, want, first.position)
 
+    def bound(self, offset: int, size: int) -> int:
+        """As `ottla.brokerlite.machines.log.Segments.bound`."""
+        behind = self._indexes.behind(offset, size)
+        return self.end_offset if behind is None else behind
+
     def _locate(self, offset: int) -> Head | None:
         """The first batch that reaches ``offset``.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.brokerlite.storage.disk import Disk, FileSystem, Locked
-from ottla.codec.wire import Unread
+from ottla.codec.wire import Unread, Unreadable
 from tests.brokerlite.machine import Machine, a_batch, producing
 from tests.brokerlite.model_disk import Killed, ModelDisk
 
@@ -241,7 +241,7 @@ def test_a_range_whose_file_became_shorter_is_an_error_and_no_endless_loop(tmp_p
         disk.truncate(tmp_path / "file", 4)
         assert one.send(ours.fileno()) == 2
         for work in (lambda: one.send(ours.fileno()), lambda: one.take(1), lambda: bytes(one)):
-            with pytest.raises(OSError, match="shorter"):
+            with pytest.raises(Unreadable, match="shorter"):
                 work()
 
 

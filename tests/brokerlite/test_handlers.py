@@ -197,6 +197,12 @@ def test_metadata_creates_some_topics_at_once_and_the_others_when_they_are_asked
     assert [topic.error_code for topic in asked(machine, request, 13).topics] == [0] * 70
 
 
+def test_names_that_cannot_be_keep_no_topic_from_being_created(machine: Machine) -> None:
+    names = [*(f"b d{i}" for i in range(60)), "good"]
+    request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in names))
+    assert asked(machine, request, 13).topics[-1].error_code == 0
+
+
 def test_metadata_creates_nothing_where_the_broker_does_not_allow_it(tmp_path: Any) -> None:
     machine = Machine(tmp_path / "other", auto_create=False)
     answer = asked(machine, MetadataRequest(topics=(MetadataRequestTopic(name="new"),)), 13)
@@ -477,7 +483,7 @@ def test_a_topic_is_created_with_its_partitions_and_configuration(machine: Machi
         (creating("a/b"), InvalidTopic),
         (creating("x", 0), InvalidPartitions),
         (creating("x", -2), InvalidPartitions),
-        (creating("x", 100_000), InvalidPartitions),
+        (creating("x", 100_000), PolicyViolation),
         (creating("x", 1, 3), InvalidReplicationFactor),
         (creating("x", 1, 0), InvalidReplicationFactor),
         (creating("x", configs={"no.such": "1"}), InvalidConfig),
@@ -526,6 +532,9 @@ def test_a_request_makes_ten_thousand_partitions_at_most(machine: Machine) -> No
     request = creating("x", 5001, validate_only=True)
     request.topics += creating("y", 5000).topics
     assert [topic.error_code for topic in asked(machine, request, 7).topics] == [PolicyViolation.code] * 2
+    by_hand = tuple(CreatableReplicaAssignment(partition_index=i, broker_ids=(1,)) for i in range(5001))
+    request.topics = creating("x", -(2**31)).topics + creating("y", -1, -1, assignments=by_hand).topics * 2
+    assert [topic.error_code for topic in asked(machine, request, 7).topics] == [PolicyViolation.code] * 3
     request.topics = creating("x", 5000).topics + creating("y", 5000).topics
     assert [topic.error_code for topic in asked(machine, request, 7).topics] == [0, 0]
 

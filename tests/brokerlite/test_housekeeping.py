@@ -314,7 +314,7 @@ def synced(one: OnePartition, settings: LogSettings) -> OnePartition:
 
 def committed(log: PartitionLog) -> list[Record]:
     """What a reader of committed records sees: it leaves out what the index of aborted transactions names."""
-    aborted = log.aborted(log.start_offset, log.end_offset)
+    aborted = log.segments.aborted(log.start_offset, log.end_offset)
     return [
         record
         for batch in log.batches()
@@ -403,35 +403,35 @@ def test_an_index_of_aborted_transactions_that_is_lost_is_made_again_as_it_was(s
         one.append(keyed((b"k", b"v"), transactional=True, **of))
         sequences[producer] += 1
         running.add(producer)
-    before, end = one.log.aborted(0, one.log.end_offset), one.log.end_offset
+    before, end = one.log.segments.aborted(0, one.log.end_offset), one.log.end_offset
     assert before
     for name in one.files(".txnindex"):
         one.disk.unlink(one.folder / name)
     for name in (*one.files(".index"), *one.files(".timeindex")):
         one.disk.unlink(one.folder / name)
     one.reopen()
-    assert one.log.aborted(0, end) == before
-    assert [one.log.aborted(start, end) for start in range(end)] == [
+    assert one.log.segments.aborted(0, end) == before
+    assert [one.log.segments.aborted(start, end) for start in range(end)] == [
         [each for each in before if each.last_offset >= start] for start in range(end)
     ]
 
 
 def test_a_compacted_segment_has_an_index_of_the_aborted_transactions_of_which_something_is_left() -> None:
     one = transactional_log(ModelDisk())
-    before = one.log.aborted(0, one.log.end_offset)
+    before = one.log.segments.aborted(0, one.log.end_offset)
     work_off(job_of(one).job())
-    after = one.log.aborted(0, one.log.end_offset)
+    after = one.log.segments.aborted(0, one.log.end_offset)
     assert after == before, "their data went in this round"
     for _ in range(3):  # those of which nothing is left are found in the next round
         work_off(job_of(one).job())
-    left = one.log.aborted(0, one.log.end_offset)
+    left = one.log.segments.aborted(0, one.log.end_offset)
     places = {(batch.producer_id, batch.base_offset) for batch in one.log.batches() if not batch.control}
     for each in before:
         is_left = any((each.producer_id, at) in places for at in range(each.first_offset, each.last_offset))
         assert (each in left) == is_left
     assert len(left) < len(before)
     one.reopen(recovery_point=one.log.end_offset)
-    assert one.log.aborted(0, one.log.end_offset) == left
+    assert one.log.segments.aborted(0, one.log.end_offset) == left
 
 
 def test_a_full_disk_ends_a_compaction_and_leaves_the_log_as_it_was() -> None:

@@ -15,7 +15,7 @@ from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import NO_UUID
 from ottla.errors import KafkaStorageError, OffsetOutOfRange
-from tests.brokerlite.machine import a_batch, idempotent, records_of, store, work_off
+from tests.brokerlite.machine import a_batch, idempotent, records_of, store, values_of, work_off
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_storage import SMALL, OnePartition
 
@@ -145,6 +145,22 @@ def test_a_reader_is_told_the_aborted_transactions_that_reach_into_what_it_reads
     one.segments.remove(one.segments.set_start_offset(21))
     assert aborted(one, 21, 31) == [4]
     assert len(one.files(".txnindex")) < len(written), "it goes with its segment"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_bound_lies_behind_whatever_was_read_and_not_far(seed: int) -> None:
+    rng = random.Random(seed)
+    one = OnePartition(FOLDER, disk=ModelDisk(), interval=rng.choice([1, 100, 500]))
+    sizes = [rng.choice([1, 100, 400]) for _ in range(60)]
+    one.append(*(a_batch(bytes(size)) for size in sizes))
+    far = 0
+    for offset in range(60):
+        read = one.segments.read(offset, rng.choice([1, 300, 2_000]), True)
+        bound, end = one.segments.bound(offset, len(read)), offset + len(values_of(bytes(read)))
+        assert end <= bound <= 60
+        far = max(far, bound - end)
+    assert far < 30, "or all that is aborted later would be named"
+    assert one.segments.bound(60, 100) == 60
 
 
 @pytest.mark.parametrize("seed", range(20))

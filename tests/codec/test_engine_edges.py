@@ -29,6 +29,7 @@ from ottla.codec.wire import (
     UInt16,
     UInt32,
     Unread,
+    Unreadable,
     Uuid,
     VarBytes,
     VarInt,
@@ -338,12 +339,6 @@ class Elsewhere(Unread):
         self.was_read = True
         return self.data
 
-    def take(self, size: int) -> bytes:
-        raise NotImplementedError
-
-    def send(self, descriptor: int) -> int:
-        raise NotImplementedError
-
 
 @pytest.mark.parametrize("version", [3, 9, 12])
 @pytest.mark.parametrize("name", ENGINES)
@@ -369,13 +364,13 @@ def test_what_is_not_in_memory_is_left_where_it_is_if_it_is_large_and_read_other
 def test_bytes_that_cannot_be_read_are_an_error_of_the_disk(name: str) -> None:
     class Broken(Elsewhere):
         def __bytes__(self) -> bytes:
-            raise OSError("broken")
+            raise Unreadable("broken")
 
     partition = PartitionProduceData(index=0, records=cast(Any, Broken(b"x")))
     request = ProduceRequest(
         acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="t", partition_data=(partition,)),)
     )
-    with pytest.raises(OSError, match="broken"):
+    with pytest.raises(Unreadable, match="broken"):
         ENGINES[name].build(request, 9)
 
 

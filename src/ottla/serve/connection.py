@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 
 from ottla.codec.inbox import Inbox
-from ottla.codec.wire import Buffer, Part
+from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
 from ottla.serve.incoming import Incoming
 from ottla.serve.outbox import Outbox, hang_up, write_on
@@ -218,6 +218,7 @@ class Connection:
         log.debug("disconnected", extra={"peer": self.peer, "why": self._why})
         self._say_good_bye()
         trio.lowlevel.notify_closing(self._socket)
+        self._outbox.clear()
         hang_up(self._socket)
         self._socket.close()
 
@@ -341,6 +342,10 @@ class Connection:
             done = self._outbox.write(self._socket)
         except OSError:
             self._cancel()
+            return
+        except Unreadable as error:
+            self._shared.complain(text := f"an answer cannot be read: {error}", self.session)
+            self.close(text)
             return
         self.unsent -= done
         self._shared.unsent -= done

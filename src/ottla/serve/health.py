@@ -5,6 +5,7 @@ from collections.abc import Callable
 import trio
 
 from ottla.serve.listener import listen
+from ottla.serve.outbox import hang_up
 
 
 async def serve_health(host: str, port: int, ready: Callable[[], bool], *, opened: Callable[[int], None]) -> None:
@@ -41,4 +42,8 @@ async def serve_health(host: str, port: int, ready: Callable[[], bool], *, opene
 
     listeners = await listen(host, port, " for health checks")
     opened(listeners[0].socket.getsockname()[1])
-    await trio.serve_listeners(answer, listeners)
+    try:
+        await trio.serve_listeners(answer, listeners)
+    finally:
+        for each in listeners:
+            hang_up(each.socket)

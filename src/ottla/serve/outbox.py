@@ -63,6 +63,11 @@ class Outbox:
         if data:
             self._sealed.append(data)
 
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._parts.clear()
+        self._sealed.clear()
+
     def finish(self, data: bytes) -> None:
         """Send nothing more but what TLS has to say last."""
         self._parts.clear()
@@ -73,6 +78,7 @@ class Outbox:
 
         Raises:
             OSError: the connection has ended.
+            Unreadable: a part cannot be read.
         """
         self.full, done = False, 0
         begun = self.taken

@@ -199,6 +199,8 @@ class Server:
 async def _create(bootstrap: str, name: str, partitions: int) -> None:
     async with ottla.connect(bootstrap) as client:
         await client.create_topic(name, partitions=partitions)
+        # Only a broker that leads a partition tells its end: a little later than the topic is created, on Kafka.
+        await client.offsets({(name, each): "end" for each in range(partitions)})
 
 
 async def _delete(bootstrap: str, name: str) -> None:
