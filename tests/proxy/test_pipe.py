@@ -39,6 +39,8 @@ def clock() -> MockClock:
 async def a_pipe() -> AsyncIterator[tuple[_Pipe, Driver, trio.SocketStream]]:
     """A pipe, and the node's side of it."""
     [listener] = await trio.open_tcp_listeners(0, host=LOCAL)
+    # Less than what a slow node takes at a time: whatever it takes makes room that the system tells of.
+    listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB // 8)
     driver = Driver()
     address = listener.socket.getsockname()
     pipe = _Pipe(cast(_Driver, driver), 1, (address[0], address[1]), None)

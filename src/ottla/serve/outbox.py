@@ -98,19 +98,29 @@ class Outbox:
 
     def _give(self, sock: socket.socket, parts: deque[Part]) -> int:
         try:
-            if isinstance(first := parts[0], Unread):
-                count, left = first.send(sock.fileno()), 0
-            else:
-                memory = _in_memory(parts)
-                count = left = sock.sendmsg(memory, (), _MORE if len(memory) < len(parts) else 0)
+            count = self._send_unread(sock, parts) if isinstance(parts[0], Unread) else self._send(sock, parts)
         except BlockingIOError:
             self.full = True
             return 0
-        while parts and left >= len(parts[0]):
-            left -= len(parts.popleft())
-        if left:
-            parts[0] = memoryview(cast(Buffer, parts[0]))[left:]
         self.taken += count
+        return count
+
+    def _send_unread(self, sock: socket.socket, parts: deque[Part]) -> int:
+        unread = cast(Unread, parts[0])
+        count = unread.send(sock.fileno())
+        if not len(unread):
+            parts.popleft()
+        return count
+
+    def _send(self, sock: socket.socket, parts: deque[Part]) -> int:
+        memory = _in_memory(parts)
+        count = left = sock.sendmsg(memory, (), _MORE if len(memory) < len(parts) else 0)
+        for part in memory:
+            if left < len(part):
+                parts[0] = memoryview(part)[left:]
+                break
+            left -= len(part)
+            parts.popleft()
         return count
 
     def _seal(self, tls: TlsConnection) -> None:
