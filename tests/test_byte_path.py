@@ -248,7 +248,8 @@ async def test_a_peer_that_stops_reading_in_the_middle_is_cut_off(clock: MockClo
         await received(stream, 5_000_000)
         start = trio.current_time()
         await until_left(desk)
-        assert LIMITS.write <= trio.current_time() - start < 1.5 * LIMITS.write
+        # Twice: the system probes in its own time, and may find room in the peer's buffer once more.
+        assert LIMITS.write <= trio.current_time() - start < 2.5 * LIMITS.write
 
 
 async def until_left(desk: Desk) -> None:
