@@ -3,15 +3,19 @@
 v2+: with read_committed nothing behind the last stable offset is found. v4+: leader epochs. v7+: the record of the
 largest timestamp (-3). v8+: the local log start (-4), which is the log start. v9+: the last tiered offset (-5), and
 v11+: the earliest pending upload (-6); nothing is tiered here, so -1. A special timestamp in a version before it is
-UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST.
+UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST. Records are looked through in threads.
 
 Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetchOffset).
 """
 
 from collections import Counter
+from collections.abc import Generator
+from functools import partial
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog
+from ottla.brokerlite.machines.request_work import WorkFirst
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
     LATEST,
@@ -27,6 +31,7 @@ from ottla.errors import (
     CorruptMessage,
     DecodeError,
     InvalidRequest,
+    LeaderNotAvailable,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
@@ -37,29 +42,52 @@ EPOCHS_SINCE = 4
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+_ENDS = {LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD}
+"""Found without a look at records."""
+_BATCH = 2**20
+"""Bytes of the batch that a search holds, roughly."""
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(broker: BrokerCore, call: Call) -> ListOffsetsResponse:
+def handle(broker: BrokerCore, call: Call) -> WorkFirst:
+    request: ListOffsetsRequest = call.message
+    searches = any(each.timestamp not in _ENDS for topic in request.topics for each in topic.partitions)
+    return WorkFirst(_answers(broker, call), partial(_refused, request), _BATCH if searches else 0)
+
+
+def _answers(broker: BrokerCore, call: Call) -> Generator[Work, None, ListOffsetsResponse]:
     request: ListOffsetsRequest = call.message
     named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for each in topic.partitions:
+            twice = named[topic.name, each.partition_index] > 1
+            partitions.append((yield from _answer(broker, call, topic.name, each, twice)))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Too many searches wait: let the client try again."""
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=tuple(
-                    _answer(broker, call, topic.name, each, named[topic.name, each.partition_index] > 1)
-                    for each in topic.partitions
-                ),
+                partitions=tuple(_error(each.partition_index, LeaderNotAvailable.code) for each in topic.partitions),
             )
             for topic in request.topics
         )
     )
 
 
+def _error(partition: int, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition, error_code=code)
+
+
 def _answer(
     broker: BrokerCore, call: Call, name: str, asked: ListOffsetsPartition, twice: bool
-) -> ListOffsetsPartitionResponse:
+) -> Generator[Work, None, ListOffsetsPartitionResponse]:
     try:
         if twice:
             raise InvalidRequest("the partition is named twice")
@@ -68,9 +96,10 @@ def _answer(
         log.epochs.check(asked.current_leader_epoch)
         if asked.timestamp < 0 and call.header.api_version < _SINCE.get(asked.timestamp, 2**15):
             raise UnsupportedVersion
-        timestamp, offset = _find(log, asked.timestamp, call.message.isolation_level == READ_COMMITTED)
+        stable = call.message.isolation_level == READ_COMMITTED
+        timestamp, offset = yield from _find(log, asked.timestamp, stable)
     except BrokerError as error:
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+        return _error(asked.partition_index, error.code)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=0,
@@ -80,7 +109,7 @@ def _answer(
     )
 
 
-def _find(log: PartitionLog, timestamp: int, stable: bool) -> tuple[int, int]:
+def _find(log: PartitionLog, timestamp: int, stable: bool) -> Generator[Work, None, tuple[int, int]]:
     """The (timestamp, offset) to answer; -1 where there is none.
 
     Args:
@@ -94,7 +123,7 @@ def _find(log: PartitionLog, timestamp: int, stable: bool) -> tuple[int, int]:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
     try:
-        record = log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
+        record = yield from log.of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
     except DecodeError as error:
         raise CorruptMessage(f"a stored batch of {log.name} cannot be read: {error}") from None
     return (record.timestamp, record.offset) if record and record.offset < end else (-1, -1)

@@ -11,7 +11,9 @@ Rules:
 Source: UnifiedLog.java (append).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
@@ -411,21 +413,34 @@ class PartitionLog:
         """Whether more may yet come behind what a read at ``offset`` gives."""
         return offset >= self.segments.active.base_offset
 
-    def first_at(self, timestamp: int) -> Record | None:
-        """The first record whose timestamp is ``timestamp`` (milliseconds) or later."""
-        start = self.start_offset
-        return next(
-            (
-                record
-                for batch in self.segments.batches_since(timestamp)
-                if batch.last_offset >= start
-                for record in batch.records()
-                if record.timestamp >= timestamp and record.offset >= start
-            ),
-            None,
-        )
+    def first_at(self, timestamp: int) -> Generator[Work, None, Record | None]:
+        """The first record whose timestamp is ``timestamp`` (milliseconds) or later.
 
-    def of_max_timestamp(self) -> Record | None:
-        """The first record with the largest timestamp."""
+        Gives the searches of batches, to be run in a thread.
+
+        Raises:
+            DecodeError: a batch cannot be read.
+        """
+        behind = -1
+        found: list[Record] = []
+        while not found:
+            # Anew each time: what the segments are may change while a thread works.
+            behind = max(behind, self.start_offset - 1)
+            batches = self.segments.batches_since(timestamp)
+            if (batch := next((each for each in batches if each.last_offset > behind), None)) is None:
+                return None
+            yield partial(_look, batch, timestamp, self.start_offset, found)
+            behind = batch.last_offset
+        return found[0]
+
+    def of_max_timestamp(self) -> Generator[Work, None, Record | None]:
+        """As `first_at`, the first record with the largest timestamp."""
         largest = self.segments.max_timestamp
-        return self.first_at(largest) if largest >= 0 else None
+        return (yield from self.first_at(largest)) if largest >= 0 else None
+
+
+def _look(batch: RecordBatch, timestamp: int, start_offset: int, found: list[Record]) -> None:
+    """Put into ``found`` the first record that is not before either."""
+    found += islice(
+        (each for each in batch.records() if each.timestamp >= timestamp and each.offset >= start_offset), 1
+    )

@@ -1,14 +1,14 @@
 """The broker's machine driven by hand: no socket, no clock, a folder of the test's own."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import Answer, BrokerCore, Call, Close, Hold, Settings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
-from ottla.brokerlite.machines.jobs import Job
+from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import Appended, PartitionLog
 from ottla.brokerlite.machines.validation import validated
 from ottla.brokerlite.storage.disk import Disk
@@ -19,6 +19,8 @@ from ottla.codec.frames import RequestHeader
 from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.codec.wire import Part, api
 from ottla.session import Session
+
+T = TypeVar("T")
 
 START = 100.0
 """What a machine's clock shows first."""
@@ -104,8 +106,8 @@ def a_session() -> Session:
     return Session(local_host="here", local_port=9092, peer_host="127.0.0.1", peer_port=50_000)
 
 
-def work_off(job: Job) -> None:
-    """Do a job as the driver does it, in one thread."""
+def work_off(job: Generator[Work, None, T]) -> T:
+    """Do a job as the driver does it, in one thread; what it returns."""
     raised: Exception | None = None
     try:
         while True:
@@ -115,8 +117,9 @@ def work_off(job: Job) -> None:
                 raised = None
             except Exception as error:
                 raised = error
-    except StopIteration:
-        pass
+    except StopIteration as done:
+        returned: T = done.value
+        return returned
 
 
 class Machine:

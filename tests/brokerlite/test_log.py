@@ -25,7 +25,7 @@ from ottla.errors import (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
-from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of, store, values_of
+from tests.brokerlite.machine import TODAY, a_batch, idempotent, records_of, store, values_of, work_off
 
 NEWEST = 13
 
@@ -336,18 +336,18 @@ def test_offsets_by_time_are_those_of_the_first_record_at_or_after_it(log: Parti
             builder.append(stamps[j], None, bytes(60))
         append(log, builder.build())
     for target in range(TODAY - 5, TODAY + 1005, 5):
-        record = log.first_at(target)
+        record = work_off(log.first_at(target))
         expected = next((i for i, stamp in enumerate(stamps) if stamp >= target), None)
         assert (record and record.offset) == expected
         assert record is None or expected is None or record.timestamp == stamps[expected]
-    newest = log.of_max_timestamp()
+    newest = work_off(log.of_max_timestamp())
     assert newest is not None and (newest.offset, newest.timestamp) == (stamps.index(max(stamps)), max(stamps))
 
 
 def test_an_empty_log_has_no_offset_by_time(log: PartitionLog) -> None:
-    assert log.first_at(0) is None and log.of_max_timestamp() is None
+    assert work_off(log.first_at(0)) is None and work_off(log.of_max_timestamp()) is None
     append(log, a_batch(timestamp=-1))
-    assert log.of_max_timestamp() is None
+    assert work_off(log.of_max_timestamp()) is None
 
 
 def test_every_refusal_is_a_kafka_error_with_a_text(log: PartitionLog) -> None:

@@ -9,8 +9,19 @@ import pytest
 from ottla.brokerlite.machines import request_work
 from ottla.brokerlite.machines.core import Action, Answer, Close, Hold
 from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.compression import Compression
-from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, producing, values_of, work_off
+from tests.brokerlite.machine import (
+    TODAY,
+    Machine,
+    a_batch,
+    fetching,
+    idempotent,
+    producing,
+    store,
+    values_of,
+    work_off,
+)
 
 INVALID_RECORD, UNKNOWN_TOPIC, TIMED_OUT = 87, 3, 7
 
@@ -52,6 +63,23 @@ def test_a_request_is_held_until_its_work_is_done(machine: Machine) -> None:
     answer, goes_on = acted(machine)
     assert codes(answer) == [0] and goes_on == Hold(ticket, False)
     assert values_of(machine.log().read(0, 2**20)) == [b"v"]
+
+
+def test_offsets_by_time_are_looked_for_while_others_are_served(machine: Machine) -> None:
+    store(machine.log(), a_batch(b"v", b"w"))
+    each = ListOffsetsPartition(partition_index=0, timestamp=TODAY + 1)
+    ticket = machine.send(ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=(each,)),)), 9)
+    assert acted(machine) == [Hold(ticket, True)]
+    [job] = machine.core.jobs()
+    work = begun(job)
+    assert machine.ask(fetching(wait=0)).responses[0].partitions[0].error_code == 0
+    work()
+    with pytest.raises(StopIteration):
+        next(job)
+    answer, goes_on = acted(machine)
+    assert isinstance(answer, Answer) and goes_on == Hold(ticket, False)
+    [found] = answer.message.topics[0].partitions
+    assert (found.error_code, found.offset, found.timestamp) == (0, 1, TODAY + 1)
 
 
 def test_every_record_set_of_a_request_has_its_own_outcome(machine: Machine) -> None:
