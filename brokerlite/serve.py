@@ -30,7 +30,7 @@ from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.transactions import TransactionSettings
-from ottla.brokerlite.storage.disk import descriptors_of_others
+from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec import frames
 from ottla.codec.wire import Buffer
@@ -110,7 +110,7 @@ async def run_broker(
     with _data_path(config) as path:
         chores, front = _Chores(), _Front()
         # Before the folder is made: a broker that cannot listen leaves nothing behind.
-        connections = min(config.max_connections, descriptors_of_others())
+        connections = min(config.max_connections, descriptors_for_connections())
         listener = Listener(
             Limits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
         )

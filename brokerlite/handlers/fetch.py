@@ -134,6 +134,6 @@ def _data(
 
 
 def _aborted(asked: FetchPartition, log: PartitionLog, records: Part) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions that have records among ``records``."""
+    """The aborted transactions that may have records among ``records``."""
     found = log.aborted(asked.fetch_offset, len(records)) if records else ()
     return tuple(AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found)

@@ -48,16 +48,16 @@ class _Group(NamedTuple):
         if place in self.unstable:
             return _NONE, UnstableOffsetCommit.code
         committed = self.offsets.get(place, _NONE)
-        return (_NONE if self._is_of_another(place[0], committed) else committed), 0
+        return (_NONE if self._is_of_deleted_topic(place[0], committed) else committed), 0
 
-    def _is_of_another(self, name: str, committed: Committed) -> bool:
+    def _is_of_deleted_topic(self, name: str, committed: Committed) -> bool:
         """It was committed for a topic that is gone, and there is another of that name."""
         topic = self.topics.get(name)
         return topic is not None and committed.topic_id not in (None, topic.topic_id)
 
     def places(self) -> Iterator[Place]:
         """All of them."""
-        yield from (place for place, each in self.offsets.items() if not self._is_of_another(place[0], each))
+        yield from (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
         yield from sorted(self.unstable)
 
 

@@ -335,6 +335,6 @@ def _descriptors() -> int:
     return max(_LEAST, min(_MOST, _allowed() // 2))
 
 
-def descriptors_of_others() -> int:
+def descriptors_for_connections() -> int:
     """How many the process may have beside those of a `FileSystem`, which would lose its own to them otherwise."""
     return max(_LEAST, _allowed() - _descriptors() - _SPARE)

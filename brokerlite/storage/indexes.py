@@ -45,7 +45,7 @@ class Indexes:
         self.last_time = NO_TIMESTAMP, -1
         self._disk = disk
         self._base = base_offset
-        self._count(0, 0)
+        self._set_counts(0, 0)
         self._stored = self.counts
         """How many of them the files have."""
         self._offsets: array[int] | None = array("i")
@@ -54,7 +54,7 @@ class Indexes:
         self._times: array[int] | None = array("q")
         self._time_offsets = array("i")
 
-    def _count(self, offsets: int, times: int) -> None:
+    def _set_counts(self, offsets: int, times: int) -> None:
         self.counts = Counts(offsets, times)
         self.size = max(offsets * _OFFSET_ENTRY.size, times * _TIME_ENTRY.size)
 
@@ -74,7 +74,7 @@ class Indexes:
             if self._disk.exists(path):
                 self._disk.truncate(path, 0)
         self.last_time = NO_TIMESTAMP, -1
-        self._count(0, 0)
+        self._set_counts(0, 0)
         self._stored = self.counts
         self._offsets, self._positions = array("i"), array("i")
         self._times, self._time_offsets = array("q"), array("i")
@@ -91,7 +91,7 @@ class Indexes:
         sizes = [self._disk.size(path) if self._disk.exists(path) else 0 for path in self.paths]
         if sizes[0] % _OFFSET_ENTRY.size or sizes[1] % _TIME_ENTRY.size:
             raise ValueError
-        self._count(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
+        self._set_counts(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
         self._stored = self.counts
         self._offsets = None if self.counts.offsets else array("i")
         self._times = None if self.counts.times else array("q")
@@ -143,7 +143,7 @@ class Indexes:
         offsets = self._by_offset()
         offsets.append(last_offset - self._base)
         self._positions.append(position)
-        self._count(len(offsets), self.counts.times)
+        self._set_counts(len(offsets), self.counts.times)
 
     def add_time(self, timestamp: int, offset: int) -> None:
         """Up to ``offset`` no record has a larger timestamp; left out if that is known."""
@@ -153,7 +153,7 @@ class Indexes:
         times.append(timestamp)
         self._time_offsets.append(offset - self._base)
         self.last_time = timestamp, offset
-        self._count(self.counts.offsets, len(times))
+        self._set_counts(self.counts.offsets, len(times))
 
     def write(self) -> None:
         """Have the files hold all entries; after an `OSError` they may hold any part of them, until the next time."""
@@ -175,7 +175,7 @@ class Indexes:
         del offsets[counts.offsets :], self._positions[counts.offsets :]
         del times[counts.times :], self._time_offsets[counts.times :]
         self.last_time = (times[-1], self._base + self._time_offsets[-1]) if times else (NO_TIMESTAMP, -1)
-        self._count(*counts)
+        self._set_counts(*counts)
         self._stored = counts
         for path, size in zip(
             self.paths, (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True

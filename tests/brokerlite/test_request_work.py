@@ -68,7 +68,9 @@ def test_a_request_is_held_until_its_work_is_done(machine: Machine) -> None:
 def test_offsets_by_time_are_looked_for_while_others_are_served(machine: Machine) -> None:
     store(machine.log(), a_batch(b"v", b"w"))
     each = ListOffsetsPartition(partition_index=0, timestamp=TODAY + 1)
-    ticket = machine.send(ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=(each,)),)), 9)
+    ticket = machine.send(
+        ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(each,)),)), 9
+    )
     assert acted(machine) == [Hold(ticket, True)]
     [job] = machine.core.jobs()
     work = begun(job)
