@@ -14,6 +14,15 @@ def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
     return made
 
 
+def failed(why: str) -> logging.LogRecord:
+    made = record("failed")
+    try:
+        raise ValueError(why)
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    return made
+
+
 def test_a_text_line_ends_with_its_extras() -> None:
     line = TextFormatter().format(record("refused: %s", "no", peer="127.0.0.1:9", why='a "b" c', count=3))
     assert line == (
@@ -33,6 +42,9 @@ def test_what_a_client_names_is_no_line_of_its_own_and_nothing_for_the_terminal(
         == f"2026-01-01T00:00:00.500Z WARNING ottla.test  told: {escaped}"
     )
     assert TextFormatter().format(record("told", reason="a\nb")).endswith("  told  reason=a\\nb")
+    assert TextFormatter().format(record("told", reason="a \n b")).endswith('  told  reason="a \\n b"')
+    traced = TextFormatter().format(failed(evil)).split("\n")
+    assert all(line.startswith("  ") and line.isprintable() for line in traced[1:])
 
 
 def test_a_json_line_has_everything_as_fields() -> None:
@@ -51,12 +63,7 @@ def test_what_json_does_not_know_is_printed_as_text() -> None:
 
 
 def test_an_exception_brings_its_traceback_and_stays_on_one_json_line() -> None:
-    failed = record("failed")
-    try:
-        raise ValueError("why")
-    except ValueError:
-        failed.exc_info = sys.exc_info()
-    line = JsonFormatter().format(failed)
+    line = JsonFormatter().format(failed("why"))
     assert "\n" not in line
     assert "ValueError: why" in json.loads(line)["exception"]
-    assert TextFormatter().format(failed).endswith("ValueError: why")
+    assert TextFormatter().format(failed("why")).endswith("ValueError: why")

@@ -49,7 +49,8 @@ class TextFormatter(logging.Formatter):
         if given := extras(record):
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in given.items())
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            lines = self.formatException(record.exc_info).split("\n")
+            line = "\n  ".join((line, *map(_escaped, lines)))  # indented, for an exception may have lines of its own
         return line
 
 
@@ -58,8 +59,8 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(value: object) -> str:
-    text = _escaped(str(value))
-    return json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=') else text
+    text = str(value)
+    return _escaped(json.dumps(text, ensure_ascii=False) if not text or any(c in text for c in ' "=') else text)
 
 
 class JsonFormatter(logging.Formatter):
