@@ -99,13 +99,20 @@ class LogFile:
         Raises:
             Damaged: (while iterating) what stands there is no batch, or goes back.
         """
-        least = self.base_offset
-        while position < self.size:
+        if position < self.size:
             head = self.head(position)
-            if head is None or head.base_offset < least or last not in (None, head.last_offset):
+            if head is None or last not in (None, head.last_offset):
                 raise Damaged(position)
             yield head
-            position, least, last = head.end, head.last_offset + 1, None
+            yield from self.behind(head)
+
+    def behind(self, head: Head) -> Iterator[Head]:
+        """As `heads`, those behind ``head``."""
+        while (position := head.end) < self.size:
+            follower = self.head(position)
+            if follower is None or follower.base_offset <= head.last_offset:
+                raise Damaged(position)
+            yield (head := follower)
 
     def head(self, position: int) -> Head | None:
         """What stands at ``position``, if it may be the head of a batch of this file."""

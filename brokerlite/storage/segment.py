@@ -26,6 +26,8 @@ from ottla.codec.frames import LARGE_FIELD
 from ottla.codec.records import NO_TIMESTAMP, RecordBatch
 from ottla.codec.wire import Part
 
+_NO_HEAD = Head(-1, 0, -2, -2)
+"""It is before no offset."""
 LOG = ".log"
 TXN_INDEX = ".txnindex"
 _MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = struct.Struct(">q"), 35
@@ -69,6 +71,8 @@ class Segment:
         self._interval = index_interval_bytes
         self._since_entry = 0
         self._max_timestamp_offset = -1
+        self._read_last = _NO_HEAD
+        """Its follower is likely to be read next, and would otherwise be looked for from the last index entry on."""
         self._torn = False
         """A write has failed and could not be undone."""
 
@@ -199,6 +203,7 @@ class Segment:
         """Have the log end there, before any damage behind it."""
         self._disk.truncate(self.log_path, position)
         self._log.size = position
+        self._read_last = _NO_HEAD
         self.ends_damaged = False
 
     def seal(self) -> None:
@@ -285,12 +290,14 @@ class Segment:
             Damaged: it is not there, or not whole.
         """
         start, last = self._indexes.before(offset)
+        reads_on = offset == self._read_last.last_offset + 1
         try:
-            for head in self._log.heads(start, last):
+            for head in self._log.behind(self._read_last) if reads_on else self._log.heads(start, last):
                 if head.last_offset >= offset:
                     follower = self._log.head(head.end) if head.end < self.size else None
                     if head.end < self.size and (follower is None or follower.base_offset <= head.last_offset):
                         raise Damaged(head.position)  # one of the two: the CRCs tell
+                    self._read_last = head
                     return head
         except Damaged as damaged:
             return self._locate_around(offset, start, last, damaged)

@@ -9,12 +9,13 @@ from uuid import uuid4
 
 import pytest
 
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.log import PartitionLog, Segments
 from ottla.brokerlite.storage.folder import DataFolder
 from ottla.codec.stored.indexes import AbortedTxn
 from ottla.codec.wire import NO_UUID
-from ottla.errors import KafkaStorageError, OffsetOutOfRange
+from ottla.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from tests.brokerlite.machine import a_batch, idempotent, records_of, store, values_of, work_off
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_storage import SMALL, OnePartition
@@ -111,6 +112,33 @@ def test_the_offsets_of_a_deleted_topic_are_not_taken_for_those_of_another_of_it
     kept.disk.crash()
     log = Kept(kept.disk).logs[0]
     assert (log.start_offset, log.end_offset) == (0, 9)
+
+
+# -- reading
+
+
+def test_a_reader_that_goes_on_does_not_look_for_its_place_again() -> None:
+    disk = ModelDisk()
+    one = OnePartition(FOLDER, interval=2**20, settings=LogSettings(), disk=disk)
+    for offset in range(100):  # without an entry in the index
+        one.append(a_batch(b"%d" % offset))
+        disk.reads = 0
+        assert values_of(one.log.read(offset, 2**20)) == [b"%d" % offset]
+        assert disk.reads <= 2
+    assert values_of(one.log.read(50, 2**20))[0] == b"50"
+    disk.reads = 0
+    assert values_of(one.log.read(51, 2**20))[0] == b"51" and disk.reads <= 3
+
+
+def test_a_batch_that_is_damaged_behind_the_last_that_was_read_is_not_given() -> None:
+    one = OnePartition(FOLDER, interval=2**20, settings=LogSettings(), disk=ModelDisk())
+    one.append(*(a_batch(b"%d" % offset) for offset in range(4)))
+    size = len(a_batch(b"0"))
+    assert values_of(one.log.read(0, size)) == [b"0"]
+    [log] = one.files(".log")
+    one.disk.write(FOLDER / log, size, bytes(8))  # the second batch says that it is the first
+    with pytest.raises(CorruptMessage):
+        one.log.read(1, size)
 
 
 # -- aborted transactions
