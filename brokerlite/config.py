@@ -56,7 +56,7 @@ class BrokerConfig:
     """How much log lies between two index entries at least (`log.index.interval.bytes`)."""
     max_request_bytes: int = 100 * 2**20
     """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
-    fetch_max_bytes: int = 16 * 2**20
+    fetch_max_bytes: int = 55 * 2**20
     """The most that one Fetch is answered with, a first batch that is larger apart (`fetch.max.bytes`)."""
     group_initial_rebalance_delay: float = 0.5
     """How long the first member of an empty group waits for others (`group.initial.rebalance.delay.ms`). Kafka's three

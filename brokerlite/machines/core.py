@@ -62,7 +62,7 @@ class Settings:
     port: int
     default_partitions: int = 1
     auto_create: bool = True
-    fetch_max_bytes: int = 16 * 2**20
+    fetch_max_bytes: int = 55 * 2**20
     described: Mapping[str, str] = field(default_factory=dict)
     """The broker's own configurations, for DescribeConfigs."""
     groups: GroupSettings = field(default_factory=GroupSettings)
