@@ -354,7 +354,8 @@ class Virtual:
         self._answers()
 
     def _answers(self) -> None:
-        for action in self.machine.core.poll(self.loop.now):
+        self.machine.now = self.loop.now
+        for action in self.machine.poll():
             assert isinstance(action, Answer), action
             link, place, correlation_id = action.ticket
             message = action.message
