@@ -242,7 +242,8 @@ async def test_a_peer_that_reads_slowly_but_steadily_is_never_cut_off(clock: Moc
 
 
 async def test_a_peer_that_stops_reading_in_the_middle_is_cut_off(clock: MockClock) -> None:
-    desk = Desk(lambda frame, answer: answer.send(bytes(50_000_000)))
+    much = bytes(50_000_000)
+    desk = Desk(lambda frame, answer: answer.send(much))
     async with listening(desk) as (_, port), peer(port) as stream:
         await stream.send_all(framed(b"much"))
         await received(stream, 5_000_000)

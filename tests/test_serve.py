@@ -403,7 +403,8 @@ async def test_a_peer_that_waits_for_an_answer_is_not_idle(clock: MockClock) -> 
 
 
 async def test_a_peer_that_does_not_take_its_answers_is_cut_off(clock: MockClock) -> None:
-    desk = Desk(lambda frame, answer: answer.send(bytes(50_000_000)))
+    much = bytes(50_000_000)
+    desk = Desk(lambda frame, answer: answer.send(much))
     async with listening(desk) as (_, port), peer(port) as stream:
         await stream.send_all(framed(b"much"))
         start = trio.current_time()
