@@ -14,7 +14,9 @@ Rules:
   takes a member out, unless its JoinGroup or SyncGroup waits here.
 - A static member that was started anew takes its old place. In a stable group whose protocol does not change thereby
   nobody else notices, and if it was the leader it need not assign again (KIP-814, JoinGroup v9+).
-- What the leader assigned is stored before anybody is told.
+- What the leader assigned is stored before anybody is told. While the disk refuses it, the members wait for it, for a
+  rebalance would end no better. Whatever else the disk refuses is answered with COORDINATOR_LOAD_IN_PROGRESS: with
+  NOT_COORDINATOR, which Apache Kafka answers, members would look for another broker, and lose their place meanwhile.
 - Everything is bounded: groups, their members, their pending ids (the oldest gives way), and the bytes of both.
 - A connection that breaks changes nothing: a member is gone when its session ends, as in Kafka.
 
@@ -33,6 +35,7 @@ from ottla.brokerlite.machines.group import Group, Input, Joined, Member, Protoc
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
     BrokerError,
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.brokerlite.groups")
 
+_STORE_AGAIN = 1.0
+"""Seconds from an attempt to store an assignment to the next, if the disk refused it."""
 _LEAST_PATIENCE = 1.0
 """Seconds between two looks at a group of absent static members, however short their rebalance timeout is."""
 _LONGEST_NAME = 250
@@ -349,6 +354,7 @@ class Groups:
             self._answer_syncs(group, RebalanceInProgress.code, now)
         group.unsynced.clear()
         self.timers.cancel(("sync", group.group_id))
+        self.timers.cancel(("assign", group.group_id))
         first = group.state is State.EMPTY
         group.go(Input.REBALANCE, self.timestamp)
         if first:
@@ -453,15 +459,25 @@ class Groups:
         """Store what the leader decided, then tell everybody."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+        self._store_assignment(group, now)
+
+    def _store_assignment(self, group: Group, now: float, *, waited: bool = False) -> None:
+        again = ("assign", group.group_id)
         try:
             if sum(len(member.assignment) for member in group.members.values()) > self.settings.max_group_bytes:
                 raise UnknownServerError("the assignment is larger than this broker stores")
             self._store(group, False)
+        except KafkaStorageError as error:
+            if not waited:
+                log.warning("an assignment waits for the disk: %s", error.detail, extra={"group": group.group_id})
+            self.timers.set(again, now + _STORE_AGAIN, partial(self._store_assignment, group, waited=True))
+            return
         except BrokerError as error:
             log.error("an assignment is not stored: %s", error, extra={"group": group.group_id})
             self._answer_syncs(group, _as_coordinator(error).code, now)
             self._rebalance(group, "the assignment could not be stored", now)
             return
+        self.timers.cancel(again)
         group.go(Input.ASSIGNED, self.timestamp)
         for member in group.members.values():
             if member.answer_sync(self._synced(group, member)):
@@ -572,5 +588,5 @@ class Groups:
 def _as_coordinator(error: BrokerError) -> BrokerError:
     """What members are told of an error of the log."""
     if isinstance(error, KafkaStorageError):
-        return NotCoordinator(error.detail)
+        return CoordinatorLoadInProgress(error.detail)
     return UnknownServerError(error.detail) if isinstance(error, MessageTooLarge | RecordListTooLarge) else error

@@ -24,7 +24,7 @@ from ottla.brokerlite.machines.groups import Groups
 from ottla.brokerlite.machines.keyed_log import Transactional
 from ottla.brokerlite.machines.offset_group import Committer, OffsetGroup
 from ottla.brokerlite.machines.topics import Place
-from ottla.errors import BrokerError, CoordinatorNotAvailable, GroupIdNotFound, IllegalGeneration, NonEmptyGroup
+from ottla.errors import BrokerError, CoordinatorLoadInProgress, GroupIdNotFound, IllegalGeneration, NonEmptyGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,7 @@ class Offsets:
         """Keep offsets of a group that `begin_commit` gave.
 
         Raises:
-            CoordinatorNotAvailable: they could not be stored.
+            CoordinatorLoadInProgress: they could not be stored.
         """
         self._write(group.group_id, offsets, transactional)
 
@@ -140,7 +140,7 @@ class Offsets:
         Raises:
             GroupIdNotFound: there is no such group.
             NonEmptyGroup: it has members, and nobody knows what they read.
-            CoordinatorNotAvailable: the disk refused.
+            CoordinatorLoadInProgress: the disk refused.
         """
         group = self._groups.by_id.get(group_id)
         if group is None:
@@ -154,7 +154,7 @@ class Offsets:
         """Forget a group without members.
 
         Raises:
-            GroupIdNotFound, NonEmptyGroup, CoordinatorNotAvailable.
+            GroupIdNotFound, NonEmptyGroup, CoordinatorLoadInProgress.
         """
         group = self._groups.by_id.get(group_id)
         if group is None:
@@ -224,7 +224,7 @@ class Offsets:
         try:
             first = self._write_log(group_id, offsets, transactional)
         except BrokerError as error:
-            raise CoordinatorNotAvailable(f"the offsets could not be stored: {error.detail}") from error
+            raise CoordinatorLoadInProgress(f"the offsets could not be stored: {error.detail}") from error
         for record_offset, (place, committed) in enumerate(offsets.items(), first):
             if committed is None:
                 self._drop(group_id, place)

@@ -1,7 +1,6 @@
 """The coordinator of classic groups: every input in every state, and what happens when nobody asks."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -612,16 +611,54 @@ def test_a_member_that_leaves_while_it_waits_is_answered(waits: str) -> None:
 # -- the log refuses
 
 
-@pytest.mark.parametrize(("error", "told"), [(KafkaStorageError, 16), (MessageTooLarge, -1)])
-def test_an_assignment_that_cannot_be_stored_is_told_to_nobody(error: Any, told: int) -> None:
+def test_an_assignment_that_cannot_be_stored_is_told_to_nobody() -> None:
     club = Club()
     a, b = club.pair(C)
-    club.refuses = error("no")
-    assert b.sync() == WAITS and a.sync() == told and b.synced[-1] == a.synced[-1]
+    club.refuses = MessageTooLarge("no")
+    assert b.sync() == WAITS and a.sync() == -1 and b.synced[-1] == a.synced[-1]
     assert b.assignment == b"" and club.state is P
     club.refuses = None
     assert a.join() == WAITS and b.join() == 0 == a.joined[-1].error
     assert b.sync() == WAITS and a.sync() == 0
+
+
+def test_while_the_disk_refuses_an_assignment_its_members_wait_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    club = Club()
+    a, b = club.pair(C)
+    club.refuses = KafkaStorageError("it is full")
+    assert b.sync() == WAITS and a.sync() == WAITS
+    club.tick(10 * SESSION)
+    assert club.state is C and club.group.generation == a.generation and not a.synced and not b.synced
+    assert caplog.messages == ["an assignment waits for the disk: it is full"]
+    club.refuses = None
+    club.tick(1.0)
+    assert club.state is S and a.assignment == f"for {a.id}".encode() and b.assignment == f"for {b.id}".encode()
+    assert a.heartbeat() == b.heartbeat() == 0
+
+
+def test_members_that_ask_once_more_while_the_disk_refuses_get_their_assignment_with_the_first_attempt() -> None:
+    club = Club()
+    a, b = club.pair(C)
+    club.refuses = KafkaStorageError("it is full")
+    assert b.sync() == WAITS and a.sync() == WAITS
+    assert a.join() == 0, "it is in the generation that it knows"
+    club.refuses = None
+    b.sync(), a.sync()
+    assert club.state is S and [each.error for each in (*b.synced, *a.synced)] == [27, 0, 27, 0], "27: who asked before"
+    stored = len(club.stored)
+    club.tick(5.0)
+    assert len(club.stored) == stored
+
+
+def test_a_rebalance_ends_the_wait_for_the_disk() -> None:
+    club = Club()
+    a, b = club.pair(C)
+    club.refuses = KafkaStorageError("it is full")
+    assert b.sync() == WAITS and a.sync() == WAITS
+    assert club.person("c").join() == WAITS and a.synced[-1].error == b.synced[-1].error == 27
+    club.refuses = None
+    club.tick(5.0)
+    assert club.state is P and not club.stored
 
 
 def test_a_static_member_that_cannot_be_stored_keeps_its_old_id() -> None:
@@ -629,7 +666,7 @@ def test_a_static_member_that_cannot_be_stored_keeps_its_old_id() -> None:
     a, b = club.pair(static=True)
     club.refuses = KafkaStorageError("no")
     new = anew(b)
-    assert new.join() == 16 and b.heartbeat() == 0 and set(club.group.members) == {a.id, b.id}
+    assert new.join() == 14 and b.heartbeat() == 0 and set(club.group.members) == {a.id, b.id}
     club.refuses = None
     assert new.join() == 0 and b.heartbeat() == 82
 
