@@ -307,7 +307,7 @@ class _Front:
                 try:
                     await trio.to_thread.run_sync(folder.begin_flush())
                 except OSError as error:
-                    log.error("the disk refused to hold what was written: %s", error)
+                    log.error("the disk refused to hold what was written: %s", error, extra={"data": str(folder.path)})
                     self.core.synced(writes, failed=True)
                 else:
                     self.core.synced(writes)
@@ -384,11 +384,7 @@ class _Chores:
     def finish(self) -> None:
         """Do all of it (in a thread)."""
         while self._waiting:
-            chore = self._waiting.popleft()
-            try:
-                chore()
-            except OSError as error:  # the disk's trouble is no reason to stop serving; recovery checks what it missed
-                log.error("the disk refused: %s", error)
+            self._waiting.popleft()()
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class DataFolder:
         self.cluster_id = ""
         self.recovered = Recovered("", 0, 0, 0)
         self._disk = disk or FileSystem()
-        self._refusals = Refusals()
+        self._refusals = Refusals(path)
         self._interval = index_interval_bytes
         self._sync = sync
         self._chore = chore
@@ -198,7 +198,7 @@ class DataFolder:
         self._deleted.add(name)
         self._unflushed.renamed(topic.partitions)
         if not left:
-            self._chore(partial(self._remove, gone))
+            self._later(partial(self._remove, gone))
 
     def _rename_away(self, segments: PartitionSegments, folder: Path) -> bool:
         """Give the folder of a deleted topic's partition the name under which it is removed; whether it has it."""
@@ -230,7 +230,7 @@ class DataFolder:
         known.stored.partitions.extend(grown.stored.partitions[first:])
         self._topics[name] = _Topic(known.stored, [*known.partitions, *new], file.number, known.disk)
         self._made([known.partitions[0], *new])
-        self._chore(lambda: drop_older(known.disk, folder, file.number))
+        self._later(lambda: drop_older(known.disk, folder, file.number))
         return known.stored.partitions[first:]
 
     def reserve_producer_ids(self, count: int) -> int:
@@ -242,7 +242,7 @@ class DataFolder:
             except OSError as error:
                 raise self._refused("reserve producer ids", error) from error
         elif behind + PRODUCER_IDS // 2 > self._state.next_producer_id:
-            self._chore(lambda: self._reserve(behind))
+            self._later(lambda: self._reserve(behind))
         self._next_producer_id = behind
         return first
 
@@ -265,10 +265,10 @@ class DataFolder:
                 self._wanted_starts.remove(wanted)
         except OSError as error:
             done(error)
-            self._chore(self._write_starts)  # something may have written what is not wanted any more
+            self._later(self._write_starts)  # something may have written what is not wanted any more
             return
         done(None)
-        self._chore(remove)
+        self._later(remove)
 
     def _note_starts(self, wanted: Mapping[PartitionSegments, int]) -> Job:
         """Have the disk know what is wanted; on a full one whole segments go first, which makes room."""
@@ -337,13 +337,13 @@ class DataFolder:
             finally:
                 self._write_checkpoints()
 
-        self._chore(chore)
+        self._later(chore)
 
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
         """Folders were made, of which the disk knows nothing yet."""
         self._unflushed.made(partitions)
         if self._sync:
-            self._chore(self._flush_new)
+            self._later(self._flush_new)
 
     def _flush_new(self) -> None:
         if self._unflushed.new:
@@ -357,7 +357,7 @@ class DataFolder:
                 flush()
             self._write_checkpoints()
 
-        self._chore(chore)
+        self._later(chore)
 
     def _remove(self, folders: list[Path]) -> None:
         """Remove what was renamed; were a name to come back after a power cut, it would be a topic of its own."""
@@ -400,7 +400,7 @@ class DataFolder:
             sum(segments.truncated for segments in partitions),
         )
         if self._sync:
-            self._chore(self.begin_flush())
+            self._later(self.begin_flush())
 
     def _open_topic(
         self,
@@ -442,7 +442,7 @@ class DataFolder:
             drop_older(self._disk, first.folder, file.number)
         else:
             first.note(topic_path(first.folder, file.number))
-            self._chore(partial(_settle_topic, topic.disk, first.begin_flush(), first.folder, file.number))
+            self._later(partial(_settle_topic, topic.disk, first.begin_flush(), first.folder, file.number))
         self._topics[name] = topic._replace(number=file.number)
         return whole
 
@@ -523,6 +523,18 @@ class DataFolder:
             for name, topic in list(self._topics.items())
             for index, segments in enumerate(topic.partitions)
         ]
+
+    def _later(self, chore: Work) -> None:
+        """Have it done in a thread; the disk's trouble with it is no reason to stop serving: recovery checks what it
+        missed."""
+
+        def work() -> None:
+            try:
+                chore()
+            except OSError as error:
+                self._refusals.tell("write", self.path, error)
+
+        self._chore(work)
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
         return self._refusals.error(what, self.path, error)

@@ -91,7 +91,7 @@ class PartitionSegments:
         self._full = full
         self._written = written
         self._appending = appending
-        self._refusals = refusals or Refusals()
+        self._refusals = refusals or Refusals(folder)
         self._segments: list[Segment] = []
         self.active: Segment
         self._unsynced = Unsynced(self._disk)
@@ -126,6 +126,8 @@ class PartitionSegments:
             self.active.append(batch)
         except OSError as error:
             raise self._refused("write", error) from error
+        if self._refusals.is_full:
+            self._refusals.written()
         self._changed = True
         size = len(batch.data)
         self._since_checkpoint += size
@@ -335,7 +337,7 @@ class PartitionSegments:
             self.active.write_indexes()
             self._take_snapshot(producers)
         except OSError as error:  # it is there to spare a start some reading
-            log.error("the disk refused a checkpoint: %s", error, extra={"folder": str(self.folder)})
+            self._refusals.tell("note a checkpoint", self.folder, error)
             return None
         return self.begin_flush(indexes=True)
 

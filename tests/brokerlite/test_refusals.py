@@ -33,15 +33,50 @@ def test_a_full_disk_is_one_line_however_many_batches_it_refuses(caplog: pytest.
     for topic in ("t", "u") * 50:
         answer = machine.ask(producing(a_batch(), topic=topic))
         assert answer.responses[0].partition_responses[0].error_code == KafkaStorageError.code
-    assert caplog.messages == ["the disk refused to write: No space left on device"]
+    full = "the disk is full: writes are refused; make room, or have records deleted (/data)"
+    assert caplog.messages == [full]
     machine.folder.abandon()
     [_, last] = caplog.messages
-    assert last.startswith("the disk refused to write: No space left on device: 99 more in ")
+    assert last.startswith(f"{full}: 99 more in ")
+
+
+def test_a_disk_that_has_room_again_is_said_once_and_a_later_lack_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    refusals = Refusals(Path("/data"), lambda: now)
+    for round_ in range(2):
+        caplog.clear()
+        for _ in range(3):
+            refusals.tell("write", FOLDER, FULL)
+            now += 1.0
+            refusals.written()
+        assert refusals.is_full, "a small batch found room between two large ones"
+        now += 4.0
+        refusals.written()
+        refusals.written()
+        assert not refusals.is_full
+        full, more, room = caplog.records
+        assert "the disk is full" in full.message and "2 more in" in more.message, round_
+        assert room.message == "the disk has room again: writing goes on"
+        assert vars(room)["folder"] == "/data" and vars(room)["seconds"] == 7
+
+
+def test_the_first_batch_that_is_stored_after_a_full_disk_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = ModelDisk()
+    machine = Machine(Path("/data"), disk=disk)
+    machine.core.create_topic("t", 1, {})
+    disk.room = 0
+    machine.ask(producing(a_batch()))
+    disk.room = None
+    monkeypatch.setattr("ottla.brokerlite.storage.refusals._STILL_FULL", 0.0)
+    assert machine.ask(producing(a_batch())).responses[0].partition_responses[0].error_code == 0
+    assert caplog.messages[-1] == "the disk has room again: writing goes on"
 
 
 def test_while_the_disk_stays_full_there_is_a_line_a_minute_with_the_number(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    refusals = Refusals(lambda: now)
+    refusals = Refusals(Path("/data"), lambda: now)
     for _ in range(int(3 * INTERVAL)):
         assert "cannot write in /data/t-0" in str(refusals.error("write", FOLDER, FULL))
         now += 1.0
@@ -51,8 +86,8 @@ def test_while_the_disk_stays_full_there_is_a_line_a_minute_with_the_number(capl
 
 
 def test_what_else_the_disk_refuses_is_said_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    refusals = Refusals(lambda: 0.0)
+    refusals = Refusals(Path("/data"), lambda: 0.0)
     refusals.tell("write", FOLDER, FULL)
-    refusals.tell("read", FOLDER, FULL)
+    refusals.tell("read", FOLDER, OSError(errno.EIO, "Input/output error"))
     refusals.tell("write", FOLDER, OSError(errno.EIO, "Input/output error"))
     assert len(caplog.messages) == 3
