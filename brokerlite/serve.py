@@ -56,6 +56,7 @@ class Running:
 
     Attributes:
         bootstrap: ``host:port``, for clients on this machine.
+        listen: ``host:port`` that it listens on, where the host may stand for every address.
         advertised: what clients are told; empty where each is told the address it came by.
         data: the folder of the topics.
         health: ``host:port`` of the probes, or ``None``.
@@ -63,6 +64,7 @@ class Running:
     """
 
     bootstrap: str
+    listen: str
     host: str
     port: int
     advertised: str
@@ -163,7 +165,14 @@ async def _serve(
     async with trio.open_nursery() as nursery:
         work: trio.CancelScope = await nursery.start(_work, config, listener, folder, front, chores, running)
         task_status.started(running)
-        log.info("ready", extra={"listen": running.bootstrap, "data": str(folder.path), "node": config.node_id})
+        extra = {
+            "listen": running.listen,
+            "advertised": running.advertised or "the address that a client came by",
+            "data": str(folder.path),
+            "sync": str(config.sync) if config.data is not None else "never",
+            "node": config.node_id,
+        }
+        log.info("ready", extra=extra)
         try:
             await running._end.wait()
         finally:
@@ -469,6 +478,7 @@ def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: i
     near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     return Running(
         bootstrap=_joined(near, port),
+        listen=_joined(config.host, port),
         host=near,
         port=port,
         advertised=_joined(settings.host, settings.port) if settings.host else "",

@@ -158,6 +158,9 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     elif acks == -1 and topic.min_insync_replicas > 1:
         least = topic.min_insync_replicas
         each.error = NotEnoughReplicas(f"min.insync.replicas is {least}, and this is the only broker")
+        if not topic.told:  # producers try again until they time out, and most do not say why
+            topic.told = True
+            log.warning("writes are refused: %s", each.error.detail, extra={"topic": topic.name})
     else:
         each.place, each.partition = (topic.name, index), partition
 

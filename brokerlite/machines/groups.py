@@ -398,7 +398,8 @@ class Groups:
             self.timers.set(("join", group.group_id), now + patience, partial(self._complete_join, group))
             return
         group.next_generation(self.timestamp)
-        log.info("generation %d has %d members", group.generation, len(group.members), extra={"group": group.group_id})
+        extra = {"group": group.group_id, "members": len(group.members)}
+        log.info("generation %d", group.generation, extra=extra)
         if group.state is State.EMPTY:
             try:
                 self._store(group, False)
@@ -539,7 +540,7 @@ class Groups:
                 raise UnknownMemberId
         except BrokerError as error:
             return error.code
-        log.info("%s left: %s", member.member_id, leaver.reason, extra={"group": group.group_id})
+        log.info("%s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id})
         self._drop(group, member)
         return 0
 

@@ -406,7 +406,7 @@ class PartitionLog:
             raise PolicyViolation(f'{self.name} is only compacted: its cleanup.policy has no "delete"')
         start = self.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= start <= self.high_watermark:
-            raise OffsetOutOfRange(f"{offset} is not within 0 to {self.high_watermark} of {self.name}")
+            raise OffsetOutOfRange(f"{offset} is no offset of {self.name}, which ends at {self.high_watermark}")
         return max(start, self.start_offset)
 
     def in_active_segment(self, offset: int) -> bool:

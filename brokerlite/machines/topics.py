@@ -96,6 +96,7 @@ class Topic:
 
     Attributes:
         configs: what was set when it was created; the rest are defaults.
+        told: the log was told since the start that a write was refused for want of replicas.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Topic:
     configs: dict[str, str]
     partitions: list[PartitionLog]
     min_insync_replicas: int = 1
+    told: bool = False
 
     def partition(self, index: int) -> PartitionLog | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None

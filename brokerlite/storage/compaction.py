@@ -224,8 +224,8 @@ class Compaction:
         name = self._host.folder.name
         for offset, what in cleaner.unreadable.items():
             log.error("%s: the batch at offset %d is kept as it is: %s", name, offset, what)
-        said = "%s is compacted up to offset %d: of %d bytes, %d became %d"
-        log.info(said, name, self._host.cleaned_up_to, size, made.before, made.after)
+        said = "%s is compacted up to offset %d: %d of its %d bytes became %d"
+        log.info(said, name, self._host.cleaned_up_to, made.before, size, made.after)
 
     def _discard(self, new: Segment) -> None:
         for path in new.files:

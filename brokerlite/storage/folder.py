@@ -131,10 +131,15 @@ class DataFolder:
             self._spare.keep()
         except OSError as error:
             self.abandon()
-            what = "make room on its disk" if error.errno in FULL else "give one that this user may write to"
-            raise ConfigurationError(
-                f"the data folder {self.path} cannot be used: {error.strerror or error}; {what}"
-            ) from error
+            why = error.strerror or str(error)
+            match error:
+                case FileExistsError() | NotADirectoryError():
+                    why, what = "a file is in its place", "give a folder"
+                case OSError(errno=number) if number in FULL:
+                    what = "make room on its disk"
+                case _:
+                    what = "give one that this user may write to"
+            raise ConfigurationError(f"the data folder {self.path} cannot be used: {why}; {what}") from error
         except ConfigurationError:
             self.abandon()
             raise

@@ -780,11 +780,11 @@ class OperationNotAttempted(BrokerError):
 
 
 class KafkaStorageError(BrokerError):
-    """The broker's disk failed."""
+    """The broker's disk failed, or is full."""
 
     code = 56
     name = "KAFKA_STORAGE_ERROR"
-    advice = "Replace the disk; the partition moves to another replica meanwhile, if there is one."
+    advice = "Make room, or replace the disk; the partition moves to another replica meanwhile, if there is one."
     retriable = True
     stale_metadata = True
 

@@ -776,7 +776,7 @@ def test_a_file_of_a_later_program_is_refused_rather_than_forgotten(machine: Mac
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     for path in (tmp_path / "data", tmp_path / "data" / "below"):
-        with pytest.raises(ConfigurationError, match="cannot be used"):
+        with pytest.raises(ConfigurationError, match="a file is in its place; give a folder"):
             opened(path)
 
 

@@ -66,6 +66,16 @@ def test_the_first_line_is_for_people_unless_json_is_asked_for() -> None:
         assert broker.line().startswith(b"broker listens: bootstrap 127.0.0.1:")
 
 
+def test_the_broker_says_where_it_sends_clients_and_what_a_power_cut_takes(tmp_path: Path) -> None:
+    options = ("--advertise", "kafka.example:9092", "--data", tmp_path / "data", "--sync", "always")
+    with running("broker", *ANYWHERE, *options) as broker:
+        facts = broker.facts()
+        assert (facts["advertised"], facts["sync"], facts["listen"]) == ("kafka.example:9092", "always", None)
+    with running("broker", *ANYWHERE) as broker:
+        facts = broker.facts()
+        assert (facts["advertised"], facts["sync"]) == (None, None), "a temporary folder is never synced"
+
+
 def test_logs_are_json_if_asked_for(tmp_path: Path) -> None:
     with running("broker", *ANYWHERE, "--data", tmp_path / "data", "--log-format", "json") as broker:
         broker.facts()

@@ -12,7 +12,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong use, 3 nobody there or too slow, 130 Ctrl-C, 143 SIGTERM.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 nobody there or "
+    "too slow, 130 Ctrl-C, 143 SIGTERM (servers: 0).",
 )
 app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
 app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)

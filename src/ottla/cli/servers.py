@@ -124,10 +124,13 @@ def broker(
 
     def told(running: Any) -> dict[str, Any]:
         return {
+            "listen": None if running.listen == running.bootstrap else running.listen,
+            "advertised": None if running.advertised in (running.bootstrap, "") else running.advertised,
             "node_id": running.node_id,
             "cluster_id": running.cluster_id,
             "data": str(running.data),
             "temporary": data is None,
+            "sync": None if data is None else str(sync),
         }
 
     _serve("broker", server, told, host, _announced_name(announce, name), as_json)
