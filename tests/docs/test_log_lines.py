@@ -1,12 +1,13 @@
-"""docs/log-lines.md has every warning and error of the client, with its level, and no other."""
+"""docs/log-lines.md has every warning and error of the client and the broker, with its level, and no other."""
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SDK, PAGE = ROOT / "sdk", ROOT / "docs/log-lines.md"
+SDK, BROKER, PAGE = ROOT / "sdk", ROOT / "brokerlite", ROOT / "docs/log-lines.md"
 LEVELS = {"warning": "W", "error": "E", "exception": "E"}
 CHOSEN = {"say"}
 """Names for one of a logger's methods, of which one is a warning."""
@@ -17,6 +18,8 @@ def texts(node: ast.expr, named: dict[str, ast.expr]) -> Iterator[str]:
     match node:
         case ast.Constant(value=str(text)):
             yield text
+        case ast.JoinedStr(values=parts):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
         case ast.Name(id=name) if name in named:
             yield from texts(named[name], named)
         case ast.Subscript(value=value):
@@ -31,17 +34,22 @@ def texts(node: ast.expr, named: dict[str, ast.expr]) -> Iterator[str]:
 def logged() -> set[tuple[str, str]]:
     """(text, level) of all warnings and errors in the source."""
     found = set()
-    for path in SDK.rglob("*.py"):
+    for path in (*SDK.rglob("*.py"), *BROKER.rglob("*.py")):
         if path.is_relative_to(SDK / "sync"):  # made of the others
             continue
         tree = ast.parse(path.read_text())
-        named = {
-            each.targets[0].id: each.value
-            for each in ast.walk(tree)
-            if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
-        }
+        made: defaultdict[str, list[ast.expr]] = defaultdict(list)
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+                made[each.targets[0].id].append(each.value)
+        named = {name: several[-1] for name, several in made.items()}
         for call in ast.walk(tree):
             match call:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log"), attr=level),
+                    args=[ast.Constant(value="%s"), ast.Name(id=name)],
+                ):  # made before, or a line with the number of those that were
+                    found |= {(each, LEVELS[level]) for line in made[name] for each in texts(line, named)}
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[text, *_]):
                     if level in LEVELS:
                         found |= {(each, LEVELS[level]) for each in texts(text, named)}
