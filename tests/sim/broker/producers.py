@@ -32,6 +32,7 @@ from ottla.codec.apis.txn_offset_commit import (
 from ottla.codec.records import BatchBuilder
 from ottla.errors import (
     ConcurrentTransactions,
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -54,6 +55,7 @@ AGAIN = frozenset(
     each.code
     for each in (
         ConcurrentTransactions,
+        CoordinatorLoadInProgress,
         CoordinatorNotAvailable,
         KafkaStorageError,
         NotEnoughReplicas,
