@@ -58,6 +58,7 @@ class ModelDisk(Disk):
         kill_at: the one in which the process is killed.
         room: bytes that are left, or ``None`` for any number.
         fails: says which operation on which path fails (EIO).
+        refused: operations that failed for want of room, or by `fails`, so far.
         read_bytes: that were read so far.
         reads: calls that read so far.
     """
@@ -67,7 +68,7 @@ class ModelDisk(Disk):
         self.kill_at: int | None = None
         self.room: int | None = None
         self.fails: Callable[[str, Path], bool] = lambda operation, path: False
-        self.read_bytes = self.reads = 0
+        self.read_bytes = self.reads = self.refused = 0
         self._rng = rng or random.Random(0)
         self._ordered = ordered
         self._root = _Folder()
@@ -219,7 +220,7 @@ class ModelDisk(Disk):
 
     def read(self, path: Path, size: int, position: int) -> bytes:
         if self.fails("read", path):
-            raise _error(errno.EIO, path)
+            raise self._refused(errno.EIO, path)
         data = bytes(self._file(path).data[position : position + size])
         self.read_bytes += len(data)
         self.reads += 1
@@ -240,7 +241,11 @@ class ModelDisk(Disk):
             _put(file.data, position, fits)
             file.pending.append((position, fits))
         if len(fits) < len(written):
-            raise _error(errno.ENOSPC, path)
+            raise self._refused(errno.ENOSPC, path)
+
+    def _refused(self, number: int, path: Path) -> OSError:
+        self.refused += 1
+        return _error(number, path)
 
     def _fitting(self, file: _File, data: bytes, position: int) -> bytes:
         """What there is room for, which is taken."""
@@ -292,7 +297,7 @@ class ModelDisk(Disk):
     def _step(self, operation: str, path: Path) -> "_Step":
         self._check_alive()
         if self.fails(operation, path):
-            raise _error(errno.EIO, path)
+            raise self._refused(errno.EIO, path)
         self.operations += 1
         self._dead = self.operations == self.kill_at
         return _Step(not self._dead)
@@ -300,7 +305,7 @@ class ModelDisk(Disk):
     def _create(self, path: Path) -> None:
         if self.room is not None and self.room <= 0:
             self._check_alive()
-            raise _error(errno.ENOSPC, path)
+            raise self._refused(errno.ENOSPC, path)
         self._change(path, {path.name: _File()}, "create")
 
     def _change(self, path: Path, changes: "dict[str, _Node | None]", operation: str) -> None:
