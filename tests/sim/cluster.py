@@ -8,19 +8,22 @@ Rules:
 - Who leads is known to the cluster at once and to its nodes one by one, after a while: each answers Metadata as it
   knows things, and a deposed leader that has not heard goes on for a while.
 - A node that crashes, sleeps or is cut off from the others is found out after a while, and its partitions move.
-- Whoever leads the partition of `__consumer_offsets` that a group belongs to coordinates it.
+- Whoever leads the partition of `__consumer_offsets` that a group belongs to coordinates it; likewise for transactional
+  ids, if the world has `transactions`.
 
 Source: KRaftMetadataCache.java, ReplicationControlManager.java, Partition.scala.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -28,10 +31,19 @@ from ottla.codec.apis.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.codec.apis.describe_producers import DescribeProducersRequest
+from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
+from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.fetch import FetchRequest
-from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.find_coordinator import (
+    TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.list_offsets import ListOffsetsRequest
+from ottla.codec.apis.list_transactions import ListTransactionsRequest
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -41,10 +53,12 @@ from ottla.codec.apis.metadata import (
 )
 from ottla.codec.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.apis.write_txn_markers import WriteTxnMarkersRequest
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
+    NotLeaderOrFollower,
     RequestTimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -56,6 +70,8 @@ from tests.sim.groups import Coordinators
 from tests.sim.history import History
 from tests.sim.log import PartitionLog
 from tests.sim.network import PORT, Network, Reply
+from tests.sim.transactions import PARTITIONS as STATE_PARTITIONS
+from tests.sim.transactions import STATE, Transactions
 
 OFFSETS = "__consumer_offsets"
 RELEASES: dict[str, dict[int, tuple[int, int]]] = {
@@ -67,12 +83,17 @@ RELEASES: dict[str, dict[int, tuple[int, int]]] = {
     | {17: (0, 1), 36: (0, 0)},
     "2.8": {0: (0, 9), 1: (0, 12), 2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7)}
     | {12: (0, 4), 13: (0, 4), 14: (0, 5), 18: (0, 3), 19: (0, 7), 20: (0, 6), 22: (0, 4), 23: (0, 4)}
-    | {17: (0, 1), 36: (0, 2)},
+    | {17: (0, 1), 24: (0, 3), 25: (0, 3), 26: (0, 3), 28: (0, 3), 36: (0, 2), 61: (0, 0)},
+    "3.9": {0: (0, 11), 1: (0, 17), 2: (0, 9), 3: (0, 12), 8: (0, 9), 9: (0, 9), 10: (0, 6), 11: (0, 9)}
+    | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 19: (0, 7), 20: (0, 6), 22: (0, 5), 23: (0, 4)}
+    | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 4), 28: (0, 4), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
     "4.3": {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9)}
     | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6), 22: (0, 5), 23: (2, 4)}
-    | {17: (0, 1), 36: (0, 2)},
+    | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
 }
 """Per release of Kafka, the versions of the APIs that are served here."""
+TRANSACTION_VERSIONS = {"4.3": 2}
+"""What a release has finalized as `transaction.version`."""
 
 
 class Leadership(NamedTuple):
@@ -102,7 +123,12 @@ class Node:
 
 
 class ModelCluster:
-    """Args: topics: names and numbers of partitions; release: one of `RELEASES`."""
+    """
+    Args:
+        topics: names and numbers of partitions.
+        release: one of `RELEASES`.
+        transactions: there are coordinators of them.
+    """
 
     def __init__(
         self,
@@ -113,11 +139,16 @@ class ModelCluster:
         topics: dict[str, int],
         nodes: int,
         release: str,
+        *,
+        transactions: bool = False,
     ) -> None:
         self.clock, self._chance, self.network, self._history = clock, chance, network, history
         self.release = RELEASES[release]
+        self.transaction_version = TRANSACTION_VERSIONS.get(release, 0)
+        self.verifies = release >= "3.9"
+        """Leaders see that a partition is part of a transaction before they append (KIP-890)."""
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
-        self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS])}
+        self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS, STATE])}
         self._named = {each: name for name, each in self.ids.items()}
         """By the id of each topic that there ever was."""
         self.buried: dict[Place, list[PartitionLog]] = {}
@@ -126,6 +157,7 @@ class ModelCluster:
         self._counts = dict(topics)
         places: list[Place] = [(name, index) for name, count in topics.items() for index in range(count)]
         places += [(OFFSETS, index) for index in range(2)]
+        places += [(STATE, index) for index in range(STATE_PARTITIONS) if transactions]
         self.leaders = {place: Leadership(1 + i % nodes, 0) for i, place in enumerate(places)}
         self._strict = release < "2.5"
         self.logs = {place: PartitionLog(strict=self._strict) for place in places}
@@ -138,6 +170,7 @@ class ModelCluster:
         self.data = Leaders(self, chance)
         self.data.strict = self._strict
         self.groups = Coordinators(self, chance, history)
+        self.transactions = Transactions(self, Random(chance.getrandbits(32)) if transactions else chance)
         for node in self.nodes:
             self._learn(node)
 
@@ -171,9 +204,21 @@ class ModelCluster:
             case DeleteTopicsRequest():
                 names = message.topic_names or tuple(each.name or "" for each in message.topics)
                 reply(DeleteTopicsResponse(responses=tuple(map(self._removed, names))))
-            case InitProducerIdRequest():
-                self._producer_ids += 1
-                reply(InitProducerIdResponse(error_code=0, producer_id=self._producer_ids, producer_epoch=0))
+            case InitProducerIdRequest(transactional_id=None):
+                reply(InitProducerIdResponse(error_code=0, producer_id=self.new_producer_id(), producer_epoch=0))
+            case (
+                InitProducerIdRequest()
+                | AddPartitionsToTxnRequest()
+                | AddOffsetsToTxnRequest()
+                | EndTxnRequest()
+                | DescribeTransactionsRequest()
+                | ListTransactionsRequest()
+            ):
+                self.transactions.handle(node, version, message, reply)
+            case DescribeProducersRequest():
+                reply(self.data.described_producers(node, message))
+            case WriteTxnMarkersRequest():
+                self.data.write_markers(node, message, reply)
             case FindCoordinatorRequest():
                 reply(self._coordinator(node, version, message))
             case ProduceRequest():
@@ -192,14 +237,20 @@ class ModelCluster:
         keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.release.items())
         if version > newest:
             return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=keys), 0
-        return ApiVersionsResponse(error_code=0, api_keys=keys)
+        if not self.transaction_version:
+            return ApiVersionsResponse(error_code=0, api_keys=keys)
+        level = self.transaction_version
+        feature = FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
+        return ApiVersionsResponse(
+            error_code=0, api_keys=keys, finalized_features_epoch=1, finalized_features=(feature,)
+        )
 
     def _metadata(self, node: int, version: int, message: MetadataRequest) -> MetadataResponse:
         known = self.nodes[node]
         topics: dict[str, list[int]] = {}
         for name, index in known.leaders:
             topics.setdefault(name, []).append(index)
-        asked = [name for name in topics if name != OFFSETS]
+        asked = [name for name in topics if name not in (OFFSETS, STATE)]
         if message.topics is not None:
             asked = [each.name or _by_id(known.ids, each.topic_id) for each in message.topics]
         topics_there = [self._topic(known, name, topics.get(name, [])) for name in asked]
@@ -237,7 +288,7 @@ class ModelCluster:
             error_code=0,
             name=name,
             topic_id=known.ids[name],
-            is_internal=name == OFFSETS,
+            is_internal=name in (OFFSETS, STATE),
             partitions=tuple(partition(index) for index in sorted(indexes)),
         )
 
@@ -245,7 +296,7 @@ class ModelCluster:
         known = self.nodes[node]
 
         def find(key: str) -> Coordinator:
-            place = self.groups.place(key)
+            place = self.transactions.place(key) if message.key_type == TRANSACTION else self.groups.place(key)
             leader = known.leaders.get(place, Leadership(-1, -1)).node
             there = leader in known.brokers
             return Coordinator(
@@ -275,6 +326,54 @@ class ModelCluster:
                 self._chance.uniform(0.0005, 0.01), partial(self._replicate, place, self.logs[place], epoch, end)
             )
         return code, base, end
+
+    def mark(
+        self,
+        place: Place,
+        producer: tuple[int, int],
+        *,
+        commits: bool,
+        coordinator_epoch: int,
+        rises: bool,
+        then: Callable[[int], None],
+    ) -> None:
+        """End a transaction in a partition; ``then(0)`` once its marker is on every replica, or refused for good."""
+        log, epoch = self.logs[place], self.leaders[place].epoch
+        code = log.mark(producer, commits=commits, coordinator_epoch=coordinator_epoch, leader_epoch=epoch, rises=rises)
+        if code:  # somebody newer has seen to it
+            then(0)
+            return
+        end = log.end
+        self.replicate_soon(place)
+
+        def look() -> None:
+            if self.logs.get(place) is not log:
+                then(0)
+            elif self.leaders[place].epoch != epoch:
+                then(NotLeaderOrFollower.code)
+            elif log.high_watermark < end:
+                self.clock.later(0.005, look)
+            else:
+                if place[0] == OFFSETS:
+                    self.groups.transaction_ended(place, producer[0], commits=commits)
+                then(0)
+
+        look()
+
+    def note_transaction(self, place: Place, producer_id: int, epoch: int) -> None:
+        """Offsets were committed in a transaction; they themselves are kept beside the log."""
+        self.logs[place].note((producer_id, epoch), self.leaders[place].epoch)
+        self.replicate_soon(place)
+
+    def replicate_soon(self, place: Place) -> None:
+        """Have the high watermark follow what the leader has."""
+        log = self.logs[place]
+        delay = self._chance.uniform(0.0005, 0.01)
+        self.clock.later(delay, partial(self._replicate, place, log, self.leaders[place].epoch, log.end))
+
+    def new_producer_id(self) -> int:
+        self._producer_ids += 1
+        return self._producer_ids
 
     def _replicate(self, place: Place, log: PartitionLog, epoch: int, end: int) -> None:
         if self.logs.get(place) is not log or self.leaders[place].epoch != epoch:
@@ -353,6 +452,8 @@ class ModelCluster:
             self.clock.later(0.02, partial(self._replicate, place, log, old.epoch + 1, kept))
         if place[0] == OFFSETS:
             self.groups.moved(place)
+        if place[0] == STATE:
+            self.transactions.moved(place)
 
     def announce(self) -> None:
         """Nodes hear who leads, each when it does."""
@@ -376,6 +477,7 @@ class ModelCluster:
         node.frozen.clear()
         self.data.learned(number)
         self.groups.learned(number)
+        self.transactions.learned(number)
 
     def move_some(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -388,6 +490,7 @@ class ModelCluster:
         self.nodes[number].up = False
         self.data.crashed(number)
         self.groups.crashed(number)
+        self.transactions.crashed(number)
         self.network.crash(number)
         self._suspect(number, 0.05, 1.0)
 

@@ -20,9 +20,12 @@ from random import Random
 from typing import TYPE_CHECKING, TypedDict
 from uuid import UUID
 
+from ottla.codec.apis import describe_producers as described
 from ottla.codec.apis import fetch as wire
 from ottla.codec.apis import produce as produced
+from ottla.codec.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ottla.codec.apis.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -46,24 +49,43 @@ from ottla.codec.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from ottla.codec.apis.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from ottla.codec.records import parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
     InvalidFetchSessionEpoch,
+    InvalidProducerEpoch,
+    InvalidTxnState,
     LeaderNotAvailable,
     MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,
+    ProducerFenced,
     RequestTimedOut,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
     UnknownProducerId,
+    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from tests.sim.network import PORT, Reply
+from tests.sim.transactions import Asking
 
 if TYPE_CHECKING:
     from tests.sim.cluster import ModelCluster
@@ -77,6 +99,8 @@ PASSING = "g"
 THROTTLE = 100
 """Milliseconds for which a client is to wait whose answer is over a quota."""
 
+IMPLICIT = 12
+"""The version of Produce from which partitions join a transaction by themselves (KIP-890)."""
 BY_ID = 13
 """The version of Fetch from which topics go by id."""
 FOLLOWERS = 11
@@ -257,10 +281,64 @@ class Leaders:
             if len(results) == len(asked) and message.acks:
                 reply(self._produced(node, version, results, names))
 
-        for place, records in asked:
-            self._append(node, place, records or b"", message, partial(settled, place))
-        if not message.acks or not asked:
-            reply(None if not message.acks else ProduceResponse(responses=()))
+        def append(refused: dict[Place, int]) -> None:
+            for place, records in asked:
+                if code := refused.get(place):
+                    settled(place, code, -1)
+                else:
+                    self._append(node, place, records or b"", message, partial(settled, place))
+            if not message.acks or not asked:
+                reply(None if not message.acks else ProduceResponse(responses=()))
+
+        self._join(node, version, message, asked, append)
+
+    def _join(
+        self,
+        node: int,
+        version: int,
+        message: ProduceRequest,
+        asked: list[tuple[Place, Buffer | None]],
+        then: Callable[[dict[Place, int]], None],
+    ) -> None:
+        """See that partitions where a transaction would begin are part of it; ``then`` gets error codes."""
+        batches = {
+            place: parse_batch(records) for place, records in asked if records and not self._judge(node, place, -1)
+        }
+        transactional = [place for place, batch in batches.items() if batch.transactional and not batch.control]
+        if not transactional:
+            then({})
+            return
+        if message.transactional_id is None:
+            then(dict.fromkeys((place for place, _ in asked), TransactionalIdAuthorizationFailed.code))
+            return
+        if not self._cluster.verifies:
+            then({})
+            return
+        codes: dict[Place, int] = {}
+        joining: dict[Asking, list[Place]] = {}
+        for place in transactional:
+            batch, log = batches[place], self._cluster.logs.get(place)
+            if log is None or self._cluster.leaders[place].node != node or not log.begins(batch):
+                continue
+            if code := log.attempt(batch, rises=version >= IMPLICIT):
+                codes[place] = code
+            else:
+                asking = Asking(message.transactional_id, batch.producer_id, batch.producer_epoch)
+                joining.setdefault(asking, []).append(place)
+        left = len(joining)
+        if not left:
+            then(codes)
+            return
+
+        def answered(answers: dict[Place, int]) -> None:
+            nonlocal left
+            codes.update({place: _known(code, version) for place, code in answers.items() if code})
+            left -= 1
+            if not left:
+                then(codes)
+
+        for asking, places in joining.items():
+            self._cluster.transactions.ask(asking, places, answered, rises=version >= IMPLICIT)
 
     def _append(
         self,
@@ -424,7 +502,14 @@ class Leaders:
                 unknown = code == UnknownTopicOrPartition.code and version >= BY_ID
                 found[key] = self._failed(node, version, place, UnknownTopicId.code if unknown else code)
                 continue
-            visible = end if follower else self._visible(node, place)
+            visible = watermark = end if follower else self._visible(node, place)
+            aborted: tuple[AbortedTransaction, ...] | None = None
+            if message.isolation_level:
+                visible = min(visible, log.stable)
+                aborted = tuple(
+                    AbortedTransaction(producer_id=ended.producer_id, first_offset=ended.first)
+                    for ended in log.aborted(each.fetch_offset, visible)
+                )
             most = min(each.partition_max_bytes, max(message.max_bytes - size, 0))
             near = -1 if follower else self._preferred(node, version, message.rack_id)
             data, more = b"", 0
@@ -438,10 +523,10 @@ class Leaders:
             found[key] = PartitionData(
                 partition_index=place[1],
                 error_code=0,
-                high_watermark=visible,
-                last_stable_offset=visible,
+                high_watermark=watermark,
+                last_stable_offset=min(watermark, log.stable),
                 log_start_offset=0,
-                aborted_transactions=None,
+                aborted_transactions=aborted,
                 records=data,
                 preferred_read_replica=near,
                 **_ORDINARY,
@@ -499,14 +584,20 @@ class Leaders:
 
     def offsets(self, node: int, version: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
         def one(place: Place, client_epoch: int, timestamp: int) -> ListOffsetsPartitionResponse:
-            code, offset = self._judge_reader(node, place, client_epoch), -1
+            code, offset, leader_epoch = self._judge_reader(node, place, client_epoch), -1, -1
             if not code:
+                leader_epoch = self._cluster.nodes[node].leaders[place].epoch if version >= 4 else -1
                 lagging = self._clock.now < self._cluster.lagging.get(place, (0, 0.0))[1]
                 if timestamp == LATEST and lagging:
                     code = OffsetNotAvailable.code if version >= 5 else LeaderNotAvailable.code
                 else:
-                    offset = self._offset(place, timestamp, self._visible(node, place))
-            return ListOffsetsPartitionResponse(partition_index=place[1], error_code=code, offset=offset)
+                    visible = self._visible(node, place)
+                    if message.isolation_level:
+                        visible = min(visible, self._cluster.logs[place].stable)
+                    offset = self._offset(place, timestamp, visible)
+            return ListOffsetsPartitionResponse(
+                partition_index=place[1], error_code=code, offset=offset, leader_epoch=leader_epoch
+            )
 
         return ListOffsetsResponse(
             topics=tuple(
@@ -530,6 +621,79 @@ class Leaders:
                     return record.offset
         return -1
 
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def described_producers(self, node: int, message: DescribeProducersRequest) -> DescribeProducersResponse:
+        def one(place: Place) -> described.PartitionResponse:
+            code, log = self._judge(node, place, -1), self._cluster.logs.get(place)
+            producers = log.producers if log is not None and not code else {}
+            return described.PartitionResponse(
+                partition_index=place[1],
+                error_code=code,
+                active_producers=tuple(
+                    described.ProducerState(
+                        producer_id=producer_id,
+                        producer_epoch=each.epoch,
+                        last_sequence=next(reversed(each.recent))[1] if each.recent else -1,
+                        coordinator_epoch=each.coordinator_epoch,
+                        current_txn_start_offset=-1 if each.ongoing is None else each.ongoing,
+                    )
+                    for producer_id, each in producers.items()
+                ),
+            )
+
+        return DescribeProducersResponse(
+            topics=tuple(
+                described.TopicResponse(
+                    name=topic.name, partitions=tuple(one((topic.name, index)) for index in topic.partition_indexes)
+                )
+                for topic in message.topics
+            )
+        )
+
+    def write_markers(self, node: int, message: WriteTxnMarkersRequest, reply: Reply) -> None:
+        """As an administrator asks for."""
+
+        def one(marker: WritableTxnMarker, place: Place) -> int:
+            if marker.producer_id < 0 or marker.producer_epoch < 0:
+                return UnknownServerError.code
+            if code := self._judge(node, place, -1):
+                return code
+            log, epoch = self._cluster.logs[place], self._cluster.leaders[place].epoch
+            code = log.mark(
+                (marker.producer_id, marker.producer_epoch),
+                commits=marker.transaction_result,
+                coordinator_epoch=marker.coordinator_epoch,
+                leader_epoch=epoch,
+                rises=marker.transaction_version >= 2,
+            )
+            if not code:
+                self._cluster.replicate_soon(place)
+            return code
+
+        reply(
+            WriteTxnMarkersResponse(
+                markers=tuple(
+                    WritableTxnMarkerResult(
+                        producer_id=marker.producer_id,
+                        topics=tuple(
+                            WritableTxnMarkerTopicResult(
+                                name=topic.name,
+                                partitions=tuple(
+                                    WritableTxnMarkerPartitionResult(
+                                        partition_index=index, error_code=one(marker, (topic.name, index))
+                                    )
+                                    for index in topic.partition_indexes
+                                ),
+                            )
+                            for topic in marker.topics
+                        ),
+                    )
+                    for marker in message.markers
+                )
+            )
+        )
+
     def epoch_ends(self, node: int, message: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
         def one(place: Place, client_epoch: int, epoch: int) -> EpochEndOffset:
             code = self._judge_reader(node, place, client_epoch)
@@ -550,3 +714,14 @@ class Leaders:
                 for topic in message.topics
             )
         )
+
+
+def _known(code: int, version: int) -> int:
+    """What a client of a ``version`` of Produce is told of an error of the transaction's coordinator."""
+    if code in (NotCoordinator.code, CoordinatorLoadInProgress.code):
+        return NotEnoughReplicas.code
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch.code
+    if code == ConcurrentTransactions.code and version < IMPLICIT:
+        return NotEnoughReplicas.code
+    return InvalidTxnState.code if code == TransactionAbortable.code and version < 11 else code

@@ -8,7 +8,8 @@
 Rules:
 - What survives a move of the coordinator is what was stored: the offsets, and the group as of its last SyncGroup.
 - Sessions and rebalances end by virtual time; a coordinator that sleeps lets nobody die until it wakes.
-- Offsets are taken from members of the current generation only; from strangers only while the group is empty.
+- Offsets are taken from members of the current generation only; from strangers only while the group is empty, or as
+  part of a transaction. Those are pending until its marker is written; then of two for a partition the later one holds.
 
 Source: GroupMetadataManager.java, ClassicGroup.java, OffsetMetadataManager.java.
 """
@@ -40,6 +41,12 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     CoordinatorLoadInProgress,
@@ -48,16 +55,23 @@ from ottla.errors import (
     IllegalGeneration,
     InconsistentGroupProtocol,
     InvalidGroupId,
+    InvalidProducerEpoch,
     InvalidSessionTimeout,
+    InvalidTxnState,
     MemberIdRequired,
     NotCoordinator,
+    ProducerFenced,
     RebalanceInProgress,
+    TransactionAbortable,
     UnknownMemberId,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from tests.sim.clock import Clock
 from tests.sim.data import Place
 from tests.sim.history import History
 from tests.sim.network import Reply
+from tests.sim.transactions import Asking
 
 if TYPE_CHECKING:
     from tests.sim.cluster import ModelCluster
@@ -105,8 +119,14 @@ class Group:
     """Ids that were given out (KIP-394), and with which nobody has joined yet."""
     offsets: dict[Place, tuple[int, int, str | None]] = field(default_factory=dict)
     """(offset, leader epoch, metadata)."""
+    since: dict[Place, int] = field(default_factory=dict)
+    """The number of the commit that holds."""
+    uncommitted: dict[int, dict[Place, tuple[int, tuple[int, int, str | None]]]] = field(default_factory=dict)
+    """By producer id, what open transactions are about to commit, each with its number."""
     stored: "Group | None" = None
     """The group as of its last SyncGroup, or as it became empty."""
+    exists: bool = False
+    """Somebody has committed, member or not."""
     initial: bool = False
     """It was empty, and waits a while for more members."""
     phase: int = 0
@@ -129,6 +149,7 @@ class Coordinators:
         self._withheld: dict[int, list[tuple[Place, Callable[[], None]]]] = {}
         """Per node that does not know that it coordinates no more, what it will answer once it does."""
         self._ids = 0
+        self._commits = 0
         self.refusals: dict[Place, tuple[int, float]] = {}
         """Error code with which offsets of a partition are refused, and until when."""
         self.expelled: Callable[[str], None] = lambda member: None
@@ -172,6 +193,8 @@ class Coordinators:
                 reply(self._leave(group, version, message))
             case OffsetCommitRequest():
                 reply(self._commit(group, version, message))
+            case TxnOffsetCommitRequest():
+                self._commit_in_transaction(group, version, message, reply)
             case OffsetFetchRequest():
                 reply(self._fetch(version, message))
             case _:
@@ -189,6 +212,7 @@ class Coordinators:
             new = replace(group.stored) if group.stored else Group(name)
             new.members = {each.id: replace(each, heard=self._clock.now) for each in new.members.values()}
             new.stored, new.offsets, new.phase = group.stored, group.offsets, group.phase + 1
+            new.since, new.uncommitted, new.exists = group.since, group.uncommitted, group.exists
             new.load_ends = self._clock.now + self._chance.uniform(0.0, 0.3)
             group.phase = -1
             self.groups[name] = new
@@ -382,7 +406,7 @@ class Coordinators:
         """The error code for somebody who says that it is this member of this generation."""
         if instance and any(each.instance == instance and each.id != member_id for each in group.members.values()):
             return FencedInstanceId.code
-        if member_id not in group.members:
+        if member_id not in group.members or instance not in (None, group.members[member_id].instance):
             return UnknownMemberId.code
         return 0 if generation == group.generation else IllegalGeneration.code
 
@@ -536,6 +560,8 @@ class Coordinators:
                     held = (each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
                     self.committed(group, message.member_id, place, each.committed_offset)
                     group.offsets[place] = held
+                    group.since[place] = self._number()
+                    group.exists = True
             topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=tuple(told)))
         return OffsetCommitResponse(topics=tuple(topics))
 
@@ -551,6 +577,89 @@ class Coordinators:
         self._touch(group.members[message.member_id])
         return RebalanceInProgress.code if group.state is State.COMPLETING else 0
 
+    def _commit_in_transaction(self, group: Group, version: int, message: TxnOffsetCommitRequest, reply: Reply) -> None:
+        wanted = {
+            (topic.name, each.partition_index): (
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata,
+            )
+            for topic in message.topics
+            for each in topic.partitions
+        }
+        known = {place: held for place, held in wanted.items() if place in self._cluster.logs}
+        asking = Asking(message.transactional_id, message.producer_id, message.producer_epoch)
+        log_place = self.place(group.name)
+
+        def told(code: int) -> None:
+            codes = {place: code if place in known else UnknownTopicOrPartition.code for place in wanted}
+            reply(
+                TxnOffsetCommitResponse(
+                    topics=tuple(
+                        TxnOffsetCommitResponseTopic(
+                            name=topic.name,
+                            partitions=tuple(
+                                TxnOffsetCommitResponsePartition(
+                                    partition_index=each.partition_index,
+                                    error_code=codes[topic.name, each.partition_index],
+                                )
+                                for each in topic.partitions
+                            ),
+                        )
+                        for topic in message.topics
+                    )
+                )
+            )
+
+        def verified(answers: dict[Place, int]) -> None:
+            code = _known(answers.get(log_place, 0), version) or self._may_commit_in_transaction(group, message)
+            if not code and self.groups.get(group.name) is not group:
+                code = NotCoordinator.code
+            if not code:
+                group.exists = True
+                self._cluster.note_transaction(log_place, asking.producer_id, asking.epoch)
+                number = self._number()
+                pending = group.uncommitted.setdefault(asking.producer_id, {})
+                pending |= {place: (number, held) for place, held in known.items()}
+            told(code)
+
+        if not known:
+            told(0)
+        elif not self._cluster.verifies:
+            verified({})
+        elif (state := self._cluster.logs[log_place].producers.get(asking.producer_id)) and asking.epoch < state.epoch:
+            told(InvalidProducerEpoch.code)
+        elif state is None or state.epoch != asking.epoch or state.ongoing is None:
+            self._cluster.transactions.ask(asking, [log_place], verified, rises=version >= 5)
+        else:
+            verified({})
+
+    def _may_commit_in_transaction(self, group: Group, message: TxnOffsetCommitRequest) -> int:
+        generation = message.generation_id_or_member_epoch
+        nobody = generation < 0 and not message.member_id and message.group_instance_id is None
+        if nobody or (generation < 0 and group.state is State.EMPTY):
+            return 0
+        if group.stored is None and not group.members and not group.exists:
+            return IllegalGeneration.code
+        code = self._known(group, message.member_id, message.group_instance_id, generation)
+        if not code:
+            self._touch(group.members[message.member_id])
+        return code
+
+    def transaction_ended(self, place: Place, producer_id: int, *, commits: bool) -> None:
+        """A marker is written in a partition of `__consumer_offsets`."""
+        for group in self.groups.values():
+            if self.place(group.name) != place:
+                continue
+            for at, (number, held) in group.uncommitted.pop(producer_id, {}).items():
+                if commits and number > group.since.get(at, 0):
+                    group.offsets[at], group.since[at] = held, number
+                    self.committed(group, "", at, held[0])
+
+    def _number(self) -> int:
+        self._commits += 1
+        return self._commits
+
     def _fetch(self, version: int, message: OffsetFetchRequest) -> OffsetFetchResponse:
         if version >= 8:
             return OffsetFetchResponse(
@@ -563,7 +672,7 @@ class Coordinators:
                                 topic_id=self._cluster.ids.get(name, NO_UUID),
                                 partitions=tuple(OffsetFetchResponsePartitions(**each) for each in found),
                             )
-                            for name, found in self._found(asked.group_id, asked.topics).items()
+                            for name, found in self._found(asked.group_id, asked.topics, message.require_stable).items()
                         ),
                     )
                     for asked in message.groups
@@ -574,13 +683,14 @@ class Coordinators:
                 OffsetFetchResponseTopic(
                     name=name, partitions=tuple(OffsetFetchResponsePartition(**each) for each in found)
                 )
-                for name, found in self._found(message.group_id, message.topics).items()
+                for name, found in self._found(message.group_id, message.topics, message.require_stable).items()
             )
         )
 
-    def _found(self, name: str, topics: Iterable[Any] | None) -> dict[str, list[dict[str, Any]]]:
+    def _found(self, name: str, topics: Iterable[Any] | None, stable: bool) -> dict[str, list[dict[str, Any]]]:
         """Topic -> fields of each partition's answer."""
         offsets = self._group(name).offsets
+        pending = {place for each in self._group(name).uncommitted.values() for place in each} if stable else set()
         wanted = (
             list(offsets)
             if topics is None
@@ -588,14 +698,15 @@ class Coordinators:
         )
         found: dict[str, list[dict[str, Any]]] = {}
         for place in wanted:
-            offset, epoch, metadata = offsets.get(place, (-1, -1, ""))
+            unstable = place in pending
+            offset, epoch, metadata = (-1, -1, "") if unstable else offsets.get(place, (-1, -1, ""))
             found.setdefault(place[0], []).append(
                 {
                     "partition_index": place[1],
                     "committed_offset": offset,
                     "committed_leader_epoch": epoch,
                     "metadata": metadata,
-                    "error_code": 0,
+                    "error_code": UnstableOffsetCommit.code if unstable else 0,
                 }
             )
         return found
@@ -626,6 +737,19 @@ def _refusal(message: Any, version: int, code: int) -> Any:
             return HeartbeatResponse(error_code=code)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error_code=code)
+        case TxnOffsetCommitRequest():
+            return TxnOffsetCommitResponse(
+                topics=tuple(
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=tuple(
+                            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                            for each in topic.partitions
+                        ),
+                    )
+                    for topic in message.topics
+                )
+            )
         case OffsetFetchRequest():
             groups = tuple(
                 OffsetFetchResponseGroup(group_id=each.group_id, topics=(), error_code=code) for each in message.groups
@@ -644,3 +768,12 @@ def _refusal(message: Any, version: int, code: int) -> Any:
             for topic in message.topics
         )
     )
+
+
+def _known(code: int, version: int) -> int:
+    """What a client of a ``version`` of TxnOffsetCommit is told of an error of the transaction's coordinator."""
+    if code == NotCoordinator.code:
+        return CoordinatorLoadInProgress.code
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch.code
+    return InvalidTxnState.code if code == TransactionAbortable.code and version < 4 else code

@@ -6,23 +6,31 @@ Rules:
 - Per producer id the last five batches are remembered. A repeat of one of them is answered with its first offset; a new
   epoch begins at sequence 0; an id without state may begin anywhere, or at 0
   only (``strict``). Truncation takes back what it cuts.
+- A transaction begins with its first batch and ends with its marker; until the marker is on every replica, the last
+  stable offset stays before it. Who asks for its first batch to be appended has it verified before (`attempt`): then no
+  batch with a higher sequence can be the first, and no marker that comes in between is overlooked.
+- A marker of an older epoch, or of a coordinator that was replaced, is refused.
 - A fetch gets whole batches, the first of them the one that holds the offset; only the last may be torn, and never
   the first.
 
-Source: UnifiedLog.java, ProducerAppendInfo.java, ProducerStateEntry.java, LeaderEpochFileCache.java.
+Source: UnifiedLog.java, ProducerAppendInfo.java, ProducerStateEntry.java, VerificationStateEntry.java,
+LeaderEpochFileCache.java.
 """
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.codec.records import RecordBatch, parse_batch, rebased
+from ottla.codec.records import BatchBuilder, RecordBatch, parse_batch, rebased
+from ottla.codec.stored.control import ABORT, COMMIT, ControlRecord, EndTxnMarker, build_control
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
     InvalidProducerEpoch,
     InvalidRecord,
+    InvalidTxnState,
     OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
     UnknownProducerId,
 )
 
@@ -42,6 +50,20 @@ class Stored(NamedTuple):
     """Id and epoch."""
     span: tuple[int, int]
     """First and last sequence."""
+    transactional: bool = False
+    commits: bool | None = None
+    """Of a marker."""
+    coordinator_epoch: int = -1
+    """Of a marker."""
+
+
+class Ended(NamedTuple):
+    """A transaction that has its marker."""
+
+    producer_id: int
+    first: int
+    marker: int
+    committed: bool
 
 
 @dataclass(slots=True)
@@ -49,13 +71,41 @@ class ProducerState:
     epoch: int
     recent: dict[tuple[int, int], int] = field(default_factory=dict)
     """The last five batches: (first, last) sequence -> offset."""
+    ongoing: int | None = None
+    """Where its open transaction begins."""
+    coordinator_epoch: int = -1
+    """Of its last marker."""
 
-    def add(self, batch: Stored) -> None:
+    def add(self, batch: Stored) -> Ended | None:
+        """Take note of a batch; the transaction that it ends."""
         if batch.producer[1] != self.epoch:
             self.epoch, self.recent = batch.producer[1], {}
-        self.recent[batch.span] = batch.base
+        if batch.commits is not None:
+            self.coordinator_epoch = batch.coordinator_epoch
+            first, self.ongoing = self.ongoing, None
+            return None if first is None else Ended(batch.producer[0], first, batch.base, batch.commits)
+        if batch.transactional and self.ongoing is None:
+            self.ongoing = batch.base
+        if batch.span[0] >= 0:
+            self.recent[batch.span] = batch.base
         while len(self.recent) > REMEMBERED:
             del self.recent[next(iter(self.recent))]
+        return None
+
+    @property
+    def next_sequence(self) -> int:
+        return (next(reversed(self.recent))[1] + 1) % _SEQUENCES if self.recent else 0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """Batches that would have begun a transaction, and did not yet."""
+
+    epoch: int
+    lowest: int
+    """Of their sequences."""
+    rises: bool
+    """Of version 2: who is not known has to begin at sequence 0."""
 
 
 @dataclass(slots=True)
@@ -63,6 +113,9 @@ class PartitionLog:
     batches: list[Stored] = field(default_factory=list)
     high_watermark: int = 0
     producers: dict[int, ProducerState] = field(default_factory=dict)
+    ended: list[Ended] = field(default_factory=list)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    """By producer id; what only this leader knows."""
     strict: bool = False
     """Kafka up to 2.4: an id without state has to begin at sequence 0."""
     _bases: list[int] = field(default_factory=list)
@@ -70,6 +123,39 @@ class PartitionLog:
     @property
     def end(self) -> int:
         return self.batches[-1].end if self.batches else 0
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: what read_committed may see ends there."""
+        hidden = [each.first for each in self.ended if each.marker >= self.high_watermark]
+        open_ = [each.ongoing for each in self.producers.values() if each.ongoing is not None]
+        return min([self.high_watermark, *hidden, *open_])
+
+    def aborted(self, offset: int, up_to: int) -> list[Ended]:
+        """Aborted transactions that have records from ``offset`` on, and before ``up_to``."""
+        return [each for each in self.ended if not each.committed and each.marker >= offset and each.first < up_to]
+
+    def begins(self, batch: RecordBatch) -> bool:
+        """Whether a batch would begin a transaction, if it may at all."""
+        state = self.producers.get(batch.producer_id)
+        return (
+            batch.transactional
+            and batch.producer_id >= 0
+            and (state is None or state.epoch != batch.producer_epoch or state.ongoing is None)
+        )
+
+    def attempt(self, batch: RecordBatch, *, rises: bool) -> int:
+        """Note that a batch would begin a transaction, before the coordinator is asked; an error code."""
+        state = self.producers.get(batch.producer_id)
+        if state is not None and batch.producer_epoch < state.epoch:
+            return InvalidProducerEpoch.code
+        known = self.attempts.get(batch.producer_id)
+        if known is None or batch.producer_epoch > known.epoch:
+            rises = rises if known is None else known.rises
+            self.attempts[batch.producer_id] = Attempt(batch.producer_epoch, batch.base_sequence, rises)
+        elif batch.producer_epoch == known.epoch:
+            known.lowest = min(known.lowest, batch.base_sequence)
+        return 0
 
     def append(self, data: Buffer, leader_epoch: int) -> tuple[int, int, int]:
         """(error code, base offset, end offset) of a batch; the offsets of its first copy if it is a repeat."""
@@ -91,34 +177,80 @@ class PartitionLog:
             leader_epoch,
             (batch.producer_id, batch.producer_epoch),
             span,
+            batch.transactional,
         )
         self._add(stored)
         return 0, base, stored.end
 
+    def note(self, producer: tuple[int, int], leader_epoch: int) -> None:
+        """Append what the broker itself writes as part of a transaction; nothing of it matters but that."""
+        builder = BatchBuilder()
+        builder.append(0, None, None)
+        data = builder.build(producer_id=producer[0], producer_epoch=producer[1], transactional=True)
+        base = self.end
+        self._add(Stored(rebased(data, base, leader_epoch), base, base + 1, leader_epoch, producer, (-1, -1), True))
+
+    def mark(
+        self, producer: tuple[int, int], *, commits: bool, coordinator_epoch: int, leader_epoch: int, rises: bool
+    ) -> int:
+        """End a transaction; an error code.
+
+        Args:
+            rises: in version 2 the marker's epoch is higher than that of the records.
+        """
+        producer_id, epoch = producer
+        state = self.producers.get(producer_id)
+        if state is not None:
+            if epoch < state.epoch or (rises and state.ongoing is not None and epoch == state.epoch):
+                return InvalidProducerEpoch.code
+            if coordinator_epoch < state.coordinator_epoch:
+                return TransactionCoordinatorFenced.code
+        marker = ControlRecord(COMMIT if commits else ABORT, 0, EndTxnMarker(coordinator_epoch=coordinator_epoch))
+        builder = BatchBuilder()
+        builder.append(0, *build_control(marker))
+        data = builder.build(producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
+        base = self.end
+        span = (-1, -1)
+        data = rebased(data, base, leader_epoch)
+        self._add(Stored(data, base, base + 1, leader_epoch, producer, span, True, commits, coordinator_epoch))
+        return 0
+
     def _judge(self, batch: RecordBatch, span: tuple[int, int]) -> tuple[int, int]:
         """(error code, offset of the first copy or -1) of a batch with a sequence."""
-        state = self.producers.get(batch.producer_id)
+        state, attempt = self.producers.get(batch.producer_id), self.attempts.get(batch.producer_id)
         if state is None:
+            if attempt is not None and span[0] > (0 if attempt.rises else attempt.lowest):
+                return OutOfOrderSequenceNumber.code, -1
             return (UnknownProducerId.code if self.strict and span[0] else 0), -1
         if batch.producer_epoch < state.epoch:
             return InvalidProducerEpoch.code, -1
-        if batch.producer_epoch > state.epoch:
-            return (OutOfOrderSequenceNumber.code if span[0] else 0), -1
-        if span in state.recent:
+        same = batch.producer_epoch == state.epoch
+        if same and span in state.recent:
             return 0, state.recent[span]
-        last = next(reversed(state.recent))[1]
-        return (0 if span[0] == (last + 1) % _SEQUENCES else OutOfOrderSequenceNumber.code), -1
+        expected = state.next_sequence if same else 0
+        if span[0] != expected or (attempt is not None and expected > attempt.lowest):
+            return OutOfOrderSequenceNumber.code, -1
+        if not batch.transactional and state.ongoing is not None:
+            return InvalidTxnState.code, -1
+        return 0, -1
 
     def _add(self, batch: Stored) -> None:
         self.batches.append(batch)
         self._bases.append(batch.base)
-        if batch.producer[0] >= 0:
-            self.producers.setdefault(batch.producer[0], ProducerState(batch.producer[1])).add(batch)
+        producer_id, epoch = batch.producer
+        if producer_id < 0:
+            return
+        attempt = self.attempts.get(producer_id)
+        marks = batch.commits is not None
+        if batch.transactional and attempt and not (marks and attempt.rises and attempt.epoch == epoch):
+            del self.attempts[producer_id]
+        if ended := self.producers.setdefault(producer_id, ProducerState(epoch)).add(batch):
+            self.ended.append(ended)
 
     def truncate(self, end: int) -> None:
         """Cut off the batches from offset ``end`` on, which lies between two of them."""
         kept = [each for each in self.batches if each.end <= end]
-        self.batches, self.producers, self._bases = [], {}, []
+        self.batches, self.producers, self._bases, self.ended, self.attempts = [], {}, [], [], {}
         for each in kept:
             self._add(each)
 

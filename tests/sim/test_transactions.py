@@ -1,0 +1,81 @@
+"""The model's transaction coordinators answer as Apache Kafka 4.3.1 has answered."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis import APIS
+from ottla.codec.apis.fetch import FetchRequest
+from ottla.codec.frames import build_response, parse_response
+from ottla.codec.wire import api
+from tests.brokerlite.brokers import Broker
+from tests.brokerlite.machine import TODAY
+from tests.brokerlite.test_transactions_recorded import recorded
+from tests.brokerlite.transacting import Conversation
+from tests.sim.clock import Clock
+from tests.sim.cluster import RELEASES, ModelCluster
+from tests.sim.history import History
+from tests.sim.transactions import DECIDED, LAST_EPOCH, ONGOING
+
+SETTLED = 0.02
+"""Seconds in which everything is on its replicas."""
+
+
+class Model:
+    """One node of the model, as a `Broker`."""
+
+    def __init__(self) -> None:
+        self.clock, chance, history = Clock(), Random(7), History(Clock(), False)
+        network: Any = None
+        self.cluster = ModelCluster(self.clock, chance, network, history, {}, 1, "4.3", transactions=True)
+        self.cluster.announce_at_once()
+        self.cluster.transactions._delay = lambda: 0.001  # type: ignore[method-assign] # no transaction runs out of time
+        self.cluster._unsaid = lambda name, code: code  # type: ignore[method-assign] # it is waited for
+
+    def ask(self, message: Any, version: int | None = None) -> Any:
+        key = api(type(message)).key
+        version = RELEASES["4.3"][key][1] if version is None else version
+        answers: list[Any] = []
+        self.cluster.handle(1, "client", version, message, answers.append)
+        self._pass(0.0 if isinstance(message, FetchRequest) else SETTLED)
+        self.cluster.announce_at_once()
+        while not answers:
+            assert self.clock.step(), f"{message} is never answered"
+        answer = build_response(answers[0], version, 0)
+        return parse_response(APIS[key].response, version, answer[4:])[1]
+
+    def _pass(self, seconds: float) -> None:
+        end = self.clock.now + seconds
+        self.clock.at(end, lambda: None)
+        while self.clock.now < end:
+            self.clock.step()
+
+    def settle(self, transactional_ids: Iterable[str]) -> None:
+        known = self.cluster.transactions.known
+        while any(known[name].state in DECIDED for name in transactional_ids if name in known):
+            assert self.clock.step()
+
+    def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        known = self.cluster.transactions.known
+        while any(known[name].state in (ONGOING, *DECIDED) for name in transactional_ids if name in known):
+            assert self.clock.step()
+
+    def use_up_epochs(self, transactional_id: str, left: int) -> None:
+        known = self.cluster.transactions.known
+        known[transactional_id] = replace(known[transactional_id], epoch=LAST_EPOCH - left)
+
+    @property
+    def timestamp(self) -> int:
+        return TODAY
+
+
+@pytest.mark.parametrize("name", [each["name"] for each in recorded()])
+def test_the_answers_are_apache_kafkas(name: str) -> None:
+    (exchanges,) = [each["exchanges"] for each in recorded() if each["name"] == name]
+    broker: Broker = Model()
+    ours = Conversation(broker, name.replace(" ", "-"))
+    for i, (step, theirs) in enumerate(exchanges):
+        assert ours.perform(step) == theirs, f"step {i} of {name} is {step}, after {exchanges[max(0, i - 5) : i]}"
