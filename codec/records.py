@@ -568,13 +568,15 @@ class BatchBuilder(Appender):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = -1,
         base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
     ) -> Buffer:
         """As `build`, for one thread, and without a copy where none is needed.
 
         Where it is none, no record can be added while somebody holds it. What was returned before never changes. Raises
         as `build`.
         """
-        header, body = self._parts(compression, level, (producer_id, producer_epoch, base_sequence))
+        kind = _TRANSACTIONAL if transactional else 0
+        header, body = self._parts(compression, level, (producer_id, producer_epoch, base_sequence), kind)
         if compression != Compression.NONE:
             return b"".join((header, body))
         if isinstance(body, memoryview):

@@ -9,7 +9,7 @@ It is composed of
     timers        calls that are due at a time
     connections   sockets, seen from here, and the nodes that they lead to
     metadata      asks for what `cluster` holds: nodes, topics, leaders
-    coordinators  which node coordinates a group
+    coordinators  which node coordinates a group, or a transactional id
     outages       brokers that are needed and not available, in the log
     metrics       by Kafka's names
 
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.errors import Closed, OttlaError
 from ottla.sdk.cluster.cluster import Cluster
-from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.cluster.coordinators import Coordinators, Kind
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.cluster.nodes import Nodes
 from ottla.sdk.connection.exchange import Exchange
@@ -105,6 +105,7 @@ class ClientCore:
         self.metadata = Metadata(self, self.cluster, self._nodes, findable=find is not None)
         self.connections = Connections(options, self.metrics, rng, self.timers, self._actions, self.metadata.suspect)
         self.coordinators = Coordinators(self)
+        self.transaction_coordinators = Coordinators(self, Kind.TRANSACTIONAL_ID)
         self._outages = Outages(self, max(options.retry_backoff_max, options.reconnect_backoff_max))
         self.parts: dict[Explains, None] = {}
         """What `explain` asks, in this order: a part adds itself, and takes itself out when it closes."""

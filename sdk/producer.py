@@ -41,6 +41,8 @@ from ottla.sdk.produce.records import (
     Receipt,
     Timestamp,
 )
+from ottla.sdk.transaction.core import TransactionCore
+from ottla.sdk.transactions import Transaction
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -257,6 +259,14 @@ class Producer(Generic[K, V]):
             return
         record = preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
         self._driver.do(lambda: core.send_nowait(record))
+
+    def transaction(self) -> Transaction[K, V]:
+        """A transaction; use it as ``async with producer.transaction() as txn``, one after the other.
+
+        Raises:
+            LocalProtocolError: the producer was made without ``transactional_id``.
+        """
+        return Transaction(self, self._driver, TransactionCore(self._driver.core, self._core))
 
     async def flush(self) -> None:
         """Send what lingers, and wait until every record accepted so far is stored; within `delivery_timeout`.

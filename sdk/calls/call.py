@@ -128,12 +128,16 @@ class Task(Generic[T]):
         """Wait before the next attempt; raises ``error`` if no repetition mends it."""
         if not error.retriable:
             raise error
-        rested: Outcome[None] = Outcome()
         self.trouble = str(error)
         if isinstance(error, BrokerError) and error.stale_metadata:
             self.core.metadata.refresh(self.now)
         self._failures += 1
-        self.core.later(self.now + self.core.backoff(self._failures - 1), lambda now: rested.succeed(None))
+        yield from self.rest(self.core.backoff(self._failures - 1))
+
+    def rest(self, seconds: float) -> Steps[None]:
+        """Wait so long."""
+        rested: Outcome[None] = Outcome()
+        self.core.later(self.now + seconds, lambda now: rested.succeed(None))
         yield rested
 
     def ask(

@@ -1,7 +1,7 @@
-"""Which node coordinates a group: asked once, kept until an answer says that it is another.
+"""Which node coordinates a group, or a transactional id: asked once, kept until an answer says that it is another.
 
 Rules:
-- Concurrent questions about one group are one request.
+- Concurrent questions about one of them are one request.
 - COORDINATOR_NOT_AVAILABLE and broken connections are asked again with backoff, of any node that works, until
   `api_timeout`; the error then has the last trouble.
 - The part that is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
@@ -9,9 +9,10 @@ Rules:
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
 """
 
+from enum import IntEnum
 from functools import partial
 
-from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.errors import (
     ConnectionLost,
     CoordinatorNotAvailable,
@@ -22,7 +23,7 @@ from ottla.errors import (
 )
 from ottla.sdk.cluster.client import Client
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR
+from ottla.sdk.connection.versions import FIND_ONE_COORDINATOR, FIND_TRANSACTION_COORDINATOR
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.timers import Timer
@@ -32,67 +33,77 @@ HEDGE_DELAY = 3.0
 _MOVED = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost, TimeoutExpired)
 
 
-class Coordinators:
-    """The coordinators that a client knows."""
+class Kind(IntEnum):
+    """What is coordinated; the values are those of `FindCoordinatorRequest.key_type`."""
 
-    def __init__(self, core: Client) -> None:
-        self._core = core
+    GROUP = GROUP
+    TRANSACTIONAL_ID = TRANSACTION
+
+    def __str__(self) -> str:
+        return "group" if self is Kind.GROUP else "transactional id"
+
+
+class Coordinators:
+    """The coordinators that a client knows, of one kind."""
+
+    def __init__(self, core: Client, kind: Kind = Kind.GROUP) -> None:
+        self._core, self._kind = core, kind
         self._known: dict[str, Node] = {}
         self._asked: dict[str, _Question] = {}
 
-    def known(self, group: str) -> Node | None:
+    def known(self, key: str) -> Node | None:
         """The coordinator, as far as it is known; sends no request."""
-        return self._known.get(group)
+        return self._known.get(key)
 
-    def find(self, group: str, now: float) -> Outcome[Node]:
-        """The coordinator of ``group``.
+    def find(self, key: str, now: float) -> Outcome[Node]:
+        """The coordinator of ``key``.
 
         Fails with `TimeoutExpired` after `api_timeout`, or at once with what no repetition mends, such as
         `GroupAuthorizationFailed`.
         """
-        if node := self._known.get(group):
+        if node := self._known.get(key):
             known: Outcome[Node] = Outcome()
             known.succeed(node)
             return known
-        return self.ask(group, now)
+        return self.ask(key, now)
 
-    def ask(self, group: str, now: float) -> Outcome[Node]:
+    def ask(self, key: str, now: float) -> Outcome[Node]:
         """As `find`, but what is known may be out of date: ask."""
-        question = self._asked.get(group)
+        question = self._asked.get(key)
         if question is None:
-            question = self._asked[group] = _Question(self._core, group, now)
-            question.outcome.when_done(partial(self._end, group, question.outcome))
+            question = self._asked[key] = _Question(self._core, self._kind, key, now)
+            question.outcome.when_done(partial(self._end, key, question.outcome))
             question.begin(now)
         return own(question.outcome)
 
-    def _end(self, group: str, outcome: Outcome[Node]) -> None:
-        del self._asked[group]
+    def _end(self, key: str, outcome: Outcome[Node]) -> None:
+        del self._asked[key]
         if outcome.error is None:
-            self._known[group] = outcome.result()
+            self._known[key] = outcome.result()
 
-    def where(self, group: str) -> str:
-        """Which node coordinates the group, or why that is not known; for people."""
-        if node := self._known.get(group):
+    def where(self, key: str) -> str:
+        """Which node coordinates the key, or why that is not known; for people."""
+        if node := self._known.get(key):
             return f"its coordinator is node {node.id} at {node.host}:{node.port}"
-        question = self._asked.get(group)
+        question = self._asked.get(key)
         trouble = f" ({question.trouble})" if question is not None and question.trouble else ""
         return f"its coordinator is being looked for{trouble}"
 
-    def forget(self, group: str) -> None:
+    def forget(self, key: str) -> None:
         """The coordinator is not the one that is known, or cannot be reached."""
-        self._known.pop(group, None)
+        self._known.pop(key, None)
 
-    def heard(self, group: str, error: OttlaError) -> None:
+    def heard(self, key: str, error: OttlaError) -> None:
         """Forget the coordinator if ``error``, which it or its connection gave, means that it may be another now."""
         if isinstance(error, _MOVED):
-            self.forget(group)
+            self.forget(key)
 
 
 class _Question:
     """FindCoordinator, until it is answered."""
 
-    def __init__(self, core: Client, group: str, now: float) -> None:
-        self._core, self._group = core, group
+    def __init__(self, core: Client, kind: Kind, key: str, now: float) -> None:
+        self._core, self._kind, self._key = core, kind, key
         self.outcome: Outcome[Node] = Outcome()
         self.trouble = ""
         self._failures = 0
@@ -100,6 +111,10 @@ class _Question:
         self._asked: dict[int, None] = {}
         """Nodes that have not answered yet."""
         self._due: Timer | None = None
+
+    @property
+    def _what(self) -> str:
+        return f"coordinator of {self._kind} {self._key!r}"
 
     def begin(self, now: float) -> None:
         self.outcome.when_done(self._core.later(self._until, lambda now: self._expire()).cancel)
@@ -121,9 +136,10 @@ class _Question:
             self._asked.pop(node.id, None)
             self._answered(answer, now)
 
-        request = FindCoordinatorRequest(key=self._group)
+        request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
+        versions = FIND_ONE_COORDINATOR if self._kind is Kind.GROUP else FIND_TRANSACTION_COORDINATOR
         deadline = min(now + self._core.options.request_timeout, self._until)
-        self._core.submit(node, Exchange(request, ended, deadline, versions=FIND_ONE_COORDINATOR), now)
+        self._core.submit(node, Exchange(request, ended, deadline, versions=versions), now)
 
     def _again(self, when: float) -> None:
         if self._due is not None:
@@ -137,7 +153,7 @@ class _Question:
             if not answer.error_code:
                 self.outcome.succeed(Node(answer.node_id, answer.host, answer.port))
                 return
-            answer = broker_error(answer.error_code, answer.error_message or f"coordinator of group {self._group!r}")
+            answer = broker_error(answer.error_code, answer.error_message or self._what)
         if not answer.retriable:
             self.outcome.fail(answer)
             return
@@ -148,4 +164,4 @@ class _Question:
     def _expire(self) -> None:
         waited = f"not found within {self._core.options.api_timeout:g} s"
         trouble = f"last trouble: {self.trouble}" if self.trouble else "no broker has answered"
-        self.outcome.fail(TimeoutExpired(f"coordinator of group {self._group!r}: {waited}; {trouble}"))
+        self.outcome.fail(TimeoutExpired(f"{self._what}: {waited}; {trouble}"))

@@ -407,7 +407,7 @@ class Connection:
         renewed = self.state is State.REAUTHENTICATING
         self._enter(Input.AGREED, now)
         if not renewed:
-            self.peer.works(self._handshake.versions)
+            self.peer.works(self._handshake.versions, self._handshake.features)
         log.debug("session renewed" if renewed else "connected", extra=self._extra())
 
     def _can_renew(self, now: float) -> bool:

@@ -50,6 +50,18 @@ class Step(NamedTuple):
     version: int
 
 
+class Features(NamedTuple):
+    """What is switched on in the whole cluster (KIP-584), as one broker knows it.
+
+    Attributes:
+        epoch: grows with each change; -1: nothing is known.
+        levels: by name, such as ``transaction.version``.
+    """
+
+    epoch: int = -1
+    levels: Mapping[str, int] = {}
+
+
 class Stage(Protocol):
     """One stage of the handshake.
 
@@ -79,6 +91,7 @@ class ApiVersions:
 
     Attributes:
         versions: per API key the lowest and the highest version; empty until the stage is done.
+        features: what is switched on; nothing, until the stage is done.
     """
 
     name = "ApiVersions"
@@ -86,6 +99,7 @@ class ApiVersions:
 
     def __init__(self) -> None:
         self.versions: Mapping[int, tuple[int, int]] = {}
+        self.features = Features()
         self._asked = NEWEST_API_VERSIONS
 
     def begin(self) -> Step:
@@ -102,6 +116,8 @@ class ApiVersions:
         if response.error_code:
             raise RemoteProtocolError(f"ApiVersions failed with error {response.error_code}")
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        levels = {each.name: each.max_version_level for each in response.finalized_features}
+        self.features = Features(response.finalized_features_epoch, levels)
         return None
 
 
@@ -193,6 +209,11 @@ class Handshake:
     def versions(self) -> Mapping[int, tuple[int, int]]:
         """Per API key the lowest and the highest version that the broker speaks; empty until it has said."""
         return self._versions.versions
+
+    @property
+    def features(self) -> Features:
+        """What is switched on in the cluster; nothing, where that was not asked for."""
+        return self._versions.features
 
     @property
     def session_lifetime(self) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.sdk.connection.credentials import Credentials
+from ottla.sdk.connection.handshake import Features
 from ottla.sdk.connection.versions import Range, agreed, throttles_clients
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
@@ -80,6 +81,8 @@ class Peer:
         self.traffic = Traffic(metrics, node.id)
         self.versions: Mapping[int, Range] | None = None
         """Per API key, the lowest and the highest version; ``None`` until it has said."""
+        self.features = Features()
+        """What is switched on in the cluster, as the node has said last."""
         self._chosen: dict[tuple[type, Range | None], int] = {}
         """The highest that both sides speak, per request and the versions that will do."""
         self.throttles_clients = False
@@ -140,8 +143,10 @@ class Peer:
             version = self._chosen[request, wanted] = agreed(request, wanted, self.versions or {}, where)
         return version
 
-    def works(self, versions: Mapping[int, Range]) -> None:
+    def works(self, versions: Mapping[int, Range], features: Features) -> None:
         """A connection is ready."""
+        if features.epoch >= self.features.epoch:
+            self.features = features
         if versions != self.versions:
             self.versions = versions
             self._chosen.clear()

@@ -189,6 +189,12 @@ class Connections:
         peer = self._peers.get(node_id)
         return None if peer is None or peer.versions is None else common(request, None, peer.versions)
 
+    def feature(self, name: str) -> int:
+        """The level of a feature that is switched on in the cluster, by the newest that any node has said; 0: it is
+        not, or nobody has said."""
+        newest = max((peer.features for peer in self._peers.values()), key=lambda each: each.epoch, default=None)
+        return newest.levels.get(name, 0) if newest else 0
+
     def peer(self, node_id: int) -> Peer | None:
         """What is known of a node, if there ever was a request to it."""
         return self._peers.get(node_id)

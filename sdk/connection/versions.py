@@ -44,10 +44,24 @@ SPOKEN: dict[type, Spoken] = {
 
 PRODUCE_IDEMPOTENT: Range = (3, 12)
 """Only record batches, which came with 3, carry producer ids and sequences."""
+PRODUCE_TRANSACTIONAL: Range = (3, 11)
+"""From 12 on a batch has its partition join the transaction by itself, which the whole cluster must be ready for."""
+PRODUCE_TRANSACTIONAL_2: Range = (12, 12)
+"""Of transactions of version 2 (KIP-890)."""
+INITIALIZE: Range = (0, 5)
+INITIALIZE_AGAIN: Range = (3, 5)
+"""Names the producer id and epoch that the producer has (KIP-360)."""
+ADD_PARTITIONS: Range = (0, 3)
+"""From 4 on it is for brokers."""
+END_TRANSACTION: Range = (0, 4)
+END_TRANSACTION_2: Range = (5, 5)
+"""Is answered with the epoch of the next transaction."""
 FETCH_BY_NAME: Range = (0, 12)
 """From 13 on topics have ids only; for topics whose id is not known."""
 FIND_ONE_COORDINATOR: Range = (0, 3)
 """From 4 on several keys are asked for at once, in another field."""
+FIND_TRANSACTION_COORDINATOR: Range = (1, 3)
+"""0 knows groups only."""
 COMMIT_BY_NAME: Range = (2, 9)
 """Below 2 the broker does not take the member into account, and the offset never expires; 10 names topics by id."""
 COMMITTED_BY_NAME: Range = (1, 9)

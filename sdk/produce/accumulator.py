@@ -146,7 +146,7 @@ class Accumulator:
             before, since = self._used.get(name, (-1, now))
             if name in busy or name in unplaced or count != before:
                 self._used[name] = (count, now)
-            elif now - since >= _MAX_IDLE:
+            elif now - since >= _MAX_IDLE and self._sender.identity.may_forget:
                 self.topics.pop(name, None)
                 self._sender.forget(name)
                 del self._used[name]

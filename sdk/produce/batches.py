@@ -204,14 +204,15 @@ class PartitionQueue(PartitionBuffer):
         "place",
         "renumber_from",
         "sticky_until",
+        "transactional",
     )
 
     open: Batch
 
-    def __init__(self, place: TopicPartition, idempotent: bool) -> None:
+    def __init__(self, place: TopicPartition, idempotent: bool, *, transactional: bool = False) -> None:
         super().__init__(NOT_OPEN)
         self.place = place
-        self.idempotent = idempotent
+        self.idempotent, self.transactional = idempotent, transactional
         self.batches: deque[Batch] = deque()
         self._taken = 0
         self.sticky_until = 0
@@ -340,6 +341,7 @@ class PartitionQueue(PartitionBuffer):
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
             base_sequence=batch.sequence,
+            transactional=self.transactional,
         )
 
     def split(self, batch: Batch) -> tuple[Batch, Batch]:

@@ -45,6 +45,8 @@ from ottla.sdk.produce.sender import Sender
 from ottla.sdk.produce.turns import Turns
 from ottla.sdk.produce.unplaced import UnplacedRecords
 from ottla.sdk.steps import Outside, Shielded, Steps, settled
+from ottla.sdk.transaction.states import State
+from ottla.sdk.transaction.transactions import Transactions
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
@@ -88,10 +90,14 @@ class ProducerCore:
         self._unplaced = UnplacedRecords(
             core, self.placing, self._accumulator, self._room, self._deliveries, self._delivery_timeout
         )
+        identity = self._sender.identity
+        self.transactions = identity if isinstance(identity, Transactions) else None
         self._shut = self._closed = False
         self.fatal: OttlaError | None = None
         """Set once the producer can never send again."""
         self._turns = Turns(core, self._show_topics)
+        if self.transactions is not None:
+            self.transactions.shown = self._show_topics
         core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
         self._forget = core.on_close(self._client_closes)
@@ -260,6 +266,8 @@ class ProducerCore:
             raise self.fatal
         if self._shut:
             raise Closed("the producer is being left: it takes no more records")
+        if self.transactions is not None:
+            self.transactions.check()
         key, value = record.key, record.value
         if not isinstance(record.topic, str) or not record.topic:
             raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
@@ -285,7 +293,8 @@ class ProducerCore:
     def _show_topics(self) -> None:
         """Let the fast path append if all is well."""
         waiting = self._turns or self._room.waiters
-        ordinary = not (waiting or self._deliveries.to_raise or self.fatal or self._shut)
+        closed = self.fatal or self._shut or (self.transactions and self.transactions.state is not State.OPEN)
+        ordinary = not (waiting or self._deliveries.to_raise or closed)
         self.appends.topics = self._accumulator.topics if ordinary and self._keyed else {}
 
     def _metadata_changed(self, now: float) -> None:
@@ -303,6 +312,12 @@ class ProducerCore:
         self._shut = True
         self._room.turn_away(Closed("the producer is being left"))
         return self.start_flush(now)
+
+    def withdraw(self, error: OttlaError) -> Outcome[None]:
+        """Send nothing more of what was accepted, and say that it failed; settled when nothing is under way."""
+        self._unplaced.give_up(error)
+        self._room.turn_away(error)
+        return self._sender.withdraw(error)
 
     def _all_due(self) -> None:
         self._accumulator.all_due()
@@ -375,6 +390,8 @@ class ProducerCore:
         if waiters := self._room.waiters:
             since = now - (next(iter(waiters)).record.deadline - self._delivery_timeout)
             yield f"producer: {len(waiters)} record(s) wait for room in the buffer, the first since {since:.1f} s"
+        if self.transactions is not None:
+            yield from self.transactions.explain(now)
         yield from self._unplaced.explain()
         yield from self._sender.explain(now)
 

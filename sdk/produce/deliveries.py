@@ -44,6 +44,8 @@ class Deliveries:
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
         self._callback_error: Exception | None = None
+        self.doom: Callable[[TopicPartition, int, OttlaError], None] | None = None
+        """Of a transactional producer: called with what fails, in place of raising it later."""
         self.chained = False
         """Set by callbacks that send records themselves."""
 
@@ -122,7 +124,9 @@ class Deliveries:
         """``error_of`` says the error of each record, by its index."""
         callbacks, place = batch.callbacks, batch.place
         unheard = batch.count - sum(each is not None for each in callbacks)
-        if unheard:
+        if self.doom is not None:
+            self.doom(place, batch.count, error_of(0))
+        elif unheard:
             self.count(place, unheard, error_of(0))
 
         def call(callbacks: Callbacks) -> None:
@@ -140,6 +144,8 @@ class Deliveries:
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
         """A record that was accepted fails before it is in a batch."""
         callback = record.callback
+        if self.doom is not None:
+            self.doom(record.aim, 1, error)
         if callback is None:
             self.count(record.aim, 1, error)
             return
@@ -173,6 +179,8 @@ class Deliveries:
 
     def count(self, place: TopicPartition, count: int, error: OttlaError) -> None:
         """Records have failed, and nobody has seen it."""
+        if self.doom is not None:
+            return
         self._failed[place] = self._failed.get(place, 0) + count
         self._first_failure = self._first_failure or error
         self._changed()

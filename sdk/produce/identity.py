@@ -13,21 +13,25 @@ Rules:
 - The next epoch needs no request (KIP-360): sequences begin at 0 in it, and it fences what was sent in the one before.
 - A broker before Kafka 0.11 knows no producer ids, so a producer that did not insist on idempotence goes on without.
 
-A transactional producer has more states; they belong here.
+A transactional producer has `ottla.sdk.transaction.transactions.Transactions` in its place.
 
 Source: TransactionManager.java (bumpIdempotentProducerEpoch), KIP-98, KIP-360.
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.connection.exchange import Exchange
+from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer
+
+if TYPE_CHECKING:
+    from ottla.sdk.produce.batches import PartitionQueue
 
 log = logger("ottla.sdk.producer")
 
@@ -122,9 +126,17 @@ class ProducerIdentity:
         self._due: Timer | None = None
         """Asks another node, or ends the pause."""
 
+    transactional_id: str | None = None
+    versions = PRODUCE_IDEMPOTENT
+    may_forget = True
+
     @property
     def idempotent(self) -> bool:
         return self.state is not State.WITHOUT
+
+    def admits(self, queue: "PartitionQueue") -> bool:
+        """Whether batches of a partition can be sent now, as far as their producer is concerned."""
+        return True
 
     def needed(self, now: float) -> bool:
         """Whether batches can be sent now; asks for a producer id if that is what they lack."""

@@ -12,10 +12,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ottla.errors import OttlaError
+from ottla.errors import ConcurrentTransactions, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import MAX_IN_FLIGHT, Batch, PartitionQueue
+
+_MARKERS = 0.002
+"""Seconds of the first pause while the transaction before is being ended; each further one is twice as long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +55,10 @@ class NodeQueue:
         kind = type(error)
         pause = self._pauses.get(kind)
         if pause is None:
-            pause = self._pauses[kind] = Pause(now + self._core.backoff(batch.attempts - 1))
+            seconds = self._core.backoff(batch.attempts - 1)
+            if kind is ConcurrentTransactions:  # markers are being written, which takes milliseconds
+                seconds = min(_MARKERS * 2 ** min(batch.attempts - 1, 10), seconds)
+            pause = self._pauses[kind] = Pause(now + seconds)
             self._core.later(pause.until, lambda now: self._go_on(kind))
         batch.retry_at = pause.until
         pause.queues[queue.place] = queue

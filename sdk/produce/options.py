@@ -24,6 +24,9 @@ class ProducerOptions:
     """Topics that are not compressed as the rest is."""
     delivery_timeout: float | None = None
     """Seconds; ``None``: the client's."""
+    transactional_id: str | None = None
+    transaction_timeout: float = 60.0
+    """Seconds after which the broker aborts a transaction."""
     linger: float = 0.005
     batch_size: int = 512 * 2**10
     partitioner: str | Hash | Keyed | Chooser = "murmur2"

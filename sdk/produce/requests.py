@@ -41,6 +41,7 @@ class ProduceRequests:
             self._metrics.count("byte", topic, len(data), now)
             topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=data))
         return ProduceRequest(
+            transactional_id=self._options.transactional_id,
             acks=self._options.acks,
             timeout_ms=broker_timeout_ms(self._timeout),
             topic_data=tuple(TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()),

@@ -19,6 +19,7 @@ Partition.scala (what is answered after the append).
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.produce import PartitionProduceResponse
 from ottla.errors import (
@@ -49,6 +50,9 @@ from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.nodes import NodeQueue
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
+if TYPE_CHECKING:
+    from ottla.sdk.transaction.transactions import Transactions
+
 log = logger("ottla.sdk.producer")
 
 _NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
@@ -76,7 +80,7 @@ class Results:
         core: ClientCore,
         deliveries: Deliveries,
         metrics: SenderMetrics,
-        identity: ProducerIdentity,
+        identity: "ProducerIdentity | Transactions",
         delivery_timeout: float,
         *,
         node: Callable[[int], NodeQueue],
@@ -142,6 +146,9 @@ class Results:
     ) -> None:
         if queue.batches[0] is not batch:
             return  # what is before it has to go first
+        if self._identity.transactional_id is not None:
+            self._fail(queue, batch, error, result, now)  # no epoch begins within a transaction
+            return
         if not batch.renumberable:
             self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_why(batch)}"), result, now)
             return
@@ -196,6 +203,18 @@ class Results:
     def _deliver_failure(self, batch: Batch, error_of: Callable[[int], OttlaError], now: float) -> None:
         self._metrics.count("record-error", batch.place[0], batch.count, now)
         self._deliveries.failed(batch, error_of)
+
+    def withdraw(self, queue: PartitionQueue, batch: Batch, error: OttlaError) -> None:
+        """The batch is not wanted any more: it fails now, and is dropped once it is not under way."""
+        if batch.abandoned:
+            return
+        batch.withdraw()
+        self._deliver_failure(batch, lambda index: error, self._core.now)
+        if batch.in_flight:
+            batch.abandoned = True
+        else:
+            queue.drop(batch, stored=batch.fate)
+            self._deliveries.release(batch)
 
     # -- deadlines ---------------------------------------------------------------------------------------------------
 

@@ -15,13 +15,20 @@ Source: Sender.java, ProduceRequestData.json.
 from collections.abc import Callable, Iterator
 
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
-from ottla.errors import DuplicateSequenceNumber, EncodeError, OttlaError, RemoteProtocolError, broker_error
+from ottla.errors import (
+    DuplicateSequenceNumber,
+    EncodeError,
+    OttlaError,
+    OutOfOrderSequenceNumber,
+    RemoteProtocolError,
+    broker_error,
+)
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
-from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import Batch, PartitionQueue, Request
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
@@ -31,6 +38,7 @@ from ottla.sdk.produce.requests import Batches, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 from ottla.sdk.timers import Timer
+from ottla.sdk.transaction.transactions import Transactions
 
 log = logger("ottla.sdk.producer")
 
@@ -54,13 +62,25 @@ class Sender:
         self.delivery_timeout = options.delivery_timeout or core.options.delivery_timeout
         self.channel = PRODUCE if options.acks else f"{PRODUCE}-{core.number()}"
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.identity = ProducerIdentity(
-            core,
-            idempotent=options.acks == -1 and options.idempotent is not False,
-            required=bool(options.idempotent),
-            changed=self._identity_changed,
-            fail=give_up,
-        )
+        self.identity: ProducerIdentity | Transactions
+        if options.transactional_id is None:
+            self.identity = ProducerIdentity(
+                core,
+                idempotent=options.acks == -1 and options.idempotent is not False,
+                required=bool(options.idempotent),
+                changed=self._identity_changed,
+                fail=give_up,
+            )
+        else:
+            self.identity = Transactions(
+                core,
+                options.transactional_id,
+                options.transaction_timeout,
+                changed=self._identity_changed,
+                fail=give_up,
+                wake=self.wake,
+            )
+            deliveries.doom = self.identity.doom
         self.results = Results(
             core,
             deliveries,
@@ -81,6 +101,8 @@ class Sender:
         """Metadata in turn that named no leader for some of what is to be sent."""
         self._drain_due: Timer | None = None
         self.stopped = False
+        self._drained: Outcome[None] | None = None
+        """Settled when nothing is under way any more."""
         core.metadata.observers.append(self._metadata_changed)
 
     def close(self) -> None:
@@ -92,7 +114,8 @@ class Sender:
     def queue(self, place: TopicPartition) -> PartitionQueue:
         found = self.queues.get(place)
         if found is None:
-            found = self.queues[place] = PartitionQueue(place, self.identity.idempotent)
+            transactional = self.identity.transactional_id is not None
+            found = self.queues[place] = PartitionQueue(place, self.identity.idempotent, transactional=transactional)
             found.incarnation = self._core.cluster.incarnation(place[0])
             if leader := self._core.cluster.leader(*place):
                 self._core.open_connection(leader, self.channel, self._core.now)
@@ -134,6 +157,16 @@ class Sender:
             self._node(leader.id).ready[queue.place] = queue
             self._turn[leader.id] = None
         self._drain_soon()
+
+    def withdraw(self, error: OttlaError) -> Outcome[None]:
+        """Send nothing more of what there is, and say that it failed; settled when nothing is under way any more."""
+        for queue in self.queues.values():
+            for batch in list(queue.batches):
+                self.results.withdraw(queue, batch, error)
+        drained = self._drained = Outcome[None]()
+        if not any(each.batches for each in self.queues.values()):
+            drained.succeed(None)
+        return drained
 
     def explain(self, now: float) -> Iterator[str]:
         for queue in self.queues.values():
@@ -225,7 +258,11 @@ class Sender:
                 self.wake(queue)
                 continue
             if not self._adopt(queue, now):
-                break
+                if self.identity.current is None:
+                    break
+                continue
+            if not self.identity.admits(queue):
+                continue
             full = bool(batches) and batch.size > room
             if full or batch is not queue.batches[-1]:
                 again.append(queue)
@@ -244,6 +281,11 @@ class Sender:
             return True
         if current is None:
             return False  # the last epoch was used up for another partition
+        if isinstance(self.identity, Transactions):
+            if queue.renumbering:
+                why = f"{name_of(queue.place)}: another epoch has to begin there: {queue.batches[0].trouble}"
+                self.identity.doom(queue.place, 0, OutOfOrderSequenceNumber(why))
+            return False  # else something of the transaction before is under way
         # It is renumbered; the other partitions change over when of nothing of theirs the outcome is unknown.
         log.info("a new producer epoch begins, because a batch was refused or lost", extra={"partition": queue.place})
         self.identity.bump(now)
@@ -279,7 +321,7 @@ class Sender:
         one_way = self._options.acks == 0
         exchange = request.exchange = Exchange(ProduceRequest, ended, deadline, one_way=one_way, build=build)
         if self.identity.idempotent:
-            exchange.versions = PRODUCE_IDEMPOTENT
+            exchange.versions = self.identity.versions
         self._core.submit(node, exchange, now, self.channel)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -317,6 +359,8 @@ class Sender:
                 error = broker_error(result.error_code, details(queue.place, result))
                 self.results.refused(queue, batch, error, now, sent=True, result=result)
             self.wake(queue)
+        if self._drained is not None and not any(each.batches for each in self.queues.values()):
+            self._drained.succeed(None)
 
     def _learn(self, node: Node, answer: ProduceResponse, now: float) -> None:
         """What an answer says beside the results: new leaders, and to hold back."""

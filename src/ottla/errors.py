@@ -13,11 +13,13 @@
     │   └── BrokerUnreachable    no connection could be made: which addresses, what each said
     ├── AuthenticationFailed     the broker refuses this client, or the client the broker: who, how, and why
     ├── TimeoutExpired           a deadline passed: which call, which node, after how long
-    │   └── DeliveryTimeout      a record was not acknowledged within `delivery_timeout`
+    │   ├── DeliveryTimeout      a record was not acknowledged within `delivery_timeout`
+    │   └── TransactionOutcomeUnknown  nobody has said whether a transaction is committed
     ├── BufferFull               the producer's memory is used up (`send_nowait` only; the others wait)
     ├── RecordTooLarge           one record is larger than a request may be
     ├── CommitFailed             offsets were not committed: which, and why; their records may be read again
     ├── DeliveryFailed           records that nobody awaited have failed: how many, which partitions, the first cause
+    ├── TransactionAborted       records of the transaction have failed: how many, which partitions, the first cause
     ├── PartialFailure           some of several things could not be had: which, and why; the others are in .found
     ├── NoCommittedOffset        the group has no offset there, and ``start="error"`` asks where to begin
     ├── DataLoss                 records that were asked for are not in the log any more
@@ -159,6 +161,13 @@ class DeliveryTimeout(TimeoutExpired):
     """A record was not acknowledged within `delivery_timeout`; it may or may not be in the log."""
 
 
+class TransactionOutcomeUnknown(TimeoutExpired):
+    """Nobody has said in time whether a transaction is committed: it is, or it is aborted, as a whole.
+
+    The producer goes on asking, and its next transaction begins once that is known.
+    """
+
+
 class BufferFull(OttlaError):
     """The producer's buffer has no room for the record: await `send_soon`, or flush."""
 
@@ -190,6 +199,26 @@ class DeliveryFailed(OttlaError):
         )
         first = f"{type(self.cause).__name__}: {self.cause}"
         return f"{self.count} record(s) were not delivered ({where}); first cause: {first}"
+
+
+class TransactionAborted(OttlaError):
+    """The transaction could not be committed, because of what failed in it.
+
+    Attributes:
+        partitions: ``{(topic, partition): count}`` of the records that were not delivered; empty if others failed.
+        cause: the first error (also ``__cause__``).
+    """
+
+    def __init__(self, partitions: dict[tuple[str, int], int], cause: OttlaError) -> None:
+        super().__init__(partitions, cause)
+        self.partitions = partitions
+        self.cause = cause
+        self.__cause__ = cause
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{topic}-{partition}: {n}" for (topic, partition), n in sorted(self.partitions.items()))
+        lost = f"{sum(self.partitions.values())} record(s) were not delivered ({where}); " if where else ""
+        return f"the transaction is aborted: {lost}first cause: {type(self.cause).__name__}: {self.cause}"
 
 
 class CommitFailed(OttlaError):

@@ -59,6 +59,7 @@ from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Abandoned, Outcome
 from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
 from ottla.sdk.produce.records import PendingRecord, Receipt
@@ -394,6 +395,7 @@ def test_another_broker_is_asked_for_a_producer_id_where_the_first_does_not_answ
     stored = ask(producer, world, b"1")
     world.run(stored)
     assert stored.error is None and len(set(asked)) == 2
+    assert isinstance(producer._sender.identity, ProducerIdentity)
     assert 3.0 <= world.now < 3.1 and not producer._sender.identity._asked
     sleep(world, 10.0)
     assert len(asked) == 2, "nobody else is asked any more"

@@ -1,0 +1,1 @@
+"""Transactions of a producer, as machines."""

@@ -1,0 +1,52 @@
+"""Requests to the coordinator of a transactional id, repeated until they are answered for good.
+
+Rules:
+- CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes
+  milliseconds: the pauses begin short, and grow.
+- Other errors that may pass wait as all calls do, and have the coordinator looked for anew where it may have moved.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.errors import ConcurrentTransactions, OttlaError
+from ottla.sdk.calls.call import UNSURE, Task
+from ottla.sdk.connection.versions import Range
+from ottla.sdk.steps import Steps, settled
+
+_SHORTEST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.2
+"""Seconds between two attempts while markers are being written."""
+
+
+def ask_coordinator(
+    task: Task[Any],
+    transactional_id: str,
+    request: Any,
+    judge: Callable[[Any], OttlaError | None],
+    versions: Range,
+) -> Steps[Any]:
+    """The answer of which ``judge`` finds no error; raises one that no repetition mends.
+
+    ``task.repeated`` then says whether an earlier attempt may have been carried out, or may yet be.
+    """
+    coordinators, pause = task.core.transaction_coordinators, _SHORTEST_PAUSE
+    while True:
+        error: OttlaError | None
+        try:
+            node = yield from settled(coordinators.find(transactional_id, task.now))
+            answer, _ = yield from settled(task.request(node, request, versions=versions))
+        except OttlaError as lost:
+            error = lost
+        else:
+            error = judge(answer)
+            if error is None:
+                return answer
+        coordinators.heard(transactional_id, error)
+        if isinstance(error, ConcurrentTransactions):
+            task.trouble = str(error)
+            yield from task.rest(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        task.repeated |= isinstance(error, UNSURE)
+        yield from task.pause(error)

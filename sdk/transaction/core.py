@@ -1,0 +1,111 @@
+"""One transaction of a producer, from the beginning of its block to the end: all that its calls decide.
+
+Rules:
+- The block's end commits, unless the block is left by an error or a cancellation: then it aborts, shielded, within
+  `ABORT_TIMEOUT`. What could not be said to the coordinator by then goes on being said; the next transaction waits.
+- A transaction in which something has failed cannot be committed: it is aborted, and the end of the block says why.
+- Once EndTxn is asked to commit, nothing aborts any more. A cancellation then waits `CLOSE_TIMEOUT` for the answer.
+
+Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransaction).
+"""
+
+from ottla.errors import LocalProtocolError, OttlaError, TransactionAborted
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome, any_of, own
+from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
+from ottla.sdk.steps import Shielded, Steps, settled
+
+log = logger("ottla.sdk.producer")
+
+ABORT_TIMEOUT = 5.0
+"""Seconds for what is under way to be answered, and for the coordinator to take note."""
+
+
+class TransactionCore:
+    """One transaction of ``producer``, which has a transactional id."""
+
+    def __init__(self, core: ClientCore, producer: ProducerCore) -> None:
+        if producer.transactions is None:
+            raise LocalProtocolError("transactions need a name: make the producer with transactional_id=")
+        self._core, self._producer, self._transactions = core, producer, producer.transactions
+        self._number = -1
+
+    def begin(self) -> Steps[None]:
+        """Wait until the transaction before has ended, and the producer is initialized."""
+        if self._number >= 0:
+            raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
+        self._check_alone()
+        yield from settled(self._transactions.ready(self._core.now))
+        self._check_alone()  # others may have waited, too
+        self._transactions.begin(self._core.now)
+        self._number = self._transactions.number
+
+    def check(self) -> None:
+        """Raise why no record can be taken, if so."""
+        self._transactions.check(self._number)
+
+    def leave(self, error: BaseException | None) -> Steps[None]:
+        """The end of the user's block, and the ``error`` that it is left by."""
+        if error is not None:
+            if self._is_open:
+                yield from self._abort(error)
+            return
+        try:
+            yield from self._commit()
+        except GeneratorExit:  # nobody awaits it any more
+            raise
+        except BaseException as failed:  # a cancellation included
+            if self._is_open:
+                yield from self._abort(failed)
+            raise
+
+    @property
+    def _is_open(self) -> bool:
+        return self._number == self._transactions.number and self._transactions.is_open
+
+    def _check_alone(self) -> None:
+        if self._transactions.is_open:
+            raise LocalProtocolError("a transaction of this producer is open: end it before the next one begins")
+
+    def _commit(self) -> Steps[None]:
+        flushed = self._producer.start_flush(self._core.now)
+        yield from settled(any_of([flushed, self._transactions.doomed]))
+        flushed.cancel()
+        self._producer.raise_failures()
+        self.check()
+        ended = self._transactions.commit(self._core.now)
+        try:
+            if not ended.done:
+                yield ended
+        except BaseException as error:  # a cancellation
+            yield from self._wait(ended, self._core.now + CLOSE_TIMEOUT)
+            if not ended.done:
+                error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
+            raise
+        ended.result()
+
+    def _abort(self, error: BaseException) -> Steps[None]:
+        cause = error if isinstance(error, OttlaError) else LocalProtocolError(f"the block was left by {error!r}")
+        if isinstance(cause, TransactionAborted):
+            cause = cause.cause
+        until = self._core.now + ABORT_TIMEOUT
+        self._transactions.stop()
+        drained = self._producer.withdraw(TransactionAborted({}, cause))
+        yield from self._wait(drained, until)
+        ended = self._transactions.abort(self._core.now, unsure=not drained.done)
+        yield from self._wait(ended, until)
+        if not ended.done:
+            log.warning(
+                "a transaction is not aborted yet: it is tried on", extra={"id": self._transactions.transactional_id}
+            )
+        elif ended.error is not None:
+            error.add_note(f"the transaction was not aborted by its producer: {ended.error}")
+
+    def _wait(self, outcome: Outcome[None], until: float) -> Steps[None]:
+        """Wait for ``outcome``, whatever is cancelled; at most ``until`` then."""
+        if outcome.done:
+            return
+        waiting = own(outcome)
+        waiting.when_done(self._core.later(until, lambda now: waiting.cancel()).cancel)
+        yield Shielded(waiting)

@@ -1,0 +1,444 @@
+"""A transactional producer's id, its epoch and its transactions: what the sender asks in place of `ProducerIdentity`.
+
+    begin ──► partitions join ──► commit or abort ──► EndTxn, until it is answered ──► the next one may begin
+
+There are two protocols, and which one is spoken is decided at the beginning of each transaction:
+
+    version 1   partitions join by AddPartitionsToTxn before anything is sent to them; the epoch stays the same
+    version 2   they join by the first Produce itself; EndTxn is answered with the next transaction's epoch (KIP-890)
+
+Rules:
+- The states are a table (`ottla.sdk.transaction.states`).
+- InitProducerId is sent at once, not with the first transaction: it fences the producer before, and ends what that has
+  left open.
+- The first failure of a record dooms the transaction: it cannot be committed any more.
+- EndTxn is repeated, and never another request sent in its place, until its outcome is known; the next transaction
+  waits for that. In version 1 a request that was not answered may yet arrive, and so may a batch of which nobody knows
+  the outcome: then the epoch is raised before the next transaction (KIP-360).
+- A transaction in which nothing was sent needs no request.
+
+Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.codec.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.errors import (
+    Closed,
+    InvalidTxnState,
+    LocalProtocolError,
+    OperationNotAttempted,
+    OttlaError,
+    TimeoutExpired,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionOutcomeUnknown,
+    UnsupportedVersion,
+    broker_error,
+)
+from ottla.sdk.calls.call import Task
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.connection.versions import (
+    ADD_PARTITIONS,
+    END_TRANSACTION,
+    END_TRANSACTION_2,
+    INITIALIZE,
+    INITIALIZE_AGAIN,
+    PRODUCE_TRANSACTIONAL,
+    PRODUCE_TRANSACTIONAL_2,
+    Range,
+)
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.identity import Identity
+from ottla.sdk.steps import Steps
+from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.states import TRANSITIONS, Input, State
+
+log = logger("ottla.sdk.producer")
+
+FEATURE = "transaction.version"
+"""The feature of brokers whose level is the protocol."""
+IMPLICIT = 2
+"""The protocol in which partitions join by themselves."""
+
+
+class Transactions:
+    """Those of one producer, one after the other.
+
+    Args:
+        timeout: seconds after which the broker aborts a transaction by itself.
+        changed: called with ``now`` when batches may be sent that could not be before.
+        fail: called with what makes the producer useless.
+        wake: called with a partition that has joined.
+
+    Attributes:
+        number: of the transaction that is open, or was last.
+        version: the protocol of that transaction.
+        doomed: settled once it cannot be committed any more.
+        shown: called when records may be taken, or may not any more.
+    """
+
+    idempotent = True
+
+    def __init__(
+        self,
+        core: ClientCore,
+        transactional_id: str,
+        timeout: float,
+        *,
+        changed: Callable[[float], None],
+        fail: Callable[[OttlaError], None],
+        wake: Callable[[PartitionQueue], None],
+    ) -> None:
+        self._core, self.transactional_id, self._timeout = core, transactional_id, timeout
+        self._changed, self._fail, self._wake = changed, fail, wake
+        self.shown: Callable[[], None] = lambda: None
+        self.state = State.NONE
+        self.current: Identity | None = None
+        self.number = 0
+        self.version = 1
+        self.doomed: Outcome[None] = Outcome()
+        self.trouble = ""
+        """Why the last request failed, or what is waited for, for people."""
+        self._failures: dict[TopicPartition, int] = {}
+        self._cause: OttlaError | None = None
+        self._fatal: OttlaError | None = None
+        self._joined: set[TopicPartition] = set()
+        self._joining: dict[TopicPartition, PartitionQueue] = {}
+        self._begun = False
+        """Something was sent that a broker may know of."""
+        self._unsure = False
+        """Something of the transaction may yet reach a broker, after its end."""
+        self._task: Task[Any] | None = None
+        self._ended: Outcome[None] = Outcome()
+        self._waiting: list[Outcome[None]] = []
+        """Those who want to begin a transaction."""
+        core.soon(self._initialize)
+
+    # -- what the sender asks ------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> Range:
+        """Those of Produce that say what this protocol needs."""
+        return PRODUCE_TRANSACTIONAL_2 if self.version >= IMPLICIT else PRODUCE_TRANSACTIONAL
+
+    def needed(self, now: float) -> bool:
+        """Whether batches can be sent now."""
+        return self.state is State.OPEN
+
+    def admits(self, queue: PartitionQueue) -> bool:
+        """Whether batches of a partition can be sent now; has it join if that is what they lack."""
+        if self.version >= IMPLICIT or queue.place in self._joined:
+            self._begun = True
+            return True
+        if queue.place not in self._joining:
+            self._joining[queue.place] = queue
+            self._core.soon(self._join)
+        return False
+
+    @property
+    def may_forget(self) -> bool:
+        """Whether sequences may be forgotten: within a transaction they cannot begin anew."""
+        return self.state in (State.NONE, State.READY)
+
+    def bump(self, now: float) -> None:
+        """Sequences begin anew in some partition, which takes another epoch."""
+        if self.state is State.READY:
+            self._change(Input.RENEW)
+
+    def failed(self) -> None:
+        """The producer is of no more use."""
+        self._cancel()
+        self._change(Input.FATAL)
+        self._settle()
+        self._ended.fail(self._why_failed())
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def ready(self, now: float) -> Outcome[None]:
+        """Settled once a transaction may begin; fails after `api_timeout`, or with what makes the producer useless."""
+        outcome: Outcome[None] = Outcome()
+        self._waiting.append(outcome)
+        outcome.when_done(lambda: self._waiting.remove(outcome) if outcome in self._waiting else None)
+        timeout = self._core.options.api_timeout
+
+        def expire(now: float) -> None:
+            outcome.fail(
+                TimeoutExpired(f"no transaction can begin within {timeout:g} s: {'; '.join(self.explain(now))}")
+            )
+
+        outcome.when_done(self._core.later(now + timeout, expire).cancel)
+        self._core.fail_on_close(outcome)
+        self._initialize(now)
+        self._settle()
+        return outcome
+
+    def begin(self, now: float) -> None:
+        """Begin a transaction; when it is `ready`."""
+        self._change(Input.BEGUN)
+        self.number += 1
+        self.version = IMPLICIT if self._core.connections.feature(FEATURE) >= IMPLICIT else 1
+        self.doomed, self._failures, self._cause = Outcome(), {}, None
+        self._joined, self._joining, self._begun, self._unsure = set(), {}, False, False
+        self._changed(now)
+        self.shown()
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (State.OPEN, State.DOOMED)
+
+    def doom(self, place: TopicPartition, count: int, cause: OttlaError) -> None:
+        """Records have failed, or something else without which the transaction cannot be committed."""
+        if not self.is_open:
+            return
+        self._unsure = True
+        if count:
+            self._failures[place] = self._failures.get(place, 0) + count
+        self._cause = self._cause or cause
+        self._change(Input.DOOMED)
+        self.doomed.succeed(None)
+        self.shown()
+
+    def check(self, number: int | None = None) -> None:
+        """Raise why no record can be taken, if so; ``number`` is that of the transaction that asks."""
+        if self.state is State.FAILED:
+            raise self._why_failed()
+        if number not in (None, self.number) or not self.is_open:
+            over = "this transaction is over" if number else "no transaction is open"
+            raise LocalProtocolError(f"{over}: send within `async with producer.transaction() as txn`")
+        self.raise_doom()
+
+    def raise_doom(self) -> None:
+        """Raise `TransactionAborted` if the transaction cannot be committed."""
+        if self._cause is not None:
+            raise TransactionAborted(self._failures, self._cause)
+
+    def commit(self, now: float) -> Outcome[None]:
+        """Commit what was stored; from now on nothing aborts it.
+
+        Fails with `TransactionOutcomeUnknown` after `api_timeout`, and goes on trying; or with what the broker says.
+        """
+        self._change(Input.COMMIT)
+        self.shown()
+        return self._end(now)
+
+    def stop(self) -> None:
+        """Nothing more is sent: the transaction is to be aborted."""
+        self._change(Input.ABORT)
+        self._unsure |= bool(self._cancel())
+        self._begun |= bool(self._joining)
+        self.shown()
+
+    def abort(self, now: float, *, unsure: bool) -> Outcome[None]:
+        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying.
+
+        Args:
+            unsure: something of it is still under way.
+        """
+        self._unsure |= unsure
+        return self._end(now)
+
+    def explain(self, now: float) -> Iterator[str]:
+        """What is waited for, if anything is."""
+        doing = {
+            State.NONE: "waits to be initialized",
+            State.ASKING: "is being initialized",
+            State.COMMITTING: "commits",
+            State.ABORTING: "aborts",
+        }.get(self.state)
+        if doing is None and not self._joining:
+            return
+        where = self._core.transaction_coordinators.where(self.transactional_id)
+        trouble = self._task.trouble if self._task is not None and self._task.trouble else self.trouble
+        said = f"; last trouble: {trouble}" if trouble else ""
+        what = doing or f"waits until {len(self._joining)} partition(s) have joined its transaction"
+        yield f"transactional id {self.transactional_id!r} {what}; {where}{said}"
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def _change(self, what: Input) -> None:
+        self.state = TRANSITIONS[self.state, what]
+
+    def _run(self, what: str, now: float, work: Callable[[Task[Any]], Steps[Any]], ended: Callable[..., None]) -> None:
+        """Have a request made; ``ended(task, now)`` once that is over."""
+        task = self._task = Task(self._core, what, now, work)
+
+        def over(now: float) -> None:
+            if self._task is task:
+                self._task = None
+                ended(task, now)
+
+        task.outcome.when_done(lambda: self._core.soon(over))
+
+    def _cancel(self) -> Task[Any] | None:
+        """Wait for no request any more; the one that was under way."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.outcome.cancel()
+        return task
+
+    def _initialize(self, now: float) -> None:
+        if self.state is not State.NONE or self._core.closed:
+            return
+        self._change(Input.NEEDED)
+        self._ask(now)
+
+    def _ask(self, now: float) -> None:
+        former = self.current
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=round(self._timeout * 1000),
+            producer_id=former.producer_id if former else -1,
+            producer_epoch=former.epoch if former else -1,
+        )
+        versions = INITIALIZE_AGAIN if former else INITIALIZE
+        what = f"InitProducerId of {self.transactional_id!r}"
+        self._run(what, now, lambda task: self._coordinator(task, request, versions), self._initialized)
+
+    def _initialized(self, task: Task[InitProducerIdResponse], now: float) -> None:
+        error = task.outcome.error
+        if isinstance(error, TimeoutExpired):
+            self.trouble = str(error)
+            self._ask(now)
+        elif error is not None:
+            if isinstance(error, UnsupportedVersion) and self.current is not None:
+                why = "the epoch has to rise after a failure, which brokers before Kafka 2.5 do not do for a producer"
+                error = UnsupportedVersion(f"{why}: make another one; {error}")
+            self._give_up(error)
+        else:
+            answer = task.outcome.result()
+            self.current = Identity(answer.producer_id, answer.producer_epoch)
+            self.trouble = ""
+            self._change(Input.GIVEN)
+            self._settle()
+
+    def _join(self, now: float) -> None:
+        """Have partitions join, all of them by one request; those that come meanwhile by the next."""
+        if self._task is not None or not self._joining or self.state is not State.OPEN:
+            return
+        assert self.current is not None
+        places = list(self._joining)
+        topics: dict[str, list[int]] = {}
+        for topic, index in places:
+            topics.setdefault(topic, []).append(index)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.current.producer_id,
+            v3_and_below_producer_epoch=self.current.epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=name, partitions=tuple(indexes)) for name, indexes in topics.items()
+            ),
+        )
+        self._begun = True
+
+        def joined(task: Task[Any], now: float) -> None:
+            if (error := task.outcome.error) is not None:
+                self._refused(places[0], error)
+                return
+            for place in places:
+                self._joined.add(place)
+                self._wake(self._joining.pop(place))
+            self._join(now)
+
+        what = f"AddPartitionsToTxn of {self.transactional_id!r}"
+        self._run(what, now, lambda task: self._coordinator(task, request, ADD_PARTITIONS), joined)
+
+    def _refused(self, place: TopicPartition, error: OttlaError) -> None:
+        if getattr(error, "fatal", False):
+            self._give_up(error)
+        else:
+            self.doom(place, 0, error)
+
+    def _end(self, now: float) -> Outcome[None]:
+        self._ended = Outcome()
+        if self._begun:
+            self._send_end(now)
+        else:
+            self._over(None)
+        return self._ended
+
+    def _send_end(self, now: float) -> None:
+        assert self.current is not None
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.current.producer_id,
+            producer_epoch=self.current.epoch,
+            committed=self.state is State.COMMITTING,
+        )
+        versions = END_TRANSACTION_2 if self.version >= IMPLICIT else END_TRANSACTION
+        what = f"EndTxn of {self.transactional_id!r}"
+        self._run(what, now, lambda task: self._coordinator(task, request, versions), self._end_answered)
+
+    def _end_answered(self, task: Task[EndTxnResponse], now: float) -> None:
+        error = task.outcome.error
+        self._unsure |= task.repeated
+        if error is None:
+            self._over(task.outcome.result())
+        elif isinstance(error, TimeoutExpired):
+            self._unsure, self.trouble = True, str(error)
+            if self.state is State.COMMITTING:
+                error = TransactionOutcomeUnknown(f"whether it is committed is not known: {error}")
+            self._ended.fail(error)
+            self._send_end(now)
+        elif isinstance(error, TransactionAbortable) and self.state is State.COMMITTING:
+            self._change(Input.REFUSED)
+            self.doom(("", -1), 0, error)
+            self._ended.fail(error)
+        elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joined:
+            self._unsure = True  # no partition had joined, as far as the coordinator knows
+            self._over(None)
+        else:
+            self._give_up(error)
+
+    def _over(self, answer: EndTxnResponse | None) -> None:
+        """The transaction has ended."""
+        self.trouble = ""
+        if answer is not None and answer.producer_id >= 0:
+            self.current = Identity(answer.producer_id, answer.producer_epoch)
+            self._change(Input.ENDED)
+        else:
+            self._change(Input.RENEW if self._unsure else Input.ENDED)
+        self._ended.succeed(None)
+        self._core.soon(self._initialize)  # if the epoch has to rise
+        self._settle()
+
+    def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
+        return ask_coordinator(task, self.transactional_id, request, self._judge, versions)
+
+    def _judge(self, answer: Any) -> OttlaError | None:
+        what = f"transactional id {self.transactional_id!r}"
+        if not isinstance(answer, AddPartitionsToTxnResponse):
+            return broker_error(answer.error_code, what) if answer.error_code else None
+        codes = {
+            each.partition_error_code: f"{what}, {topic.name}-{each.partition_index}"
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+            if each.partition_error_code not in (0, OperationNotAttempted.code)
+        }
+        return next((broker_error(code, where) for code, where in codes.items()), None)
+
+    def _give_up(self, error: OttlaError) -> None:
+        self._fatal = self._fatal or error
+        self._ended.fail(error)
+        self._fail(error)
+
+    def _why_failed(self) -> OttlaError:
+        return self._fatal or self._core.closed or Closed("the producer is closed")
+
+    def _settle(self) -> None:
+        """Those who wait to begin a transaction may, or never will."""
+        for outcome in list(self._waiting):
+            if self.state is State.READY:
+                outcome.succeed(None)
+            elif self.state is State.FAILED:
+                outcome.fail(self._why_failed())
