@@ -78,6 +78,8 @@ class TransactionCore:
         try:
             if not ended.done:
                 yield ended
+        except GeneratorExit:  # nobody awaits it any more
+            raise
         except BaseException as error:  # a cancellation
             yield from self._wait(ended, self._core.now + CLOSE_TIMEOUT)
             if not ended.done:
