@@ -13,6 +13,8 @@ This is the map of the folder, in the order in which a record passes through it:
     core.py              `ClientCore`, the whole client as one machine: events go in, actions come out (`events.py`).
     produce/             `core.py`: all that a producer's calls decide. Then prepare, turns, placing, room, accumulator,
                          batches, sender, results, deliveries; `identity.py` has producer id and epoch.
+    transaction/         `core.py`: one transaction, from its block's beginning to the end. `transactions.py`: the
+                         producer's id and epoch, partitions that join, EndTxn; its states are a table (`states.py`).
     cluster/             nodes, topics, leaders, coordinators: what is known, and how it is kept fresh.
     connection/          `pool.py`: a connection for each node and channel. `connection.py`: its table of states, with
                          handshake and pipeline. `versions.py`: everything about versions of APIs.

@@ -9,8 +9,17 @@ Three ways to send, which differ in what they wait for:
 The latter take ``on_delivery``, which is called with the `Receipt` or the error. Without it, what fails is raised by
 the next call, by `flush`, or at the end of the block: never silently gone.
 
+With a transactional id it sends within transactions, of which readers with ``isolation="read_committed"`` see all or
+nothing. The end of the block commits; left by an error or a cancellation, it aborts:
+
+    async with client.producer(transactional_id="billing-1") as producer:
+        async with producer.transaction() as txn:
+            await txn.send_soon("debits", b"...", key=b"alice")
+            await txn.send_soon("credits", b"...", key=b"bob")
+
 Rules:
-- Everything is decided by `ottla.sdk.produce.core.ProducerCore`, whose rules say what a cancellation means.
+- Everything is decided by `ottla.sdk.produce.core.ProducerCore`, whose rules say what a cancellation means, and
+  `ottla.sdk.transaction.core.TransactionCore`.
 - ``on_delivery`` and interceptors are called in the loop's thread, and may call anything, this producer too; but they
   must not block. An error of ``on_delivery`` is logged and raised by the next call; one of an interceptor is only
   logged, as in Java. `flush` and the end of the block return after the callbacks of what they waited for.
@@ -42,7 +51,6 @@ from ottla.sdk.produce.records import (
     Timestamp,
 )
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transactions import Transaction
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -54,7 +62,7 @@ else:
 
     K, V = TypeVar("K"), TypeVar("V")
 
-__all__ = ["Producer", "ProducerInterceptor", "ProducerRecord", "Timestamp"]
+__all__ = ["Producer", "ProducerInterceptor", "ProducerRecord", "Timestamp", "Transaction"]
 
 _MANY = 256
 """Records of `send_many` between two looks at the clock."""
@@ -65,6 +73,107 @@ class Unopened:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed("the producer was never opened: use it as `async with client.producer(...) as producer`")
+
+
+class Transaction(Generic[K, V]):
+    """Records that are stored all together or not at all; made by `Producer.transaction`, used as
+    ``async with producer.transaction() as txn``.
+
+    Raises:
+        TransactionAborted: at the end of the block, if a record failed: nothing of the transaction is there for those
+            that read committed records.
+        TransactionOutcomeUnknown: the coordinator did not say in time whether it is committed.
+        ProducerFenced: another producer with this transactional id has come.
+        TimeoutExpired: the transaction could not begin.
+    """
+
+    def __init__(self, producer: "Producer[K, V]", driver: Driver[Any], core: TransactionCore) -> None:
+        self._producer, self._driver, self._core = producer, driver, core
+
+    async def __aenter__(self) -> Self:
+        await self._driver.run(self._core.begin())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._driver.is_gone(error):
+            await self._driver.run(self._core.leave(error))
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+    ) -> Receipt:
+        """As `Producer.send`. What it waits for is that the record is stored; others see it after the commit."""
+        self._core.check()
+        return await self._producer.send(
+            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+        )
+
+    async def send_soon(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """As `Producer.send_soon`; a record that fails later is raised by the end of the block."""
+        self._core.check()
+        await self._producer.send_soon(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            on_delivery=on_delivery,
+        )
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[V | None],
+        *,
+        keys: Iterable[K | None] | None = None,
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """As `Producer.send_many`."""
+        self._core.check()
+        await self._producer.send_many(topic, values, keys=keys, timestamp=timestamp, on_delivery=on_delivery)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """As `Producer.send_nowait`."""
+        self._core.check()
+        self._producer.send_nowait(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            on_delivery=on_delivery,
+        )
 
 
 class Producer(Generic[K, V]):

@@ -20,7 +20,7 @@ Source: TransactionManager.java (bumpIdempotentProducerEpoch), KIP-98, KIP-360.
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
@@ -29,9 +29,6 @@ from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer
-
-if TYPE_CHECKING:
-    from ottla.sdk.produce.batches import PartitionQueue
 
 log = logger("ottla.sdk.producer")
 
@@ -134,7 +131,7 @@ class ProducerIdentity:
     def idempotent(self) -> bool:
         return self.state is not State.WITHOUT
 
-    def admits(self, queue: "PartitionQueue") -> bool:
+    def admits(self, queue: object) -> bool:
         """Whether batches of a partition can be sent now, as far as their producer is concerned."""
         return True
 

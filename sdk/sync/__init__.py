@@ -23,9 +23,18 @@ from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.options import ClientOptions, declared_by
 from ottla.sdk.sync.client import Client
 from ottla.sdk.sync.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
-from ottla.sdk.sync.producer import Producer
+from ottla.sdk.sync.producer import Producer, Transaction
 
-__all__ = ["Batch", "Client", "Consumer", "ConsumerInterceptor", "Producer", "RebalanceListener", "connect"]
+__all__ = [
+    "Batch",
+    "Client",
+    "Consumer",
+    "ConsumerInterceptor",
+    "Producer",
+    "RebalanceListener",
+    "Transaction",
+    "connect",
+]
 
 
 @declared_by(ClientOptions)

@@ -137,6 +137,8 @@ class Client:
         partitioner: str | Hash | Keyed | Chooser = "murmur2",
         buffer_memory: int = 32 * 2**20,
         delivery_timeout: float | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout: float = 60.0,
         key_serializer: Callable[[K], bytes | None] | None = None,
         value_serializer: Callable[[V], bytes | None] | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
@@ -158,6 +160,9 @@ class Client:
                 partitions; or an object with ``choose``, which sees the whole record.
             buffer_memory: bytes of records on their way, uncompressed, and 2 KiB for each batch; more have to wait.
             delivery_timeout: seconds from sending to the broker's acknowledgement; the client's by default.
+            transactional_id: the producer's name in transactions, without which there are none: the same after a
+                restart, and no other producer's. It sends within `Producer.transaction`.
+            transaction_timeout: seconds after which the broker aborts a transaction that was not ended.
             key_serializer, value_serializer: turn what is sent into bytes; ``None`` stays ``None``.
             interceptors: see and may replace each record, and are called with what became of it.
 
@@ -169,6 +174,11 @@ class Client:
             raise ConfigurationError(f"acks must be 'all', 1 or 0, not {acks!r}")
         if idempotent and number != -1:
             raise ConfigurationError("an idempotent producer needs acks='all'")
+        if transactional_id is not None:
+            if not isinstance(transactional_id, str) or not transactional_id:
+                raise ConfigurationError(f"a transactional_id is a str that is not empty, not {transactional_id!r}")
+            if number != -1 or idempotent is False:
+                raise ConfigurationError("transactions need acks='all' and an idempotent producer")
         for each in interceptors:
             derived(each, ProducerInterceptor)
         for name, serializer in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
@@ -186,6 +196,8 @@ class Client:
             partitioner=partitioner,
             buffer_memory=buffer_memory,
             delivery_timeout=delivery_timeout,
+            transactional_id=transactional_id,
+            transaction_timeout=transaction_timeout,
         )
         within_bounds(options)
         self._check_lingering(options)

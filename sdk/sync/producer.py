@@ -27,6 +27,7 @@ from ottla.sdk.produce.records import (
     Timestamp,
 )
 from ottla.sdk.producer import K, V
+from ottla.sdk.transaction.core import TransactionCore
 
 _MANY = 2**14
 
@@ -36,6 +37,105 @@ class Unopened:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed("the producer was never opened: use it as `with client.producer(...) as producer`")
+
+
+class Transaction(Generic[K, V]):
+    """Records that are stored all together or not at all; made by `Producer.transaction`, used as
+    ``with producer.transaction() as txn``.
+
+    Raises:
+        TransactionAborted: at the end of the block, if a record failed: nothing of the transaction is there for those
+            that read committed records.
+        TransactionOutcomeUnknown: the coordinator did not say in time whether it is committed.
+        ProducerFenced: another producer with this transactional id has come.
+        TimeoutExpired: the transaction could not begin.
+    """
+
+    def __init__(self, producer: "Producer[K, V]", driver: ThreadDriver, core: TransactionCore) -> None:
+        self._producer, self._driver, self._core = producer, driver, core
+
+    def __enter__(self) -> Self:
+        self._driver.run(self._core.begin())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._driver.is_gone(error):
+            self._driver.run(self._core.leave(error))
+
+    def send(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+    ) -> Receipt:
+        """As `Producer.send`. What it waits for is that the record is stored; others see it after the commit."""
+        self._core.check()
+        return self._producer.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+
+    def send_soon(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """As `Producer.send_soon`; a record that fails later is raised by the end of the block."""
+        self._core.check()
+        self._producer.send_soon(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            on_delivery=on_delivery,
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[V | None],
+        *,
+        keys: Iterable[K | None] | None = None,
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """As `Producer.send_many`."""
+        self._core.check()
+        self._producer.send_many(topic, values, keys=keys, timestamp=timestamp, on_delivery=on_delivery)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: Timestamp | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """As `Producer.send_nowait`."""
+        self._core.check()
+        self._producer.send_nowait(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            on_delivery=on_delivery,
+        )
 
 
 class Producer(Generic[K, V]):
@@ -228,6 +328,14 @@ class Producer(Generic[K, V]):
             return
         record = preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
         self._driver.do(lambda: core.send_nowait(record))
+
+    def transaction(self) -> Transaction[K, V]:
+        """A transaction; use it as ``with producer.transaction() as txn``, one after the other.
+
+        Raises:
+            LocalProtocolError: the producer was made without ``transactional_id``.
+        """
+        return Transaction(self, self._driver, TransactionCore(self._driver.core, self._core))
 
     def flush(self) -> None:
         """Send what lingers, and wait until every record accepted so far is stored; within `delivery_timeout`.

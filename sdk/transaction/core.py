@@ -58,6 +58,8 @@ class TransactionCore:
         except BaseException as failed:  # a cancellation included
             if self._is_open:
                 yield from self._abort(failed)
+                if isinstance(failed, TransactionAborted) and self._producer.fatal is not None:
+                    raise self._producer.fatal from failed  # such as a fencing, of which records are the first victims
             raise
 
     @property

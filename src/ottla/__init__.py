@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         OttlaError,
         PartialFailure,
         TimeoutExpired,
+        TransactionAborted,
+        TransactionOutcomeUnknown,
     )
     from ottla.oidc import ClientCredentials
     from ottla.sasl import OAuthBearer, Plain, ScramSha256, ScramSha512, Token
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.sdk.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
-    from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
+    from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord, Transaction
     from ottla.tls import TLS
 
 __version__ = "0.1.0"
@@ -78,6 +80,9 @@ _HOMES = {
     "TLS": "ottla.tls",
     "TimeoutExpired": "ottla.errors",
     "TopicDescription": "ottla.sdk.admin",
+    "Transaction": "ottla.sdk.producer",
+    "TransactionAborted": "ottla.errors",
+    "TransactionOutcomeUnknown": "ottla.errors",
     "connect": "ottla.sdk.client",
     "from_kafka_config": "ottla.sdk.kafka_config",
     "offsets_from_csv": "ottla.sdk.admin",
@@ -117,6 +122,9 @@ __all__ = [
     "TimeoutExpired",
     "Token",
     "TopicDescription",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionOutcomeUnknown",
     "connect",
     "from_kafka_config",
     "offsets_from_csv",

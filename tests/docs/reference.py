@@ -281,7 +281,7 @@ PAGES: dict[str, Page] = {
         "Producers",
         (
             Part("sdk/producer.py"),
-            Part("sdk/producer.py", ("Producer",)),
+            Part("sdk/producer.py", ("Producer", "Transaction")),
             Part("sdk/produce/records.py", ("Receipt",)),
             Part("sdk/produce/records.py", ("ProducerInterceptor", "ProducerRecord", "Timestamp")),
         ),
@@ -320,6 +320,7 @@ PAGES: dict[str, Page] = {
                 "src/ottla/errors.py",
                 ("DeliveryFailed", "PartialFailure", "NoCommittedOffset", "DataLoss", "LogTruncated"),
             ),
+            Part("src/ottla/errors.py", ("TransactionAborted", "TransactionOutcomeUnknown")),
             Part("src/ottla/errors.py", ("BrokerError",)),
         ),
         error_codes(),

@@ -18,7 +18,7 @@ RUFF = Path(sys.executable).parent / "ruff"
 FOLDER = ROOT / "sdk/sync"
 TAKEN = {
     "client": ("Client",),
-    "producer": ("_MANY", "Unopened", "Producer", "_SEND_SOON"),
+    "producer": ("_MANY", "Unopened", "Transaction", "Producer", "_SEND_SOON"),
     "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "Batch", "Consumer"),
 }
 """Of each module of `sdk`, what is taken; all else it shares."""

@@ -3,7 +3,7 @@
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
 purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them. With
 ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
-cluster.
+cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`).
 """
 
 import argparse
@@ -13,9 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from tests.sim import mutations as of_client
-from tests.sim import run
+from tests.sim import run, transfers
+from tests.sim import transaction_mutations as of_transactions
 from tests.sim.broker import mutations as of_broker
 from tests.sim.broker import world
 
@@ -27,8 +29,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("seeds", help="a seed; FROM..TO for all of these; or mutations")
     parser.add_argument("--broken", metavar="NAME", help="the name of a mutation")
     parser.add_argument("--broker", action="store_true", help="play brokerlite on a model disk")
+    parser.add_argument("--transactions", action="store_true", help="play the client's transactions")
     given = parser.parse_args(arguments)
-    play, known = (world.play, of_broker) if given.broker else (run.play, of_client)
+    play: run.Play = run.play
+    known: Any = of_client
+    if given.broker:
+        play, known = world.play, of_broker
+    elif given.transactions:
+        play, known = transfers.play, of_transactions
     if given.broken is not None and given.broken not in known.MUTATIONS:
         parser.error(f"no such mutation; there are: {', '.join(known.MUTATIONS)}")
     logging.getLogger("ottla").setLevel(logging.CRITICAL)

@@ -1,5 +1,7 @@
-"""The model's transaction coordinators answer as Apache Kafka 4.3.1 has answered."""
+"""Transactions in the simulator: the model's coordinators answer as Apache Kafka 4.3.1 has answered, and the client's
+transactions are whole or absent whatever happens to them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
@@ -18,8 +20,27 @@ from tests.brokerlite.transacting import Conversation
 from tests.sim.clock import Clock
 from tests.sim.cluster import RELEASES, ModelCluster
 from tests.sim.history import History
+from tests.sim.run import Result, catches, play_many
+from tests.sim.transaction_mutations import MUTATIONS, SEEDS
 from tests.sim.transactions import DECIDED, LAST_EPOCH, ONGOING
+from tests.sim.transfers import play
 
+QUICK = 40
+SLOW = 2000
+FEATURES = {
+    "a change survives its coordinator",
+    "a marker is late",
+    "a producer is fenced",
+    "a teller changes its mind",
+    "a transaction is aborted",
+    "a transaction is committed",
+    "a transaction takes too long",
+    "an end is cancelled",
+    "an outcome is unknown",
+    "fault: a rival comes",
+    "fault: kill a teller",
+    "fault: move coordinators",
+}
 SETTLED = 0.02
 """Seconds in which everything is on its replicas."""
 
@@ -79,3 +100,30 @@ def test_the_answers_are_apache_kafkas(name: str) -> None:
     ours = Conversation(broker, name.replace(" ", "-"))
     for i, (step, theirs) in enumerate(exchanges):
         assert ours.perform(step) == theirs, f"step {i} of {name} is {step}, after {exchanges[max(0, i - 5) : i]}"
+
+
+def broken(results: Iterable[Result]) -> list[str]:
+    return [f"python -m tests.sim --transactions {each.seed}   # {each.cause}" for each in results if each.violation]
+
+
+def test_every_transaction_is_whole_or_absent() -> None:
+    assert not broken(play(seed) for seed in range(QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_transaction_is_whole_or_absent_in_thousands_of_worlds() -> None:
+    results = list(play_many(range(SLOW), play=play))
+    assert not broken(results)
+    often = sum((each.features for each in results), Counter())
+    assert min(often[each] for each in FEATURES) >= 10, often
+
+
+def test_a_seed_of_the_tellers_replays_exactly() -> None:
+    assert play(7, told=True).history == play(7, told=True).history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_broken_transactions_are_found_out(mutation: str) -> None:
+    assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

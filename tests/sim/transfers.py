@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.records import parse_batch
 from ottla.errors import OttlaError, TimeoutExpired, TransactionOutcomeUnknown
 from ottla.sdk.options import Options
@@ -84,6 +84,8 @@ class Teller:
     chance: Random
     done: bool = False
     fenced: bool = False
+    initialized: bool = False
+    """Its producer had an epoch."""
     timeout: float = field(init=False)
     """Of its transactions."""
 
@@ -112,6 +114,7 @@ class Teller:
                 self._failed(error, machine)
                 continue
             made += 1
+            self.initialized = True
             transfer = world.transfer(process.name)
             yield from self._transfer(core, machine, transfer)
             yield chance.choice((0.0, 0.0, 0.05, 0.5))
@@ -213,9 +216,7 @@ class Transfers:
         if chance.random() < 0.1:
             self.faults.clear()
         self.calm = not self.faults
-        self.network.sent, self.network.delivered = self._sent, self._delivered
-        self._initialized: set[str] = set()
-        """Processes whose producer has been given an epoch."""
+        self.network.sent = self._sent
         self.processes: dict[str, Process] = {}
         self.members: dict[str, Any] = {}
         self.tellers: list[Teller] = []
@@ -248,12 +249,9 @@ class Transfers:
 
     def _sent(self, link: Link, message: Any) -> None:
         anew = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
-        if anew and link.client.name in self._initialized:
+        teller = next(each for each in self.tellers if each.process.name == link.client.name)
+        if anew and teller.initialized:
             raise Violation("a producer begins anew", f"{link.client.name} may have been fenced")
-
-    def _delivered(self, link: Link, request: Any, answer: Any) -> None:
-        if isinstance(answer, InitProducerIdResponse) and not answer.error_code:
-            self._initialized.add(link.client.name)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
