@@ -239,7 +239,13 @@ class Transfers:
         name = f"t{len(self.tellers)}"
         chance = Random(f"{self.seed} {name}")
         process = Process(
-            name, self.clock, self.network, self.history, self.options, len(self.cluster.nodes), Random(f"{chance}")
+            name,
+            self.clock,
+            self.network,
+            self.history,
+            self.options,
+            len(self.cluster.nodes),
+            Random(f"{self.seed} {name} client"),
         )
         self.processes[name] = process
         teller = Teller(self, process, transactional_id, count, chance)
