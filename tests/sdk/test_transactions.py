@@ -1,5 +1,7 @@
 """Transactions of a producer, over real sockets: against brokerlite, and against Apache Kafka of both protocols."""
 
+import uuid
+
 import pytest
 import trio
 
@@ -69,7 +71,7 @@ async def test_what_commits_is_seen_and_what_aborts_is_not(loop: Loop, ottla_bro
 
 @pytest.mark.slow
 async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
-    await tell_the_whole_story(loop, kafka.bootstrap, f"story-{type(loop).__name__.lower()}")
+    await tell_the_whole_story(loop, kafka.bootstrap, f"story-{uuid.uuid4().hex}")
 
 
 @pytest.mark.slow
