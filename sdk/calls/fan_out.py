@@ -9,7 +9,8 @@ Source: AdminApiDriver.java with CoordinatorStrategy, PartitionLeaderStrategy an
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.errors import (
@@ -49,10 +50,10 @@ Read = Callable[[Reply[K]], Mapping[K, T | OttlaError]]
 """What is said of each of them."""
 
 
-def all_or_partial(what: str, answers: Mapping[str, T | OttlaError]) -> dict[str, T]:
+def all_or_partial(what: str, answers: Mapping[K, T | OttlaError], name: Callable[[K], str] = str) -> dict[K, T]:
     """The answers; raises where one is an error: itself if it was the only question."""
-    found = {name: answer for name, answer in answers.items() if not isinstance(answer, OttlaError)}
-    failures = {name: answer for name, answer in answers.items() if isinstance(answer, OttlaError)}
+    found = {key: answer for key, answer in answers.items() if not isinstance(answer, OttlaError)}
+    failures = {name(key): answer for key, answer in answers.items() if isinstance(answer, OttlaError)}
     if len(answers) == 1:
         for error in failures.values():
             raise error
@@ -165,9 +166,20 @@ def ask_leaders(
     return {place: found[place] for place in order}
 
 
+def place_name(place: TopicPartition) -> str:
+    """As Kafka writes it: ``topic-partition``."""
+    return f"{place[0]}-{place[1]}"
+
+
+def listed(places: Collection[TopicPartition]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(map(place_name, islice(places, 3))) + more
+
+
 def left_out(place: TopicPartition) -> RemoteProtocolError:
     """The error for a partition of which the answer says nothing."""
-    return RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer")
+    return RemoteProtocolError(f"{place_name(place)} was left out of the answer")
 
 
 def known_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:

@@ -243,7 +243,7 @@ def _fetch_request(
                 if places is None
                 else tuple(
                     OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
-                    for topic, indexes in _by_topic(places).items()
+                    for topic, indexes in requests.by_topic(places).items()
                 )
             )
             many.append(OffsetFetchRequestGroup(group_id=name, topics=topics))
@@ -255,7 +255,9 @@ def _fetch_request(
         if version < COMMITTED_OF_ALL_TOPICS:
             raise UnsupportedVersion("OffsetFetch of all topics came with Kafka 0.10.2: name the partitions")
         return OffsetFetchRequest(group_id=name, topics=None, require_stable=stable)
-    asked = (OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in _by_topic(places).items())
+    asked = (
+        OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in requests.by_topic(places).items()
+    )
     return OffsetFetchRequest(group_id=name, topics=tuple(asked), require_stable=stable)
 
 
@@ -272,13 +274,6 @@ def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGro
                 offset = CommittedOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
                 offsets[topic.name, each.partition_index] = offset
     return dict(sorted(offsets.items()))
-
-
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
 
 # -- lag --------------------------------------------------------------------------------------------------------------
@@ -426,7 +421,7 @@ def delete_offsets(core: ClientCore, group: str, places: Sequence[TopicPartition
         OffsetDeleteRequestTopic(
             name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=each) for each in indexes)
         )
-        for topic, indexes in _by_topic(places).items()
+        for topic, indexes in requests.by_topic(places).items()
     )
 
     def work(task: Task[None]) -> Steps[None]:

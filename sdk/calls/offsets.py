@@ -27,7 +27,16 @@ from ottla.codec.apis.list_offsets import (
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.admin import ListedOffset
 from ottla.sdk.calls.call import Task, mapped
-from ottla.sdk.calls.fan_out import PATIENCE, Reply, ask_leaders, existing, known_topics, left_out, no_partition
+from ottla.sdk.calls.fan_out import (
+    PATIENCE,
+    Reply,
+    ask_leaders,
+    existing,
+    known_topics,
+    left_out,
+    no_partition,
+    place_name,
+)
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import LIST_OFFSETS_MAX_TIMESTAMP
@@ -131,7 +140,7 @@ def _offset(
     place: TopicPartition, timestamp: int, each: ListOffsetsPartitionResponse, version: int
 ) -> ListedOffset | OttlaError | None:
     """What the broker has found; ``None`` where it knows only segments, and none that ended by then."""
-    where = f"{place[0]}-{place[1]}"
+    where = place_name(place)
     if each.error_code:
         return broker_error(each.error_code, where)
     if timestamp == MAX_TIMESTAMP and version < LIST_OFFSETS_MAX_TIMESTAMP:
