@@ -169,8 +169,10 @@ def _judge(answer: TxnOffsetCommitResponse) -> OttlaError | None:
     results = [(topic.name, each) for topic in answer.topics for each in topic.partitions]
     if not results:
         return RemoteProtocolError("TxnOffsetCommit was answered without a partition")
-    wrong = ((name, each) for name, each in results if each.error_code)
-    return next((broker_error(each.error_code, f"offset of {name}-{each.partition_index}") for name, each in wrong), None)
+    for name, each in results:
+        if each.error_code:
+            return broker_error(each.error_code, f"offset of {name}-{each.partition_index}")
+    return None
 
 
 def _refuse_lost(offsets: Offsets, cause: OttlaError | None = None) -> None:
