@@ -126,6 +126,7 @@ class TransactionCore:
         cause = error if isinstance(error, OttlaError) else LocalProtocolError(f"the block was left by {error!r}")
         if isinstance(cause, TransactionAborted):
             cause = cause.cause
+        self.committed = False
         until = self._core.now + ABORT_TIMEOUT
         self._transactions.stop()
         drained = self._producer.withdraw(TransactionAborted({}, cause))
