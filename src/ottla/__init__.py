@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord, Transaction
+    from ottla.sdk.transform import Batches, Transform, TransformTransaction
     from ottla.tls import TLS
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AuthenticationFailed": "ottla.errors",
     "Batch": "ottla.sdk.consumer",
+    "Batches": "ottla.sdk.transform",
     "BrokerError": "ottla.errors",
     "ClientCredentials": "ottla.oidc",
     "Client": "ottla.sdk.client",
@@ -93,6 +95,8 @@ _HOMES = {
     "TransactionDescription": "ottla.sdk.admin",
     "TransactionListing": "ottla.sdk.admin",
     "TransactionOutcomeUnknown": "ottla.errors",
+    "Transform": "ottla.sdk.transform",
+    "TransformTransaction": "ottla.sdk.transform",
     "connect": "ottla.sdk.client",
     "from_kafka_config": "ottla.sdk.kafka_config",
     "offsets_from_csv": "ottla.sdk.admin",
@@ -102,6 +106,7 @@ __all__ = [
     "TLS",
     "AuthenticationFailed",
     "Batch",
+    "Batches",
     "BrokerDescription",
     "BrokerError",
     "Client",
@@ -140,6 +145,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "TransactionOutcomeUnknown",
+    "Transform",
+    "TransformTransaction",
     "connect",
     "from_kafka_config",
     "offsets_from_csv",
