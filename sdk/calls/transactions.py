@@ -360,10 +360,11 @@ def _why_hanging(place: TopicPartition, epoch: int, owner: TransactionDescriptio
     """Why nobody ends the transaction; empty where ``owner``'s coordinator will."""
     if owner is None:
         return "no coordinator knows its producer id"
+    whose = f"transactional id {owner.transactional_id!r}"
     if place not in owner.partitions:
-        return f"transactional id {owner.transactional_id!r} is {owner.state}, and not in this partition"
+        return f"{whose} is {owner.state}, and this partition is no part of its transaction"
     if epoch > owner.producer_epoch:
-        return f"transactional id {owner.transactional_id!r} has epoch {owner.producer_epoch}, whose marker is refused"
+        return f"{whose} has epoch {owner.producer_epoch}, whose marker is refused"
     return ""
 
 

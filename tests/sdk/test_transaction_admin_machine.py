@@ -342,10 +342,13 @@ def test_a_partition_that_has_another_leader_by_now_is_asked_about_there() -> No
         (Id(epoch=1, state="PrepareAbort"), ""),
         (
             Id(state="PrepareCommit", partitions=(T1,)),
-            "transactional id 'a' is PrepareCommit, and not in this partition",
+            "transactional id 'a' is PrepareCommit, and this partition is no part of its transaction",
         ),
-        (Id(partitions=(T1,)), "transactional id 'a' is Ongoing, and not in this partition"),
-        (Id(state="CompleteAbort", partitions=()), "transactional id 'a' is CompleteAbort, and not in this partition"),
+        (Id(partitions=(T1,)), "transactional id 'a' is Ongoing, and this partition is no part of its transaction"),
+        (
+            Id(state="CompleteAbort", partitions=()),
+            "transactional id 'a' is CompleteAbort, and this partition is no part of its transaction",
+        ),
         (Id(8), "no coordinator knows its producer id"),
     ],
 )
