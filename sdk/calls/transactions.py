@@ -440,8 +440,10 @@ def _refuse_owned(task: Task[Any], place: TopicPartition, writer: Writer) -> Ste
     if owner is not None and not _why_hanging(place, writer.producer_epoch, owner):
         name, node = owner.transactional_id, owner.coordinator
         whose = f"the transaction in {place_name(place)} is that of transactional id {name!r}, {owner.state}"
-        ends = f"node {node.id} ({node.host}:{node.port}), its coordinator, ends it within {owner.timeout:g} s"
-        raise LocalProtocolError(f"{whose}: {ends}; wait, or fence its producer, or abort it here alone by `force`")
+        ends = f"its coordinator, node {node.id} ({node.host}:{node.port}), ends it"
+        when = f"{owner.timeout:g} s after its beginning at the latest"
+        instead = "wait, or fence its producer, or tear it apart by `force`"
+        raise LocalProtocolError(f"{whose}: {ends} {when}; {instead}")
 
 
 def _mark(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]:

@@ -14,7 +14,7 @@ import typer
 
 from ottla.cli import exits, tables
 from ottla.cli.options import AsJson, Connect, at_cluster
-from ottla.cli.places import Place, parse_duration, parse_places, parse_time, partitions_of
+from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
     from ottla.errors import OttlaError
@@ -348,8 +348,5 @@ def _print(lag: "GroupLag", members: bool) -> None:
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:
-    topics: dict[str, list[str]] = {}
-    for topic, partition in each.assignment:
-        topics.setdefault(topic, []).append(str(partition))
-    assignment = " ".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items())
+    assignment = format_places(each.assignment)
     return each.member_id, each.instance_id, each.client_id, each.host, len(each.assignment), assignment

@@ -1,14 +1,14 @@
 """`ottla offsets`: where logs begin and end, what is where at a time, and what a group has committed."""
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ottla.cli import tables
 from ottla.cli.options import AsJson, Connect, at_cluster
-from ottla.cli.places import Place, parse_places, parse_time, partitions_of
+from ottla.cli.places import Place, format_time, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
     from ottla.sdk.admin import ListedOffset
@@ -99,14 +99,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows))
     elif rows:
-        cells = [{**row, "timestamp": _readable(row["timestamp"])} if "timestamp" in row else row for row in rows]
+        cells = [
+            {**row, "timestamp": format_time(at)} if (at := row.get("timestamp")) is not None else row for row in rows
+        ]
         tables.show(list(rows[0]), [tuple(row.values()) for row in cells])
-
-
-def _readable(timestamp: int | None) -> str | None:
-    if timestamp is None:
-        return None
-    try:
-        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp)  # no year that anybody means
