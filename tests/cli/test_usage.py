@@ -62,6 +62,13 @@ from ottla.errors import (
         (["offsets"], "--group"),
         (["offsets", "--group", "g", "--at", "end"], "leave out --at"),
         (["offsets", "t", "--at", "noon"], "max-timestamp"),
+        (["perf", "produce", "t", "--transaction-records", "9"], "--transactional-id"),
+        (["perf", "produce", "t", "--transactional-id", ""], "is empty"),
+        (["perf", "produce", "t", "--transactional-id", "p", "--acks", "1"], "transactions need all"),
+        (
+            ["perf", "produce", "t", "--transactional-id=p", "--transaction-records=9", "--transaction-seconds=1"],
+            "not by both",
+        ),
         (["broker", "--data", ""], "is empty"),
         (["broker", "--listen", "9092"], "host:port"),
         (["broker", "--name", "b"], "--announce"),
