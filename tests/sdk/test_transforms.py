@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-import trio
-
 import ottla
 import ottla.sync
 from ottla.errors import (
@@ -181,7 +179,7 @@ async def test_a_partition_that_was_lost_makes_the_commit_impossible(ottla_broke
             client.consumer("in", group="g", instance_id="one") as consumer,
         ):
             batch = await anext(consumer)
-            with pytest.raises(TransactionAborted, match="offsets cannot be committed|not committed") as raised:
+            with pytest.raises(TransactionAborted, match="offsets cannot be committed") as raised:
                 async with producer.transaction() as txn:
                     await txn.send("out", b"of a batch that was lost")
                     async with client.consumer("in", group="g", instance_id="one") as newer:  # takes its place
@@ -287,9 +285,9 @@ async def test_of_two_with_one_transactional_id_the_older_one_ends(ottla_broker:
         with pytest.raises(ProducerFenced):
             async with client.transform("in", group="g", transactional_id="t-1", max_records=1) as transform:
                 async for batches in transform:
-                    async with client.transform("in", group="g", transactional_id="t-1"):
-                        async with transform.transaction(batches) as txn:
-                            await txn.send("out", b"fenced")
+                    newer = client.transform("in", group="g", transactional_id="t-1")
+                    async with newer, transform.transaction(batches) as txn:
+                        await txn.send("out", b"fenced")
         assert await committed(client, "out") == []
 
 
