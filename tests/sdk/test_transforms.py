@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+
 import ottla
 import ottla.sync
 from ottla.errors import (
