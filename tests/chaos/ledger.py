@@ -14,7 +14,7 @@ no client has died
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
@@ -88,7 +88,8 @@ class Assignment:
     who: str
     partition: int
     start: float
-    position: int
+    position: int | None
+    """None if it was not known then."""
     end: str = ""
     ended: float = float("inf")
     refused: bool = False
@@ -119,9 +120,14 @@ class Verdict:
     stale_answers: int = 0
 
     def add(self, what: str, examples: list[str]) -> None:
-        if examples:
-            more = f" and {len(examples) - SHOWN} more" if len(examples) > SHOWN else ""
-            self.broken.append(f"{what}: {'; '.join(examples[:SHOWN])}{more}")
+        add(self.broken, what, examples)
+
+
+def add(broken: list[str], what: str, examples: Sequence[str]) -> None:
+    """Add a promise that was broken, if there are examples."""
+    if examples:
+        more = f" and {len(examples) - SHOWN} more" if len(examples) > SHOWN else ""
+        broken.append(f"{what}: {'; '.join(examples[:SHOWN])}{more}")
 
 
 def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
@@ -263,7 +269,7 @@ def _judge_assignments(verdict: Verdict) -> None:
     for read in verdict.reads:
         assignment = read.assignment
         expected = at.get(id(assignment), assignment.position)
-        if read.first != expected:
+        if expected is not None and read.first != expected:
             wrong.append(f"{read.who} got {read.partition}/{read.first}, expected {expected}")
         if assignment.end == "never assigned":
             wrong.append(f"{read.who} got {read.partition}/{read.first}, and was never assigned the partition")
