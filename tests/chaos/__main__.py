@@ -15,9 +15,10 @@ from tests.chaos.report import page, table
 from tests.chaos.run import Load, run
 from tests.chaos.streams import Streams
 from tests.chaos.transfers import Transfers
+from tests.chaos.transform import Transform
 from tests.kafka import NOW, OLD
 
-LOADS: dict[str, type[Load]] = {"streams": Streams, "transfers": Transfers}
+LOADS: dict[str, type[Load]] = {"streams": Streams, "transfers": Transfers, "transform": Transform}
 RELEASES = {"4.3": NOW, "3.9": OLD["3.9"]}
 
 

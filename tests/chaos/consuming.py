@@ -18,7 +18,7 @@ HANDLING = 0.002
 """Seconds that a consumer takes for a batch, at least."""
 
 
-class Listener(RebalanceListener):
+class JournalListener(RebalanceListener):
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
@@ -33,7 +33,7 @@ class Listener(RebalanceListener):
 
 
 async def consume(setup: Setup, journal: Journal, client: Client) -> None:
-    listener, slowness = Listener(journal), Slowness()
+    listener, slowness = JournalListener(journal), Slowness()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(slowness.listen)
         async with client.consumer(

@@ -19,7 +19,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from typing import TypeVar
 
+from tests.chaos.fences import Programs
 from tests.chaos.journal import Event
 from tests.chaos.ledger import add
 from tests.interop.lines import Received
@@ -27,8 +29,8 @@ from tests.interop.transfers import Ledger, Told, Transfer
 
 LONGEST = 120.0
 """Seconds within which any transaction has ended: nodes are never away for so long."""
-SCAN = 1.5
-"""Seconds of doubt about how old a transaction was when the broker looked for those that are too old."""
+P = TypeVar("P")
+R = TypeVar("R")
 Place = tuple[str, int]
 Record = tuple[int, str, int]
 """Offset, key, amount."""
@@ -36,25 +38,14 @@ Record = tuple[int, str, int]
 
 @dataclass
 class Evidence:
-    """All that is known of a run; times of one monotonic clock.
+    """All that is known of a run.
 
     Attributes:
-        journals: name of a program -> its events.
-        ids: name of a program -> its transactional id.
-        timeouts: name of a program -> seconds that its transactions may last.
-        started: name of a program -> when.
-        killed: those that were killed on purpose.
-        died: name of a program -> how, if it ended badly by itself.
         open: partitions with a transaction that should long have ended.
         readers: name of a client -> topic -> what it read, of each partition in order.
     """
 
-    journals: Mapping[str, list[Event]]
-    ids: Mapping[str, str]
-    timeouts: Mapping[str, float]
-    started: Mapping[str, float]
-    killed: Iterable[str]
-    died: Mapping[str, str]
+    programs: Programs
     open: Sequence[str]
     readers: Mapping[str, Mapping[str, list[Received]]]
 
@@ -111,17 +102,19 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     verdict = Verdict()
-    for name, events in evidence.journals.items():
+    programs = evidence.programs
+    for name, events in programs.journals.items():
         verdict.transactions += _transactions(name, events)
         verdict.polls += _polls(name, events)
-    add(verdict.broken, "a teller died", [f"{name}: {how}" for name, how in evidence.died.items()])
+    add(verdict.broken, "a teller died", [f"{name}: {how}" for name, how in programs.died.items()])
     add(verdict.broken, "a transaction hangs", list(evidence.open))
-    _judge_ends(verdict, evidence)
-    _judge_fences(verdict, evidence)
+    verdict.fenced, unexplained = programs.fences()
+    add(verdict.broken, "fenced without a reason", unexplained)
+    _judge_ends(verdict, programs)
     _judge_readers(verdict, evidence)
-    log = _by_place(next(iter(evidence.readers.values())))
+    log = by_place(next(iter(evidence.readers.values())))
     _judge_polls(verdict, log)
-    _judge_order(verdict, evidence, log)
+    _judge_order(verdict, programs, log)
     return verdict
 
 
@@ -160,7 +153,7 @@ def _polls(reader: str, events: Iterable[Event]) -> list[Poll]:
     return polls
 
 
-def _by_place(read: Mapping[str, list[Received]]) -> dict[Place, list[Record]]:
+def by_place(read: Mapping[str, list[Received]]) -> dict[Place, list[Record]]:
     log: dict[Place, list[Record]] = defaultdict(list)
     for topic, records in read.items():
         for each in records:
@@ -171,32 +164,12 @@ def _by_place(read: Mapping[str, list[Received]]) -> dict[Place, list[Record]]:
 # -- the promises ----------------------------------------------------------------------------------------------------
 
 
-def _judge_ends(verdict: Verdict, evidence: Evidence) -> None:
-    gone = {*evidence.killed, *evidence.died}
+def _judge_ends(verdict: Verdict, programs: Programs) -> None:
+    gone = {*programs.killed, *programs.died}
     endless = [each for each in verdict.transactions if not each.outcome and each.teller not in gone]
     add(verdict.broken, "a transaction without an end", [each.name for each in endless])
     late = [each for each in verdict.transactions if each.outcome and each.over - each.begins > LONGEST]
     add(verdict.broken, "a transaction that took too long", [f"{t.name}, {t.over - t.begins:.0f} s" for t in late])
-
-
-def _judge_fences(verdict: Verdict, evidence: Evidence) -> None:
-    unexplained = []
-    last = {each.teller: each for each in verdict.transactions if each.open < float("inf")}
-    for name, events in evidence.journals.items():
-        for when, why in [(time, what[0]) for kind, time, *what in events if kind == "fenced"]:
-            rivals = [
-                other
-                for other, identity in evidence.ids.items()
-                if identity == evidence.ids[name] and evidence.started[name] < evidence.started[other] < when
-            ]
-            age = when - last[name].open if name in last else 0.0
-            if rivals:
-                verdict.fenced[name] = f"by {rivals[0]}"
-            elif age > evidence.timeouts[name] - SCAN:
-                verdict.fenced[name] = f"its transaction was {age:.0f} s old"
-            else:
-                unexplained.append(f"{name}, whose transaction was {age:.1f} s old: {why}")
-    add(verdict.broken, "fenced without a reason", unexplained)
 
 
 def _judge_readers(verdict: Verdict, evidence: Evidence) -> None:
@@ -213,11 +186,12 @@ def _judge_readers(verdict: Verdict, evidence: Evidence) -> None:
             ledger.check((topic, record) for topic, records in read.items() for record in records)
         except AssertionError as error:
             verdict.broken.append(f"as {name} reads it: {error}"[:1000])
-        if name != first and (other := _difference(_by_place(read), _by_place(expected))):
+        if name != first and (other := difference(by_place(read), by_place(expected))):
             verdict.broken.append(f"{name} and {first} read otherwise: {other}")
 
 
-def _difference(read: Mapping[Place, list[Record]], expected: Mapping[Place, list[Record]]) -> str:
+def difference(read: Mapping[P, list[R]], expected: Mapping[P, list[R]]) -> str:
+    """Where two clients read otherwise; empty if nowhere."""
     for place in {**read, **expected}:
         one, other = read.get(place, []), expected.get(place, [])
         if one != other:
@@ -255,13 +229,13 @@ def _judge_polls(verdict: Verdict, log: Mapping[Place, list[Record]]) -> None:
     add(verdict.broken, "committed, and left out by a poll", skipped)
 
 
-def _judge_order(verdict: Verdict, evidence: Evidence, log: Mapping[Place, list[Record]]) -> None:
+def _judge_order(verdict: Verdict, programs: Programs, log: Mapping[Place, list[Record]]) -> None:
     """In each partition, the records of a transactional id are in the order in which they were sent."""
     sent: dict[tuple[str, str], tuple[str, int]] = {}
     """Topic and key -> transactional id, number."""
-    order = sorted(verdict.transactions, key=lambda each: (evidence.started[each.teller], each.begins))
+    order = sorted(verdict.transactions, key=lambda each: (programs.started[each.teller], each.begins))
     for number, (teller, leg) in enumerate((each.teller, leg) for each in order for leg in each.legs):
-        sent[leg[0], leg[1]] = evidence.ids[teller], number
+        sent[leg[0], leg[1]] = programs.ids[teller], number
     wrong = []
     for (topic, partition), records in log.items():
         known = [(sent[topic, key], key) for _, key, _ in records if (topic, key) in sent]

@@ -123,8 +123,8 @@ class Streams(Load):
         return f"{silence.seconds:.1f} s until {silence.time - self.scene.begin:.0f} s by {silence.who}{during}"
 
 
-def await_caught_up(group: GroupWitness, scene: Scene) -> None:
-    """Wait until the group has committed everything; whether it did is for the judge."""
+def await_caught_up(group: GroupWitness, scene: Scene) -> dict[int, int]:
+    """Wait until the group has committed everything; partition -> how many records it has not in the end."""
     until = time.monotonic() + CATCH_UP
     behind: dict[int, int] = {}
     while time.monotonic() < until:
@@ -132,9 +132,11 @@ def await_caught_up(group: GroupWitness, scene: Scene) -> None:
         with contextlib.suppress(KafkaException):
             behind = group.behind()
             if not behind:
-                return
+                break
         time.sleep(0.5)
-    scene.say(f"the group did not catch up within {CATCH_UP:g} s: {behind}")
+    else:
+        scene.say(f"the group did not catch up within {CATCH_UP:g} s: {behind}")
+    return behind
 
 
 def _rates(verdict: Verdict, begin: float, end: float) -> dict[str, Series]:

@@ -21,10 +21,10 @@ import trio
 
 from ottla.errors import (
     InvalidProducerEpoch,
+    OttlaError,
     ProducerFenced,
     TimeoutExpired,
     TransactionAborted,
-    TransactionOutcomeUnknown,
 )
 from ottla.sdk.client import Client
 from ottla.sdk.consumer import Consumer
@@ -105,7 +105,7 @@ class Teller:
         """One transaction, whatever becomes of it.
 
         Raises:
-            ProducerFenced, InvalidProducerEpoch: there will be no other.
+            OttlaError: there will be no other; `FENCED`, or what the client does not promise to survive.
         """
         name, journal = f"{self._setup.name}-{self._number}", self._journal
         self._number += 1
@@ -129,12 +129,12 @@ class Teller:
                 outcome = "unknown"
         except ChangedMind:
             pass
-        except (TransactionOutcomeUnknown, *FENCED) as error:
-            outcome, why = "unknown" if asked else "aborted", f"{type(error).__name__}: {error}"
-            if isinstance(error, FENCED):
-                raise
-        except (TransactionAborted, TimeoutExpired) as error:
+        except OttlaError as error:
             why = f"{type(error).__name__}: {error}"
+            if not isinstance(error, TransactionAborted) and asked:
+                outcome = "unknown"
+            if not isinstance(error, (TransactionAborted, TimeoutExpired)):
+                raise
         finally:
             journal.write("over", name, outcome, why)
 

@@ -57,17 +57,8 @@ class Transfers(Load):
         self._open = await_settled(self.scene, SETTLING)
 
     def gather(self) -> None:
-        workers, bootstrap = self.scene.workers, self.scene.witness.bootstrap
-        self._evidence = Evidence(
-            workers.journals(),
-            {name: each.transactional_id for name, each in workers.setups.items()},
-            {name: each.transaction_timeout for name, each in workers.setups.items()},
-            workers.started,
-            workers.killed,
-            workers.died,
-            self._open,
-            dict(committed(bootstrap, self.topics)),
-        )
+        read = dict(committed(self.scene.witness.bootstrap, self.topics))
+        self._evidence = Evidence(self.scene.workers.programs(), self._open, read)
 
     def judge(self, load_end: float, end: float) -> Findings:
         verdict = judge(self._evidence)

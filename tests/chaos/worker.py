@@ -20,8 +20,9 @@ from tests.chaos.journal import Journal
 from tests.chaos.producing import produce
 from tests.chaos.setup import Setup
 from tests.chaos.telling import tell
+from tests.chaos.transforming import transform
 
-PROGRAMS = {"producer": produce, "consumer": consume, "teller": tell}
+PROGRAMS = {"producer": produce, "consumer": consume, "teller": tell, "transformer": transform}
 _MOMENTARY = re.compile(r"for 0\.\d s")
 
 

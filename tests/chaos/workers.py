@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.chaos import journal
+from tests.chaos.fences import Programs
 from tests.chaos.injections import REPLACED, Log
 from tests.chaos.setup import Role, Setup
 
@@ -127,6 +128,17 @@ class Workers:
 
     def events(self, name: str) -> list[journal.Event]:
         return list(journal.read(self._folder / f"{name}.jsonl"))
+
+    def programs(self) -> Programs:
+        """All that is known of them."""
+        return Programs(
+            self.journals(),
+            {name: each.transactional_id for name, each in self.setups.items()},
+            {name: each.transaction_timeout for name, each in self.setups.items()},
+            self.started,
+            list(self.killed),
+            self.died,
+        )
 
     def journals(self) -> dict[str, list[journal.Event]]:
         return {name: self.events(name) for name in self.setups}
