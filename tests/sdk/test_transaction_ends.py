@@ -47,12 +47,14 @@ class Teller:
         stored = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
         answer = ProduceResponse(responses=(TopicProduceResponse(name="t", partition_responses=(stored,)),))
         self.world.answer(self.world.asked(ProduceRequest), answer)
-        return transaction, self.call(transaction.leave(None))
+        self._end = self.call(transaction.leave(None))
+        return transaction, self._end
 
     def refuse(self, error_code: int) -> None:
         """Answer the EndTxn that waits with an error, and let a moment pass."""
         answer = EndTxnResponse(error_code=error_code, producer_id=-1, producer_epoch=-1)
         self.world.answer(self.world.asked(EndTxnRequest), answer)
+        self._end.go_on()
         self.world.later(1.0)
 
     def accept(self, epoch: int) -> None:
