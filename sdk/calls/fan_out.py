@@ -196,32 +196,50 @@ def left_out(place: TopicPartition) -> RemoteProtocolError:
     return RemoteProtocolError(f"{place_name(place)} was left out of the answer")
 
 
-def known_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
-    """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
-    names = topics_of(places)
-    for name in names:
-        task.outcome.when_done(task.core.metadata.hold(name))
-    topics = {name: task.core.metadata.topic(name, task.now) for name in names}
-    yield all_of(list(topics.values()))
-    return topics
+Places = tuple[list[TopicPartition], dict[TopicPartition, OttlaError]]
+"""Partitions that there are; and of each of the others, why it is not there."""
 
 
-def existing(
-    task: Task[Any], places: Iterable[TopicPartition]
-) -> Steps[tuple[list[TopicPartition], dict[TopicPartition, OttlaError]]]:
-    """Those of ``places`` that there are, their topics known; and of each of the others, why it is not there."""
-    places = list(dict.fromkeys(places))
-    counts = yield from partition_counts(task, topics_of(places))
+def known_places(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[Places]:
+    """Those of ``places`` that the client knows, as soon as it knows their topics, or that they cannot be known."""
+    topics = yield from _know_topics(task, places)
+    there: list[TopicPartition] = []
     gone: dict[TopicPartition, OttlaError] = {}
-    for name, partition in places:
+    for name, partition in dict.fromkeys(places):
+        if (error := topics[name].error) is not None:
+            gone[name, partition] = error
+        elif partition in (partitions := topics[name].result().partitions):
+            there.append((name, partition))
+        else:
+            gone[name, partition] = no_partition(name, partition, len(partitions))
+    return there, gone
+
+
+def existing_places(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[Places]:
+    """Those of ``places`` that there are at this moment, their topics known to the client, too."""
+    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in places)))
+    there: list[TopicPartition] = []
+    gone: dict[TopicPartition, OttlaError] = {}
+    for name, partition in dict.fromkeys(places):
         count = counts[name]
         if isinstance(count, OttlaError):
             gone[name, partition] = count
-        elif not 0 <= partition < count:
+        elif 0 <= partition < count:
+            there.append((name, partition))
+        else:
             gone[name, partition] = no_partition(name, partition, count)
-    there = [place for place in places if place not in gone]
-    yield from known_topics(task, there)
+    yield from _know_topics(task, there)
     return there, gone
+
+
+def _know_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
+    """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
+    metadata, names = task.core.metadata, dict.fromkeys(topic for topic, _ in places)
+    for name in names:
+        task.outcome.when_done(metadata.hold(name))
+    topics = {name: metadata.topic(name, task.now) for name in names}
+    yield all_of(list(topics.values()))
+    return topics
 
 
 def partitions_in(task: Task[Any], scope: Iterable[str | TopicPartition]) -> Steps[list[TopicPartition]]:
@@ -263,10 +281,6 @@ def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int |
 def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
     """The error for a partition that a topic of ``count`` partitions does not have."""
     return UnknownTopicOrPartition(f"{topic!r} has partitions 0 to {count - 1}, not {partition}")
-
-
-def topics_of(places: Iterable[TopicPartition]) -> list[str]:
-    return list(dict.fromkeys(topic for topic, _ in places))
 
 
 # -- every broker -----------------------------------------------------------------------------------------------------

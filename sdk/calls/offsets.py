@@ -31,10 +31,9 @@ from ottla.sdk.calls.fan_out import (
     PATIENCE,
     Reply,
     ask_leaders,
-    existing,
-    known_topics,
+    existing_places,
+    known_places,
     left_out,
-    no_partition,
     place_name,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -57,11 +56,9 @@ def list_offsets(
     """
 
     def work(task: Task[dict[TopicPartition, ListedOffset]]) -> Steps[dict[TopicPartition, ListedOffset]]:
-        topics = yield from known_topics(task, wanted)
-        for name, partition in wanted:
-            partitions = topics[name].result().partitions
-            if partition not in partitions:
-                raise no_partition(name, partition, len(partitions))
+        _, gone = yield from known_places(task, wanted)
+        for error in gone.values():
+            raise error
         found = yield from _look_up(task, wanted, isolation, strict=True)
         return {place: each for place, each in found.items() if not isinstance(each, OttlaError)}
 
@@ -96,7 +93,7 @@ def reachable_offsets(core: ClientCore, wanted: Mapping[TopicPartition, int], no
     """As `list_offsets`, with an error in the place of each offset that cannot be had."""
 
     def work(task: Task[Found]) -> Steps[Found]:
-        there, gone = yield from existing(task, wanted)
+        there, gone = yield from existing_places(task, wanted)
         patience = min(PATIENCE, task.timeout / 2)
         found = yield from _look_up(task, {place: wanted[place] for place in there}, patience=patience)
         return {place: gone.get(place) or found[place] for place in wanted}

@@ -67,7 +67,7 @@ from ottla.sdk.calls.fan_out import (
     ask_brokers,
     ask_coordinators,
     ask_leaders,
-    existing,
+    existing_places,
     left_out,
     listed,
     partitions_in,
@@ -246,7 +246,7 @@ def _remembered(
         said = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
         return {place: _producers(place, said[place]) if place in said else left_out(place) for place in reply.keys}
 
-    there, gone = yield from existing(task, places)
+    there, gone = yield from existing_places(task, places)
     told = yield from ask_leaders(task, there, send, read, most=_MOST, patience=patience)
     return gone | told
 
@@ -474,7 +474,7 @@ def _mark(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]
         what = f"{place_name(place)}, {writer}: look again what is open there"
         return {place: broker_error(codes[place], what) if codes[place] else None}
 
-    there, gone = yield from existing(task, [place])
+    there, gone = yield from existing_places(task, [place])
     if gone:
         raise gone[place]
     try:
