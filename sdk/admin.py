@@ -369,8 +369,8 @@ class ProducerState:
 class HangingTransaction:
     """A transaction that is open in a partition, and that no coordinator is going to end there.
 
-    Until an administrator aborts it, readers with ``isolation="read_committed"`` get nothing behind ``start_offset``,
-    and compaction does not go on there.
+    Until an administrator aborts it, readers with ``isolation="read_committed"`` get nothing from ``start_offset`` on,
+    and compaction does not go on behind it.
 
     Attributes:
         start_offset: the first of its records.

@@ -71,13 +71,12 @@ def by_place(name: str, given: Mapping[Place, V]) -> dict[Place, V]:
 
 def known(kind: str, names: Sequence[str], given: Iterable[str]) -> list[str]:
     """Those of ``names`` that are given, in any case of letters; refuses others, and names the nearest."""
-    folded = {each.casefold(): each for each in names}
-    for each in given:
-        if each.casefold() not in folded:
-            near = get_close_matches(each.casefold(), folded, 1)
+    folded, wanted = {each.casefold(): each for each in names}, {each.casefold(): each for each in given}
+    for fold, each in wanted.items():
+        if fold not in folded:
+            near = get_close_matches(fold, folded, 1)
             advice = f"do you mean {folded[near[0]]!r}?" if near else f"there are {', '.join(names)}"
             raise ConfigurationError(f"{each!r} is no {kind}: {advice}")
-    wanted = {each.casefold() for each in given}
     return [name for fold, name in folded.items() if fold in wanted]
 
 

@@ -2,7 +2,7 @@
 
 Rules:
 - A node gets one request for all that it is asked about, and all nodes are asked at the same time. Where an error may
-  pass it is asked again after a pause, or whichever node is the right one by then.
+  pass, the question goes out again after a pause, to the node that is the right one by then.
 - Each name or partition succeeds or fails by itself: an error stands in the place of its answer.
 
 Source: AdminApiDriver.java with CoordinatorStrategy, PartitionLeaderStrategy and AllBrokersStrategy.
@@ -200,8 +200,8 @@ Places = tuple[list[TopicPartition], dict[TopicPartition, OttlaError]]
 """Partitions that there are; and of each of the others, why it is not there."""
 
 
-def known_places(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[Places]:
-    """Those of ``places`` that the client knows, as soon as it knows their topics, or that they cannot be known."""
+def known_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[Places]:
+    """Those of ``places`` that there are, once their topics are known; one that is just being made is waited for."""
     topics = yield from _know_topics(task, places)
     there: list[TopicPartition] = []
     gone: dict[TopicPartition, OttlaError] = {}
@@ -215,8 +215,8 @@ def known_places(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[Pla
     return there, gone
 
 
-def existing_places(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[Places]:
-    """Those of ``places`` that there are at this moment, their topics known to the client, too."""
+def existing_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[Places]:
+    """The same, but brokers are asked, and a topic that is not there is an error at once."""
     counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in places)))
     there: list[TopicPartition] = []
     gone: dict[TopicPartition, OttlaError] = {}

@@ -17,7 +17,7 @@ AbortTransactionHandler, FenceProducersHandler; TransactionsCommand.java; KIP-66
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NamedTuple
 
@@ -201,8 +201,8 @@ def fence_producers(
             return task.request(node, request, versions=INITIALIZE)
 
         def read(reply: Reply[str]) -> dict[str, ProducerIdAndEpoch | OttlaError]:
-            [name], answer = reply.keys, reply.answer
-            assert isinstance(answer, InitProducerIdResponse)
+            answer: InitProducerIdResponse = reply.answer
+            [name] = reply.keys
             if answer.error_code:
                 return {name: broker_error(answer.error_code, f"transactional id {name!r}")}
             return {name: ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)}
@@ -234,7 +234,7 @@ def describe_producers(
 
 
 def _remembered(
-    task: Task[Any], places: Iterable[TopicPartition], patience: float = math.inf
+    task: Task[Any], places: Collection[TopicPartition], patience: float = math.inf
 ) -> Steps[dict[TopicPartition, Producers | OttlaError]]:
     def send(node: Node, some: list[TopicPartition]) -> Outcome[tuple[Any, int]]:
         topics = requests.by_topic(some).items()
@@ -400,6 +400,7 @@ def abort_hanging_transaction(
             try:
                 return (yield from _mark(task, place, writer))
             except OttlaError as error:
+                core.metadata.refresh(task.now)
                 yield from task.pause(error)
             if not isinstance(which, Writer):
                 still = yield from _open_in(task, place)
@@ -442,7 +443,7 @@ def _refuse_owned(task: Task[Any], place: TopicPartition, writer: Writer) -> Ste
         whose = f"the transaction in {place_name(place)} is that of transactional id {name!r}, {owner.state}"
         ends = f"its coordinator, node {node.id} ({node.host}:{node.port}), ends it"
         when = f"{owner.timeout:g} s after its beginning at the latest"
-        instead = "wait, or fence its producer, or tear it apart by `force`"
+        instead = "wait, or fence its producer; `force` would tear it apart"
         raise LocalProtocolError(f"{whose}: {ends} {when}; {instead}")
 
 

@@ -461,14 +461,20 @@ def test_a_marker_without_an_answer_is_repeated_only_while_the_transaction_is_op
     assert (T0 in cluster.open) == written
 
 
-def test_a_marker_goes_to_the_leader_that_there_is_by_then() -> None:
+@pytest.mark.parametrize("which", [5, Writer(7, 0, 0)], ids=["by its offset", "by its producer"])
+@pytest.mark.parametrize("gone", [False, True], ids=["the leader has moved", "the leader is gone"])
+def test_a_marker_goes_to_the_leader_that_there_is_by_then(which: int | Writer, gone: bool) -> None:
     cluster = Cluster(open={T0: Open()}, size=2)
-    world = client(cluster)
-    cluster.script = lambda node, message: (
-        cluster.leader.update({T0: 2}) if isinstance(message, WriteTxnMarkersRequest) else None
-    )
-    abort(world)
-    assert [node for node, _ in cluster.asked(WriteTxnMarkersRequest)] == [1, 2] and T0 not in cluster.open
+
+    def script(node: int, message: Any) -> Any:
+        if isinstance(message, WriteTxnMarkersRequest):
+            cluster.leader[T0] = 2
+        return SILENCE if gone and node == 1 and cluster.leader[T0] == 2 else None
+
+    cluster.script = script
+    abort(client(cluster), which)
+    first, *_, last = [node for node, _ in cluster.asked(WriteTxnMarkersRequest)]
+    assert (first, last) == (1, 2) and T0 not in cluster.open
 
 
 def test_brokers_that_cannot_be_asked_who_owns_a_transaction_take_a_marker_by_force() -> None:
