@@ -78,22 +78,24 @@ def offsets(
 
 
 def offsets_before(
-    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float
+    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[dict[TopicPartition, int]]:
     """The last offset before each timestamp; -1 where the log begins later, or is empty."""
 
     def work(task: Task[dict[TopicPartition, int]]) -> Steps[dict[TopicPartition, int]]:
-        found = yield from settled(offsets(core, wanted, task.now))
+        found = yield from settled(offsets(core, wanted, task.now, isolation))
         late = {place: LATEST for place, offset in found.items() if offset < 0}
         if late:
-            found |= yield from settled(offsets(core, late, task.now))
+            found |= yield from settled(offsets(core, late, task.now, isolation))
         first = yield from settled(offsets(core, dict.fromkeys(wanted, EARLIEST), task.now))
         return {place: offset - 1 if offset > first[place] else -1 for place, offset in found.items()}
 
     return Task(core, "ListOffsets", now, work).outcome
 
 
-def reachable_offsets(core: ClientCore, wanted: Mapping[TopicPartition, int], now: float) -> Outcome[Found]:
+def reachable_offsets(
+    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
+) -> Outcome[Found]:
     """As `list_offsets`, with an error in the place of each offset that cannot be had."""
 
     def work(task: Task[Found]) -> Steps[Found]:
@@ -107,7 +109,7 @@ def reachable_offsets(core: ClientCore, wanted: Mapping[TopicPartition, int], no
                 gone[name, partition] = no_partition(name, partition, count)
         there = {place: timestamp for place, timestamp in wanted.items() if place not in gone}
         yield from _known(task, there)
-        look_up = _LookUp(task, there, 0)
+        look_up = _LookUp(task, there, isolation)
         yield from look_up.run(task.now + min(PATIENCE, task.timeout / 2), strict=False)
         return {place: gone.get(place) or look_up.failed.get(place) or look_up.found[place] for place in wanted}
 
