@@ -169,6 +169,8 @@ class FetchAnswers:
         fetched = self._buffers.add(position, batches, seen, len(result.records or b""))
         self._changes.review(position)
         if fetched is None:
+            if not position.buffer:
+                self._positions.on_passed(position.place)
             return 0
         self._changes.notify()
         return fetched.count

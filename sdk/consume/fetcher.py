@@ -148,6 +148,15 @@ class Fetcher:
     def on_reset(self, call: Callable[[TopicPartition], None]) -> None:
         self._positions.on_reset = call
 
+    @property
+    def on_passed(self) -> Callable[[TopicPartition], None]:
+        """Called with each partition whose position has passed what the user may not see: nothing was handed out."""
+        return self._positions.on_passed
+
+    @on_passed.setter
+    def on_passed(self, call: Callable[[TopicPartition], None]) -> None:
+        self._positions.on_passed = call
+
     def close(self) -> None:
         if not self.closed:
             self.closed = self._positions.closed = True
