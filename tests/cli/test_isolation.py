@@ -27,7 +27,7 @@ def ottla_(broker: Broker, *arguments: str) -> str:
 
 @pytest.fixture
 def log(ottla_broker: Broker) -> Iterator[contextlib.ExitStack]:
-    """Two committed records, one in vain; and a transaction that is open until the stack is closed, and then aborted."""
+    """Two committed records, one in vain; and a transaction that is open until `abort`."""
     ottla_broker.create_topic("t")
     with (
         ottla.sync.connect(ottla_broker.bootstrap) as client,
