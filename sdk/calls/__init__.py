@@ -22,6 +22,7 @@ from ottla.sdk.calls.topics import (
     describe_topic,
     list_topics,
 )
+from ottla.sdk.calls.transactions import describe_producers, describe_transactions
 
 __all__ = [
     "How",
@@ -33,7 +34,9 @@ __all__ = [
     "delete_offsets",
     "delete_topic",
     "describe_groups",
+    "describe_producers",
     "describe_topic",
+    "describe_transactions",
     "fetch_many",
     "group_lags",
     "leader",

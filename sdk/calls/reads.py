@@ -13,6 +13,7 @@ from ottla.codec.apis.fetch import FetchPartition, FetchResponse, FetchTopic, Pa
 from ottla.codec.wire import NO_UUID
 from ottla.errors import CorruptMessage, OttlaError, RemoteProtocolError, UnknownTopicOrPartition, broker_error
 from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.fan_out import listed
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.versions import FETCH_BY_NAME
@@ -76,9 +77,7 @@ def fetch_many(core: ClientCore, offsets: Mapping[TopicPartition, int], now: flo
             yield from fetching.round()
         return {place: fetching.answers[place] for place in offsets}
 
-    some = ", ".join(f"{topic}-{index}" for topic, index in list(offsets)[:3])
-    more = f" and {len(offsets) - 3} more" if len(offsets) > 3 else ""
-    return Task(core, f"fetching {some}{more}", now, work).outcome
+    return Task(core, f"fetching {listed(offsets)}", now, work).outcome
 
 
 class _Fetching:

@@ -17,8 +17,9 @@ from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.fan_out import no_partition, partition_counts
 from ottla.sdk.calls.groups import committed, committing, refuse_members
-from ottla.sdk.calls.offsets import no_partition, offsets, partition_counts
+from ottla.sdk.calls.offsets import offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore

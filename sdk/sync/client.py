@@ -22,8 +22,10 @@ from ottla.sdk.admin import (
     GroupLag,
     GroupListing,
     ListedOffset,
+    ProducerState,
     ResetPlan,
     TopicDescription,
+    TransactionDescription,
 )
 from ottla.sdk.arguments import by_place, derived, integer, listed, scoped, strings
 from ottla.sdk.calls import resets
@@ -657,3 +659,31 @@ class Client:
         return self._driver.call(
             lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
+
+    # -- administration of transactions ------------------------------------------------------------------------------
+
+    def describe_transactions(self, *transactional_ids: str) -> dict[str, TransactionDescription]:
+        """What the coordinator of each transactional id knows: its producer, its state, its open transaction.
+
+        Raises:
+            TransactionalIdNotFound: there is no such id; idle ones are forgotten after a week
+                (``transactional.id.expiration.ms``).
+            PartialFailure: of several ids some could not be described; ``.found`` has the others.
+            UnsupportedVersion: the broker is older than Kafka 3.0.
+        """
+        ids = strings("transactional_ids", transactional_ids)
+        return self._driver.call(lambda now: calls.describe_transactions(self._driver.core, ids, now))
+
+    def describe_producers(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """The producers that each partition remembers, and where their open transactions begin.
+
+        Producers that only wrote with neither a transaction nor idempotence leave nothing to remember; others are
+        forgotten a day after they wrote last (``producer.id.expiration.ms``), unless a transaction of theirs is open.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            PartialFailure: of several partitions some could not be described; ``.found`` has the others.
+            UnsupportedVersion: the broker is older than Kafka 2.8.
+        """
+        asked = listed("places", places)
+        return self._driver.call(lambda now: calls.describe_producers(self._driver.core, asked, now))
