@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord, Transaction
+    from ottla.sdk.transform import Batches, Transform, TransformTransaction
     from ottla.tls import TLS
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AuthenticationFailed": "ottla.errors",
     "Batch": "ottla.sdk.consumer",
+    "Batches": "ottla.sdk.transform",
     "BrokerError": "ottla.errors",
     "ClientCredentials": "ottla.oidc",
     "Client": "ottla.sdk.client",
@@ -87,6 +89,8 @@ _HOMES = {
     "TransactionAborted": "ottla.errors",
     "TransactionDescription": "ottla.sdk.admin",
     "TransactionOutcomeUnknown": "ottla.errors",
+    "Transform": "ottla.sdk.transform",
+    "TransformTransaction": "ottla.sdk.transform",
     "connect": "ottla.sdk.client",
     "from_kafka_config": "ottla.sdk.kafka_config",
     "offsets_from_csv": "ottla.sdk.admin",
@@ -96,6 +100,7 @@ __all__ = [
     "TLS",
     "AuthenticationFailed",
     "Batch",
+    "Batches",
     "BrokerDescription",
     "BrokerError",
     "Client",
@@ -131,6 +136,8 @@ __all__ = [
     "TransactionAborted",
     "TransactionDescription",
     "TransactionOutcomeUnknown",
+    "Transform",
+    "TransformTransaction",
     "connect",
     "from_kafka_config",
     "offsets_from_csv",
