@@ -298,7 +298,6 @@ TRANSACTION_STATES = (
     "CompleteCommit",
     "CompleteAbort",
     "PrepareEpochFence",
-    "Dead",
 )
 """Of a transactional id, as its coordinator names them (TransactionState.java)."""
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -364,3 +363,37 @@ class ProducerState:
     last_timestamp: int
     coordinator_epoch: int | None
     transaction_start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition, and that no coordinator is going to end there.
+
+    Until an administrator aborts it, readers with ``isolation="read_committed"`` get nothing behind ``start_offset``,
+    and compaction does not go on there.
+
+    Attributes:
+        start_offset: the first of its records.
+        producer_id, producer_epoch: of those records.
+        coordinator_epoch: of the coordinator that wrote the producer's last marker there; ``None``: there was none yet.
+        last_timestamp: of its last batch, in milliseconds since 1970.
+        transactional_id: the one that has this producer id now; ``None``: none has.
+        reason: why it counts as hanging, for people.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+    last_timestamp: int
+    transactional_id: str | None
+    reason: str
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """What a coordinator has given to a transactional id last: producers with a lower epoch are fenced."""
+
+    producer_id: int
+    producer_epoch: int

@@ -19,6 +19,7 @@ from ottla.errors import (
     PartialFailure,
     RemoteProtocolError,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     broker_error,
 )
 from ottla.sdk.calls.call import UNSURE, Task
@@ -54,12 +55,21 @@ def all_or_partial(what: str, answers: Mapping[K, T | OttlaError], name: Callabl
     """The answers; raises where one is an error: itself if it was the only question."""
     found = {key: answer for key, answer in answers.items() if not isinstance(answer, OttlaError)}
     failures = {name(key): answer for key, answer in answers.items() if isinstance(answer, OttlaError)}
+    refuse_unsupported(answers.values())
     if len(answers) == 1:
         for error in failures.values():
             raise error
     if failures:
         raise PartialFailure(what, found, failures)
     return found
+
+
+def refuse_unsupported(answers: Iterable[object]) -> None:
+    """Raise `UnsupportedVersion` if that is all that there is."""
+    several = list(answers)
+    unsupported = [each for each in several if isinstance(each, UnsupportedVersion)]
+    if unsupported and len(unsupported) == len(several):
+        raise unsupported[0]
 
 
 def _ask(
@@ -93,11 +103,14 @@ def ask_coordinators(
     names: Iterable[str],
     send: Send[str],
     read: Read[str, T],
+    *,
+    most: int | None = None,
     unsure: set[str] | None = None,
 ) -> Steps[dict[str, T | OttlaError]]:
     """Ask the coordinator of each name, again where its error may pass.
 
     Args:
+        most: names of one request; by default all of a coordinator.
         unsure: gets the names of which requests may have been carried out, though no answer said so.
     """
     order = list(dict.fromkeys(names))
@@ -105,7 +118,8 @@ def ask_coordinators(
     while left:
         finding = {name: coordinators.find(name, task.now) for name in left}
         yield from finding.values()
-        answers = yield from _ask({name: each.error or each.result() for name, each in finding.items()}, send, read)
+        where = {name: each.error or each.result() for name, each in finding.items()}
+        answers = yield from _ask(where, send, read, most)
         troubles: list[OttlaError] = []
         for name in left:
             answer = answers.get(name, RemoteProtocolError(f"{coordinators.kind} {name!r} was left out of the answer"))
@@ -210,6 +224,21 @@ def existing(
     return there, gone
 
 
+def partitions_in(task: Task[Any], scope: Iterable[str | TopicPartition]) -> Steps[list[TopicPartition]]:
+    """The partitions of ``scope``, of topics that are named all, sorted; raises where one is not there."""
+    named = [(each, None) if isinstance(each, str) else each for each in scope]
+    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in named)))
+    places: set[TopicPartition] = set()
+    for topic, partition in named:
+        count = counts[topic]
+        if isinstance(count, OttlaError):
+            raise count
+        if partition is not None and not 0 <= partition < count:
+            raise no_partition(topic, partition, count)
+        places |= {(topic, each) for each in (range(count) if partition is None else [partition])}
+    return sorted(places)
+
+
 def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int | OttlaError]]:
     """How many partitions each topic has at this moment, or the error that is said of it.
 
@@ -257,6 +286,9 @@ def ask_brokers(
     Args:
         what: is asked for, as in "listing the groups".
         judge, build: as in `Task.ask`.
+
+    Raises:
+        UnsupportedVersion: no broker can be asked that.
     """
     core = task.core
     timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
@@ -270,18 +302,22 @@ def ask_brokers(
     while True:
         failures: dict[str, OttlaError] = {}
         asked = {node: ask(node) for node in nodes}
+        for answer in asked.values():
+            task.outcome.when_done(answer.cancel)
         for node, answer in asked.items():
             yield answer
             if answer.error is not None:
                 failures[f"node {node.id} ({node.host}:{node.port})"] = answer.error
             else:
                 answers[node] = answer.result()
-        if not failures:
-            return answers, failures
         # A node that is gone has left what was its own to the others, which may have been asked too early.
-        before, nodes = nodes, (yield from _brokers(task))
+        before = nodes
+        if failures:
+            nodes = yield from _brokers(task)
         if nodes == before:
-            return answers, failures
+            break
+    refuse_unsupported([*answers.values(), *failures.values()])
+    return answers, failures
 
 
 def _brokers(task: Task[Any]) -> Steps[list[Node]]:

@@ -403,7 +403,7 @@ def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcom
             return results
 
         answers: dict[str, OttlaError | None] = yield from ask_coordinators(
-            task, task.core.coordinators, groups, send, read, unsure
+            task, task.core.coordinators, groups, send, read, unsure=unsure
         )
         for name, error in answers.items():
             if isinstance(error, NonEmptyGroup):
