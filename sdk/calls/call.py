@@ -54,7 +54,7 @@ class Task(Generic[T]):
         *,
         background: bool = False,
     ) -> None:
-        self.core, self.what, self.now, self._background = core, what, now, background
+        self.core, self.what, self.now, self.background = core, what, now, background
         self.outcome: Outcome[T] = Outcome()
         self.timeout = core.options.api_timeout if timeout is None else timeout
         self.deadline = now + self.timeout
@@ -122,7 +122,7 @@ class Task(Generic[T]):
                 outcome.succeed((answer, exchange.version))
 
         until = min(self.now + self.core.options.request_timeout, self.deadline)
-        exchange = Exchange(request, ended, until, build=build, versions=versions, background=self._background)
+        exchange = Exchange(request, ended, until, build=build, versions=versions, background=self.background)
         self._sent.append(exchange)
         self.core.submit(node, exchange, self.now, channel)
         return outcome

@@ -1,30 +1,29 @@
 """Why a reader of committed records waits: last stable offsets that stand still, and the transactions that hold them.
 
-    the last stable offset stays where it is, and the high watermark lies beyond
-        ── `STILL` seconds ──► explained; its leader is asked which producer has a transaction open there
+    the last stable offset stays where it is, and the high watermark is beyond it
+        ── `STILL` seconds ──► it is explained, and brokers are asked which producer has a transaction open there
         ── `REPORT` seconds ──► a line in the log, one for each transaction
-    it moves, or is reached by the high watermark ──► forgotten
+    it moves ──► forgotten
 
 Rules:
-- Whoever waits is explained at once, with what is known by then: brokers are asked in the background, all leaders
-  together, never twice at a time, and again only of what they have not said, after ever longer pauses. What brokers
-  cannot say, or may not, is left out.
-- Only where all is read that can be: elsewhere the reader does not wait for a transaction.
-- Of a transaction its first offset in a partition never changes, so its producer is asked for once.
+- Only where all is read that can be: elsewhere no transaction is waited for.
+- Brokers are asked in the background: about all partitions at once, never twice at a time, only about what is not known
+  yet, and after ever longer pauses. What they cannot say, or may not, is left out.
+- The first offset of a transaction in a partition stays the same, so what was found out of it is kept.
 
 Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from ottla.errors import OttlaError
 from ottla.sdk.admin import ProducerState, TransactionDescription
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import place_name
-from ottla.sdk.calls.transactions import owners, remembered, why_hanging
+from ottla.sdk.calls.transactions import owners_of, remembered, why_hanging
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.positions import Position, State
 from ottla.sdk.core import ClientCore
@@ -38,9 +37,9 @@ log = logger("ottla.sdk.consumer")
 STILL = 5.0
 """Seconds for which a last stable offset stands still before that is worth a line: most transactions are shorter."""
 REPORT = 30.0
-"""Seconds after which it is worth one in the log, as with a partition that stalls for any other reason."""
-_ASK_FOR = 10.0
-"""Seconds in which brokers have to say whose transactions these are."""
+"""Seconds after which it is worth one in the log, as where a partition cannot be read for another reason."""
+_LIMIT = 30.0
+"""Seconds that brokers have to say whose transactions these are."""
 _PAUSE = 30.0
 """Seconds before they are asked again what they did not say; four times as long each time, up to `_LONGEST_PAUSE`."""
 _LONGEST_PAUSE = 600.0
@@ -49,15 +48,15 @@ _NAMED = 3
 
 
 @dataclass(slots=True, eq=False)
-class Holder:
+class _Holder:
     """A producer whose transaction is open.
 
     Attributes:
-        owner: its transactional id, as the coordinator describes it; ``None``: no broker has said.
+        owner: its transactional id, as the coordinator describes it; ``None``: nobody has said.
     """
 
     producer_id: int
-    producer_epoch: int
+    epoch: int
     owner: TransactionDescription | None = None
 
 
@@ -66,36 +65,42 @@ class _Still:
     """A last stable offset that stands still.
 
     Attributes:
-        offset: the last stable offset.
-        since: when it was seen first with a high watermark beyond it.
-        trouble: why it is not known whose transaction it is.
+        since: when it was first seen with a high watermark beyond it.
+        ask_at: when brokers may be asked whose transaction it is.
+        holder: whose it is; ``None``: that is not known, perhaps because of ``trouble``.
+        reported: it is in the log.
     """
 
+    position: Position
     offset: int
     since: float
     ask_at: float
     pause: float = _PAUSE
-    holder: Holder | None = None
+    holder: _Holder | None = None
     trouble: str = ""
     reported: bool = False
+
+    @property
+    def known(self) -> bool:
+        return self.holder is not None and self.holder.owner is not None
 
 
 @dataclass(slots=True)
 class _Group:
-    """Partitions that wait for the same transaction, or of which the same is known."""
+    """What waits for the same transaction, or of which the same is known."""
 
-    holder: Holder | None
+    holder: _Holder | None
     trouble: str
-    waiting: list[tuple[Position, _Still]] = field(default_factory=list)
+    waiting: list[_Still] = field(default_factory=list)
 
     @property
     def since(self) -> float:
-        return min(still.since for _, still in self.waiting)
+        return min(each.since for each in self.waiting)
 
     @property
     def records(self) -> int:
         """Behind the last stable offsets, as offsets count them."""
-        return sum(position.high_watermark - still.offset for position, still in self.waiting)
+        return sum(each.position.high_watermark - each.offset for each in self.waiting)
 
 
 class StableOffsets:
@@ -113,12 +118,12 @@ class StableOffsets:
         self._asking: Outcome[None] | None = None
 
     def seen(self, position: Position, now: float) -> None:
-        """A leader has told the offsets of a partition."""
+        """A broker has told the offsets of a partition."""
         offset, still = position.last_stable_offset, self._still.get(position)
         if not 0 <= offset < position.high_watermark:
             self._still.pop(position, None)
         elif still is None or still.offset != offset:
-            self._still[position] = _Still(offset, now, now + STILL)
+            self._still[position] = _Still(position, offset, now, now + STILL)
             self._watch(now)
 
     def close(self) -> None:
@@ -130,18 +135,35 @@ class StableOffsets:
 
     def explain(self, now: float) -> Iterator[str]:
         """What is waited for, in lines for people: one for each transaction."""
-        for group in _grouped(self._waiting(now, STILL)):
-            places = [f"{place_name(position.place)} at {still.offset}" for position, still in group.waiting[:_NAMED]]
-            more = f" and {len(group.waiting) - _NAMED} more" if len(group.waiting) > _NAMED else ""
-            for_ = f"{now - group.since:.1f} s, with {group.records} record(s) behind"
-            yield f"{', '.join(places)}{more}: the last stable offset stands still for {for_}: {self._whose(group, now)}"
+        for group in _grouped(self._waiting(STILL, now)):
+            waiting = sorted(group.waiting, key=lambda each: each.position.place)
+            places = ", ".join(f"{place_name(each.position.place)} at {each.offset}" for each in waiting[:_NAMED])
+            more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+            since = f"the last stable offset has stood still for {now - group.since:.1f} s"
+            yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group, now)}"
+
+    def _why(self, group: _Group, now: float) -> str:
+        """What is open there, and what becomes of it."""
+        holder, later = group.holder, "if it does not end, `ottla transactions find-hanging` says whether it can"
+        if holder is None:
+            unsaid = f"; whose, brokers do not say: {group.trouble}" if group.trouble else ""
+            return f"a transaction is open there; {later}{unsaid}"
+        producer, owner = f"producer id {holder.producer_id}, epoch {holder.epoch}", holder.owner
+        if owner is None:
+            return f"the transaction of {producer} is open there, until it ends it or its timeout is over; {later}"
+        whose = f"the transaction of transactional id {owner.transactional_id!r} ({producer}) is open there"
+        if reason := why_hanging(group.waiting[0].position.place, holder.epoch, owner):
+            return f"{whose}, and hangs, because {reason}: end it by `ottla transactions abort`"
+        known = owner.start_timestamp is not None and not math.isnan(self._wall)
+        age = f", for {now + self._wall - (owner.start_timestamp or 0) / 1000:.0f} s" if known else ""
+        return f"{whose}{age}, until that ends it or its timeout of {owner.timeout:g} s is over"
 
     # -- what stands still --------------------------------------------------------------------------------------------
 
-    def _waiting(self, now: float, seconds: float) -> list[tuple[Position, _Still]]:
-        """The partitions whose reader has waited for a transaction for so long."""
+    def _waiting(self, seconds: float, now: float) -> list[_Still]:
+        """What has stood still for so long, and whose reader has read all before it."""
         return [
-            (position, still)
+            still
             for position, still in self._still.items()
             if still.since + seconds <= now
             and position.position >= still.offset
@@ -156,114 +178,90 @@ class StableOffsets:
             self._timer = self._core.later(now + STILL, self._look)
 
     def _look(self, now: float) -> None:
-        """Ask about what is new, and report what goes on."""
+        """Ask about what is not known, and report what goes on."""
         self._timer = None
         for position in [each for each in self._still if self._assigned.get(each.place) is not each]:
             del self._still[position]
-        unknown = [
-            (position, still)
-            for position, still in self._waiting(now, STILL)
-            if (still.holder is None or still.holder.owner is None) and still.ask_at <= now
-        ]
+        unknown = [each for each in self._waiting(STILL, now) if not each.known and each.ask_at <= now]
         if unknown and self._asking is None:
             self._ask(unknown, now)
-        self._report([each for each in self._waiting(now, REPORT) if not each[1].reported], now)
-        if any(still.holder is None or still.holder.owner is None or not still.reported for still in self._still.values()):
+        self._report([each for each in self._waiting(REPORT, now) if not each.reported], now)
+        if not all(each.known and each.reported for each in self._still.values()):
             self._watch(now)
 
-    def _report(self, waiting: Sequence[tuple[Position, _Still]], now: float) -> None:
-        reported = {still.holder for still in self._still.values() if still.reported}
+    def _report(self, waiting: Sequence[_Still], now: float) -> None:
+        reported = {each.holder for each in self._still.values() if each.reported and each.holder is not None}
         for group in _grouped(waiting):
-            for _, still in group.waiting:
-                still.reported = True
-            if group.holder is not None and group.holder in reported:
+            for each in group.waiting:
+                each.reported = True
+            if group.holder in reported:
                 continue
-            (topic, partition), offset = group.waiting[0][0].place, group.waiting[0][1].offset
-            holder, owner = group.holder, group.holder.owner if group.holder is not None else None
+            holder, first = group.holder, group.waiting[0]
+            owner = holder.owner if holder is not None else None
             log.warning(
                 "committed records wait behind a transaction that is open",
                 extra={
-                    "topic": topic,
-                    "partition": partition,
-                    "offset": offset,
+                    "topic": first.position.place[0],
+                    "partition": first.position.place[1],
+                    "offset": first.offset,
                     "partitions": len(group.waiting),
                     "records": group.records,
                     "seconds": round(now - group.since),
                     "producer_id": holder.producer_id if holder is not None else None,
-                    "producer_epoch": holder.producer_epoch if holder is not None else None,
+                    "producer_epoch": holder.epoch if holder is not None else None,
                     "transactional_id": owner.transactional_id if owner is not None else None,
                 },
             )
 
-    # -- whose they are ----------------------------------------------------------------------------------------------
+    # -- whose transactions they are ---------------------------------------------------------------------------------
 
-    def _ask(self, unknown: Sequence[tuple[Position, _Still]], now: float) -> None:
-        for _, still in unknown:
-            still.ask_at = now + still.pause
-            still.pause = min(4 * still.pause, _LONGEST_PAUSE)
+    def _ask(self, unknown: Sequence[_Still], now: float) -> None:
+        for each in unknown:
+            each.ask_at = now + each.pause
+            each.pause = min(4 * each.pause, _LONGEST_PAUSE)
 
         def answered() -> None:
             self._asking = None
-            if asked.error is not None:
-                for _, still in unknown:
-                    still.trouble = still.trouble or str(asked.error)
+            for each in unknown:
+                if each.holder is None and asked.error is not None:
+                    each.trouble = str(asked.error)
 
-        work = partial(self._find, {position.place: still for position, still in unknown})
-        asked = self._asking = Task(self._core, "DescribeProducers", now, work, _ASK_FOR, background=True).outcome
+        find = partial(self._find, unknown)
+        asked = Task(self._core, "DescribeProducers", now, find, _LIMIT, background=True).outcome
+        self._asking = asked
         asked.when_done(answered)
 
-    def _find(self, wanted: Mapping[TopicPartition, _Still], task: Task[None]) -> Steps[None]:
-        """Find out which producers hold these partitions, and by which transactional ids they go."""
-        told = yield from remembered(task, [place for place, still in wanted.items() if still.holder is None], 0.0)
-        known = {_key(still.holder): still.holder for still in self._still.values() if still.holder is not None}
+    def _find(self, unknown: Sequence[_Still], task: Task[None]) -> Steps[None]:
+        """Find out which producers hold back these offsets, and by which transactional ids they go."""
+        wanted = {each.position.place: each for each in unknown if each.holder is None}
+        told = yield from remembered(task, wanted, 0.0)
+        held = [each.holder for each in self._still.values() if each.holder is not None]
+        holders = {(each.producer_id, each.epoch): each for each in held}
         for place, producers in told.items():
-            self._learn(wanted[place], producers, known)
-        holders = {still.holder for still in wanted.values() if still.holder is not None}
-        nameless = sorted(each.producer_id for each in holders if each.owner is None)
+            _learn(wanted[place], producers, holders)
+        nameless = [each.holder for each in unknown if each.holder is not None and each.holder.owner is None]
         if nameless:
-            found, _ = yield from owners(task, nameless)
-            for holder in holders:
-                holder.owner = found.get(holder.producer_id, holder.owner)
-
-    def _learn(
-        self, still: _Still, producers: Iterable[ProducerState] | OttlaError, known: dict[tuple[int, int], Holder]
-    ) -> None:
-        """Which of the producers that a partition remembers holds it: the one whose transaction begins there."""
-        if isinstance(producers, OttlaError):
-            still.trouble = str(producers)
-            return
-        for each in producers:
-            if each.transaction_start == still.offset:
-                holder = Holder(each.producer_id, each.producer_epoch)
-                still.holder, still.trouble = known.setdefault(_key(holder), holder), ""
-
-    def _whose(self, group: _Group, now: float) -> str:
-        """Whose transaction is waited for, and what becomes of it."""
-        holder = group.holder
-        if holder is None:
-            said = f"; brokers do not say whose: {group.trouble}" if group.trouble else ""
-            return f"it waits for a transaction to end{said}"
-        producer = f"producer id {holder.producer_id}, epoch {holder.producer_epoch}"
-        if (owner := holder.owner) is None:
-            ends = "it ends when that does, or at its timeout; if it does not, see `ottla transactions find-hanging`"
-            return f"it waits for the transaction of {producer}: {ends}"
-        whose = f"it waits for the transaction of transactional id {owner.transactional_id!r}, {producer}"
-        if why := why_hanging(group.waiting[0][0].place, holder.producer_epoch, owner):
-            abort = "`ottla transactions abort` ends it, after `ottla transactions find-hanging` has named it"
-            return f"{whose}, which hangs, because {why}: {abort}"
-        age = ""
-        if owner.start_timestamp is not None and now + self._wall == now + self._wall:
-            age = f", open for {max(0.0, now + self._wall - owner.start_timestamp / 1000):.0f} s"
-        return f"{whose}{age}: it ends when that does, or after {owner.timeout:g} s, its timeout"
+            found, _ = yield from owners_of(task, {each.producer_id for each in nameless})
+            for holder in nameless:
+                holder.owner = found.get(holder.producer_id)
 
 
-def _key(holder: Holder) -> tuple[int, int]:
-    return holder.producer_id, holder.producer_epoch
+def _learn(
+    still: _Still, producers: Iterable[ProducerState] | OttlaError, holders: dict[tuple[int, int], _Holder]
+) -> None:
+    """Of the producers that the partition remembers, the one holds it back whose transaction begins there."""
+    if isinstance(producers, OttlaError):
+        still.trouble = str(producers)
+        return
+    for each in producers:
+        if each.transaction_start == still.offset:
+            key = each.producer_id, each.producer_epoch
+            still.holder, still.trouble = holders.setdefault(key, _Holder(*key)), ""
 
 
-def _grouped(waiting: Iterable[tuple[Position, _Still]]) -> list[_Group]:
-    groups: dict[tuple[Holder | None, str], _Group] = {}
-    for position, still in waiting:
-        key = (still.holder, still.trouble)
-        groups.setdefault(key, _Group(*key)).waiting.append((position, still))
+def _grouped(waiting: Iterable[_Still]) -> list[_Group]:
+    groups: dict[tuple[_Holder | None, str], _Group] = {}
+    for each in waiting:
+        key = each.holder, each.trouble
+        groups.setdefault(key, _Group(*key)).waiting.append(each)
     return list(groups.values())

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import trio
 
+import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.sdk.client import Client
+from ottla.sdk.consume import stable
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 from tests.sdk.loops import Loop, Trio
@@ -233,3 +236,60 @@ async def test_the_lag_of_a_group_ends_where_its_readers_do(loop: Loop, ottla_br
                     await consumer.commit()
                 lags = {each: (await client.group_lag("g", isolation=each)).total for each in BOTH}
                 assert lags == {"read_uncommitted": 2, "read_committed": 0}
+
+
+async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    with loop.fail_after(60):
+        async with loop.connect(bootstrap) as client:
+            await client.create_topic(topic, partitions=1)
+            async with (
+                one_is_open(client, topic),
+                client.consumer(topic, isolation="read_committed") as consumer,
+            ):
+                open_ = (await client.describe_transactions(f"{topic}-third"))[f"{topic}-third"]
+                while f"transactional id '{topic}-third'" not in client.explain() or not caplog.records:
+                    assert await consumer.poll(0.1) is None
+                [line] = client.explain().splitlines()
+                assert line.startswith(f"{topic}-0 at 0: the last stable offset has stood still for ")
+                assert "with 2 record(s) behind it" in line
+                assert f"(producer id {open_.producer_id}, epoch {open_.producer_epoch}) is open there, for " in line
+                assert line.endswith("until that ends it or its timeout of 60 s is over")
+            [record] = [each for each in caplog.records if "wait behind" in each.getMessage()]
+            assert (record.__dict__["topic"], record.__dict__["producer_id"]) == (topic, open_.producer_id)
+            assert client.explain() == ""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds is said at once."""
+    monkeypatch.setattr(stable, "STILL", 0.2)
+    monkeypatch.setattr(stable, "REPORT", 0.4)
+
+
+async def test_explain_names_the_transaction_for_which_a_reader_waits(
+    loop: Loop, ottla_broker: Broker, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    await wait_and_ask_why(loop, ottla_broker.bootstrap, "t", caplog)
+
+
+@pytest.mark.slow
+async def test_explain_names_it_on_apache_kafka_too(
+    kafka: ApacheKafka, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    await wait_and_ask_why(Trio(), kafka.bootstrap, f"t-{uuid.uuid4().hex}", caplog)
+
+
+@pytest.mark.slow
+async def test_explain_says_what_older_brokers_tell(old_kafka: ApacheKafka, impatient: None) -> None:
+    if old_kafka.release.version.startswith("0.10"):  # which knows no transactions
+        return
+    async with ottla.connect(old_kafka.bootstrap) as client:
+        await client.create_topic("waiting", partitions=1)
+        async with one_is_open(client, "waiting"), client.consumer("waiting", isolation="read_committed") as consumer:
+            known = "transactional id 'waiting-third' (producer id"
+            if old_kafka.release.version.startswith("2.8"):  # which tells the producer, and no transactional id
+                known = "the transaction of producer id"
+            with trio.fail_after(30):
+                while known not in client.explain():
+                    assert await consumer.poll(0.1) is None
+            assert client.explain().startswith("waiting-0 at 0: the last stable offset has stood still")
