@@ -1,10 +1,10 @@
-"""What a producer that was fenced can say of it: another one has its transactional id, or its own transaction timed out.
+"""What a producer that was fenced can say of it: another one has its id, or its own transaction has timed out.
 
 Rules:
 - The coordinator is asked once, and has `LIMIT` seconds to answer. Where it does not say, may not, or cannot (before
   Kafka 3.0), what is known without it is said.
-- A transaction that takes longer than its timeout is aborted by the coordinator, which fences its producer by that. So a
-  producer that was late by its own clock has itself to blame, unless another one was initialized meanwhile.
+- A transaction that takes longer than its timeout is aborted by the coordinator, and that fences its producer. So one
+  that is late by its own clock was fenced for that, unless another one has been initialized meanwhile.
 
 Source: TransactionCoordinator.scala (abortTimedOutTransactions, handleInitProducerId, handleDescribeTransactions).
 """
@@ -19,8 +19,8 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.identity import Identity
 
 FENCING = (ProducerFenced, InvalidProducerEpoch)
-LIMIT = 2.0
-"""Seconds that the coordinator has to say what it knows: the error waits for it."""
+LIMIT = 1.0
+"""Seconds that the coordinator has to say what it knows: the error waits for that."""
 _ABORTED = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
 """States after a transaction has timed out, as long as no other producer has been initialized."""
 
@@ -32,29 +32,31 @@ class Fenced:
     Attributes:
         timeout: seconds that the coordinator lets a transaction take.
         open_for: seconds for which one has been open; ``None``: none was.
+        version: the protocol of that; in version 2 a producer may go on after its timeout.
     """
 
     transactional_id: str
     identity: Identity
     timeout: float
     open_for: float | None
+    version: int = 1
 
     @property
     def late(self) -> bool:
         return self.open_for is not None and self.open_for > self.timeout
 
 
-def explained(core: ClientCore, fenced: Fenced, error: BrokerError, now: float) -> Outcome[BrokerError]:
-    """``error`` as it is to be raised, with what has happened and what to do; within `LIMIT` seconds, and never fails."""
-    explained: Outcome[BrokerError] = Outcome()
+def find_out(core: ClientCore, fenced: Fenced, now: float) -> Outcome[str]:
+    """What has happened, and what to do about it, for people; never fails."""
+    found: Outcome[str] = Outcome()
     asked = describe_transactions(core, [fenced.transactional_id], now, LIMIT)
+    asked.when_done(lambda: found.succeed(_told(fenced, asked.error or asked.result()[fenced.transactional_id])))
+    return found
 
-    def told() -> None:
-        known = asked.error or asked.result()[fenced.transactional_id]
-        explained.succeed(type(error)(error.detail, told=_told(fenced, known)))
 
-    asked.when_done(told)
-    return explained
+def explained(error: BrokerError, told: str) -> BrokerError:
+    """The same error, with what was found out."""
+    return type(error)(error.detail, told=told)
 
 
 def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
@@ -70,9 +72,14 @@ def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
         facts = f"this one has {ours}; its coordinator does not say what it knows: {known}"
     if fenced.late:
         cause = f"it was open for {fenced.open_for:.0f} s, and transaction_timeout is {fenced.timeout:g} s"
-        since = "" if state is None or state in _ABORTED else ", and another producer with its id has been initialized since"
+        since = (
+            ""
+            if state is None or state in _ABORTED
+            else ", and another producer with its id has been initialized since"
+        )
         cause = f"the broker has aborted the transaction of {id_!r}, because {cause}{since}"
-        advice = "raise transaction_timeout, or make transactions shorter; to go on, make another producer"
+        advice = "raise transaction_timeout, or make transactions shorter"
+        advice += "; to go on, make another producer" if fenced.version == 1 or since else ""
     else:
         cause = f"another producer with transactional id {id_!r} has been initialized"
         advice = "give each process an id of its own; this producer must end"
