@@ -41,10 +41,6 @@ class Fenced:
     open_for: float | None
     version: int = 1
 
-    @property
-    def late(self) -> bool:
-        return self.open_for is not None and self.open_for > self.timeout
-
 
 def find_out(core: ClientCore, fenced: Fenced, now: float) -> Outcome[str]:
     """What has happened, and what to do about it, for people; never fails."""
@@ -60,27 +56,29 @@ def explained(error: BrokerError, told: str) -> BrokerError:
 
 
 def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
-    id_, identity = fenced.transactional_id, fenced.identity
-    state = known.state if isinstance(known, TransactionDescription) else None
-    ours = f"producer id {identity.producer_id}, epoch {identity.epoch}"
+    ours = fenced.identity
+    facts = f"this one has producer id {ours.producer_id}, epoch {ours.epoch}"
     if isinstance(known, TransactionDescription):
-        node, theirs = known.coordinator, f"producer id {known.producer_id}, epoch {known.producer_epoch}"
-        facts = f"this one has {ours}; by its coordinator, node {node.id}, it is {theirs}, {known.state}"
-    elif isinstance(known, UnsupportedVersion):
-        facts = f"this one has {ours}; what its coordinator knows, brokers say since Kafka 3.0"
-    else:
-        facts = f"this one has {ours}; its coordinator does not say what it knows: {known}"
-    if fenced.late:
-        cause = f"it was open for {fenced.open_for:.0f} s, and transaction_timeout is {fenced.timeout:g} s"
-        since = (
-            ""
-            if state is None or state in _ABORTED
-            else ", and another producer with its id has been initialized since"
-        )
-        cause = f"the broker has aborted the transaction of {id_!r}, because {cause}{since}"
+        theirs = f"producer id {known.producer_id}, epoch {known.producer_epoch}, {known.state}"
+        facts += f"; its coordinator, node {known.coordinator.id}, has {theirs}"
+        return f"{_cause(fenced, known)} ({facts})"
+    why = "brokers tell it since Kafka 3.0" if isinstance(known, UnsupportedVersion) else str(known)
+    return f"{_cause(fenced, None)} ({facts}; what its coordinator has is not known: {why})"
+
+
+def _cause(fenced: Fenced, known: TransactionDescription | None) -> str:
+    """What has happened, and what to do about it; ``known`` is what the coordinator has of the id."""
+    name, ours = fenced.transactional_id, fenced.identity
+    if fenced.open_for is not None and fenced.open_for > fenced.timeout:
+        late = f"was open for {fenced.open_for:.0f} s, and transaction_timeout is {fenced.timeout:g} s"
+        cause = f"the broker has aborted the transaction of {name!r}, because it {late}"
         advice = "raise transaction_timeout, or make transactions shorter"
-        advice += "; to go on, make another producer" if fenced.version == 1 or since else ""
-    else:
-        cause = f"another producer with transactional id {id_!r} has been initialized"
-        advice = "give each process an id of its own; this producer must end"
-    return f"{cause}: {advice} ({facts})"
+        if known is not None and known.state not in _ABORTED:
+            cause += ", and another producer with its id has been initialized since"
+        elif fenced.version > 1:
+            return f"{cause}: {advice}"
+        return f"{cause}: {advice}; to go on, make another producer"
+    if known is not None and (known.producer_id, known.producer_epoch) == (ours.producer_id, ours.epoch):
+        return f"a partition has seen a later epoch of {name!r} than its coordinator has given: repeat the transaction"
+    cause = f"another producer with transactional id {name!r} has been initialized, or an administrator has fenced it"
+    return f"{cause}: give each process an id of its own; this producer must end"

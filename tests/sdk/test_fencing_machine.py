@@ -15,7 +15,9 @@ from ottla.sdk.transaction.fencing import LIMIT, Fenced, explained, find_out
 from tests.sdk.test_transaction_admin_machine import NEWEST, SILENCE, Cluster, Id, client
 from tests.sim.world import SERVED
 
-ANOTHER = "another producer with transactional id 't-1' has been initialized: give each process an id of its own"
+ANOTHER = (
+    "another producer with transactional id 't-1' has been initialized, or an administrator has fenced it: give each"
+)
 TIMED_OUT = (
     "the broker has aborted the transaction of 't-1', because it was open for 61 s, and transaction_timeout is 60 s"
 )
@@ -37,8 +39,8 @@ def said(cluster: Cluster, open_for: float | None = 20.0, version: int = 1) -> s
 @pytest.mark.parametrize("state", ["Empty", "Ongoing", "CompleteCommit", "CompleteAbort"])
 def test_a_producer_that_was_not_late_was_fenced_by_another(state: str, open_for: float | None) -> None:
     text = said(Cluster(ids={"t-1": Id(7, 5, state)}), open_for)
-    assert text.startswith(f"PRODUCER_FENCED (90): {ANOTHER}; this producer must end (")
-    facts = "this one has producer id 7, epoch 3; by its coordinator, node 1, it is producer id 7, epoch 5"
+    assert text.startswith(f"PRODUCER_FENCED (90): {ANOTHER} process an id of its own; this producer must end (")
+    facts = "this one has producer id 7, epoch 3; its coordinator, node 1, has producer id 7, epoch 5"
     assert f"({facts}, {state})" in text and text.endswith("[t-0]")
 
 
@@ -54,11 +56,19 @@ def test_a_late_producer_whose_id_has_gone_on_is_told_both() -> None:
     assert f"{TIMED_OUT}, {SINCE}: raise" in said(Cluster(ids={"t-1": Id(7, 6, "Ongoing")}), 61.0, 2)
 
 
+def test_a_producer_that_its_coordinator_has_not_fenced_is_told_so() -> None:
+    assert "a partition has seen a later epoch of 't-1' than its coordinator has" in said(
+        Cluster(ids={"t-1": Id(7, 3)})
+    )
+
+
 def test_what_the_coordinator_cannot_say_or_may_not_is_left_out() -> None:
     old = Cluster()
     old.versions = SERVED | {key: each for key, each in NEWEST.items() if key != 65}
-    assert f"{ANOTHER}; this producer must end (this one has producer id 7, epoch 3; what its coordinator" in said(old)
-    assert "brokers say since Kafka 3.0" in said(old) and TIMED_OUT in said(old, 61.0)
+    unknown = "(this one has producer id 7, epoch 3; what its coordinator has is not known: "
+    for open_for, cause in ((20.0, ANOTHER), (61.0, TIMED_OUT)):
+        text = said(old, open_for)
+        assert cause in text and f"{unknown}brokers tell it since Kafka 3.0)" in text
 
     def refuse(node: int, message: object) -> DescribeTransactionsResponse | None:
         if not isinstance(message, DescribeTransactionsRequest):
@@ -76,7 +86,7 @@ def test_what_the_coordinator_cannot_say_or_may_not_is_left_out() -> None:
         return DescribeTransactionsResponse(transaction_states=(state,))
 
     text = said(Cluster(script=refuse))
-    assert ANOTHER in text and "its coordinator does not say what it knows: TRANSACTIONAL_ID_AUTHORIZATION" in text
+    assert ANOTHER in text and f"{unknown}TRANSACTIONAL_ID_AUTHORIZATION" in text
 
 
 def test_an_error_does_not_wait_for_a_coordinator_that_is_silent() -> None:
