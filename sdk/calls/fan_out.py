@@ -308,8 +308,8 @@ def ask_brokers(
     timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
 
     def ask(node: Node) -> Outcome[Any]:
-        whose = f"{what} of {node.host}:{node.port}"
-        return Task(core, whose, task.now, lambda each: each.ask(lambda: node, request, judge, build), timeout).outcome
+        whose, work = f"{what} of {node.host}:{node.port}", lambda each: each.ask(lambda: node, request, judge, build)
+        return Task(core, whose, task.now, work, timeout, background=task.background).outcome
 
     answers: dict[Node, Any] = {}
     nodes = yield from _brokers(task)

@@ -279,7 +279,7 @@ def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGro
 # -- lag --------------------------------------------------------------------------------------------------------------
 
 
-def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[dict[str, GroupLag]]:
+def group_lags(core: ClientCore, groups: Sequence[str], now: float, isolation: int = 0) -> Outcome[dict[str, GroupLag]]:
     """How far each group is behind, in the partitions that it has committed or that a member has."""
 
     def work(task: Task[dict[str, GroupLag]]) -> Steps[dict[str, GroupLag]]:
@@ -288,7 +288,8 @@ def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[d
         read = yield from _committed(task, dict.fromkeys(known))
         places = {place for offsets in read.values() if isinstance(offsets, dict) for place in offsets}
         places |= {place for each in known.values() for member in each.members for place in member.assignment}
-        ends = yield from settled(reachable_offsets(core, dict.fromkeys(sorted(places), LATEST), task.now))
+        latest = dict.fromkeys(sorted(places), LATEST)
+        ends = yield from settled(reachable_offsets(core, latest, task.now, isolation))
         answers: dict[str, GroupLag | OttlaError] = {}
         for name, group in described.items():
             offsets = group if isinstance(group, OttlaError) else read[name]

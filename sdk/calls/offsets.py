@@ -74,28 +74,31 @@ def offsets(
 
 
 def offsets_before(
-    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float
+    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[dict[TopicPartition, int]]:
     """The last offset before each timestamp; -1 where the log begins later, or is empty."""
 
     def work(task: Task[dict[TopicPartition, int]]) -> Steps[dict[TopicPartition, int]]:
-        found = yield from settled(offsets(core, wanted, task.now))
+        found = yield from settled(offsets(core, wanted, task.now, isolation))
         late = {place: LATEST for place, offset in found.items() if offset < 0}
         if late:
-            found |= yield from settled(offsets(core, late, task.now))
+            found |= yield from settled(offsets(core, late, task.now, isolation))
         first = yield from settled(offsets(core, dict.fromkeys(wanted, EARLIEST), task.now))
         return {place: offset - 1 if offset > first[place] else -1 for place, offset in found.items()}
 
     return Task(core, "ListOffsets", now, work).outcome
 
 
-def reachable_offsets(core: ClientCore, wanted: Mapping[TopicPartition, int], now: float) -> Outcome[Found]:
+def reachable_offsets(
+    core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
+) -> Outcome[Found]:
     """As `list_offsets`, with an error in the place of each offset that cannot be had."""
 
     def work(task: Task[Found]) -> Steps[Found]:
         there, gone = yield from existing_places(task, wanted)
         patience = min(PATIENCE, task.timeout / 2)
-        found = yield from _look_up(task, {place: wanted[place] for place in there}, patience=patience)
+        asked = {place: wanted[place] for place in there}
+        found = yield from _look_up(task, asked, isolation, patience=patience)
         return {place: gone.get(place) or found[place] for place in wanted}
 
     return Task(core, "ListOffsets", now, work).outcome

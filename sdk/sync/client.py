@@ -490,33 +490,51 @@ class Client:
             raise LocalProtocolError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
         return calls.How(max_bytes, wait, isolation_level(isolation))
 
-    def offsets_before(self, times: Mapping[TopicPartition, datetime | timedelta]) -> dict[TopicPartition, int]:
+    def offsets_before(
+        self,
+        times: Mapping[TopicPartition, datetime | timedelta],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
         """The last offset before a time, or so long ago, of each: ``{("t", 0): datetime(2026, 1, 1, tzinfo=UTC)}``.
 
         It is the one before the first record that is of that time or later: every record up to it is older, also where
         timestamps do not ascend. Where no record is so young it is the last one of the log, and -1 where none is older.
         Compaction and transactions leave gaps, so there may be no record at this very offset.
 
+        Args:
+            isolation: as `offsets`.
+
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
-        stamps: dict[TopicPartition, int] = {}
+        level, stamps = isolation_level(isolation), dict[TopicPartition, int]()
         for place, when in by_place("times", times).items():
             if not isinstance(when, datetime | timedelta):
                 raise LocalProtocolError(f"{when!r} is no time: give a datetime, or a timedelta (so long ago)")
             at = place_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
-        return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now))
+        return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
 
-    def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
+    def offsets(
+        self,
+        wanted: Mapping[TopicPartition, Where],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
         """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
+
+        Args:
+            isolation: with ``"read_committed"`` a log ends at its last stable offset, where its first open transaction
+                begins.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
+        level = isolation_level(isolation)
         starts = {place: place_at(where, time.time()) for place, where in by_place("wanted", wanted).items()}
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
-        found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now))
+        found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now, level))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
 
     def list_offsets(
@@ -529,7 +547,7 @@ class Client:
 
         Args:
             wanted: ``"max_timestamp"`` is the record with the largest timestamp.
-            isolation: with ``"read_committed"`` a log ends where its first open transaction begins.
+            isolation: as `offsets`.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
@@ -635,22 +653,32 @@ class Client:
         names = strings("groups", groups)
         return self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
 
-    def group_lag(self, group: str) -> GroupLag:
+    def group_lag(
+        self, group: str, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    ) -> GroupLag:
         """A group, and how far it is behind in each partition that it has committed or that a member has.
+
+        Args:
+            isolation: as `offsets`: what the members read with, which no broker knows.
 
         Raises:
             GroupIdNotFound: there is no such group.
         """
-        return (self.group_lags([group]))[group]
+        return (self.group_lags([group], isolation=isolation))[group]
 
-    def group_lags(self, groups: Iterable[str]) -> dict[str, GroupLag]:
+    def group_lags(
+        self,
+        groups: Iterable[str],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[str, GroupLag]:
         """As `group_lag`, for many groups.
 
         Raises:
             PartialFailure: of several groups some could not be described; ``.found`` has the others.
         """
-        names = strings("groups", groups)
-        return self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now))
+        names, level = strings("groups", groups), isolation_level(isolation)
+        return self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now, level))
 
     def committed(
         self, group: str, places: Iterable[TopicPartition] | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli import exits, tables
-from ottla.cli.options import AsJson, Connect, at_cluster
+from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
 from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ async def describe(
     watch: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look again every so often, until Ctrl-C.")
     ] = None,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
     """Show who is in groups, and how far they are behind; with --json a line for each group."""
@@ -91,7 +92,7 @@ async def describe(
         try:
             # Those of other types have APIs of their own, which ottla does not ask yet.
             names = groups or [each.group for each in await client.list_groups(types=["classic"])]
-            show(await client.group_lags(names))
+            show(await client.group_lags(names, isolation=isolation.literal))
         except PartialFailure as failure:
             show(failure.found if isinstance(failure.found, dict) else {})
             raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ottla.cli import tables
-from ottla.cli.options import AsJson, Connect, at_cluster
+from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
 from ottla.cli.places import Place, format_time, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ async def offsets(
     group: Annotated[
         str | None, typer.Option(metavar="GROUP", help="What this group has committed; without a TOPIC of all topics.")
     ] = None,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
     """Show the offsets of topics: where they begin and end, or what stands at a time, or what a group has committed.
@@ -54,8 +55,10 @@ async def offsets(
         if group is not None:
             rows = await _committed(client, group, partitions if places else None)
         else:
+            level = isolation.literal
             found = {
-                text: await client.list_offsets(dict.fromkeys(partitions, where)) for text, where in wanted.items()
+                text: await client.list_offsets(dict.fromkeys(partitions, where), isolation=level)
+                for text, where in wanted.items()
             }
             rows = [
                 {"topic": place[0], "partition": place[1], **_fields(text, offsets[place])}

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ottla.cli.consume import IDLE, next_batch
-from ottla.cli.options import Compression, Connect, Partitioner, at_cluster
+from ottla.cli.options import Compression, Connect, Isolation, IsolationLevel, Partitioner, at_cluster
 from ottla.cli.places import partitions_of
 
 if TYPE_CHECKING:
@@ -432,6 +432,7 @@ async def consume(
     group: Annotated[
         str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit each batch.")
     ] = None,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
     """Read records, and measure how many a second arrive; key and value of each are looked at.
@@ -442,14 +443,14 @@ async def consume(
 
     if start not in ("beginning", "end"):
         raise typer.BadParameter(f"{start!r} is not beginning, nor end", param_hint="--from")
-    endless = count is None and duration is None
+    endless, level = count is None and duration is None, isolation.literal
     if endless and (start == "end" or group is not None):
         raise typer.BadParameter("say when it shall end", param_hint="--count or --duration")
     async with connect() as client:
-        end = await _ends(client, topics) if endless else None
+        end = await _ends(client, topics, level) if endless else None
         where: Any = start
         async with (
-            client.consumer(*topics, group=group, start=where, reset="beginning") as consumer,
+            client.consumer(*topics, group=group, start=where, reset="beginning", isolation=level) as consumer,
             trio.open_nursery() as nursery,
         ):
             gauge = Gauge("consume", warm_up, as_json)
@@ -460,11 +461,13 @@ async def consume(
             gauge.end()
 
 
-async def _ends(client: "Client", topics: list[str]) -> dict[tuple[str, int], int]:
+async def _ends(
+    client: "Client", topics: list[str], isolation: Literal["read_uncommitted", "read_committed"]
+) -> dict[tuple[str, int], int]:
     """Where each partition ends now, but for the empty ones."""
     places = await partitions_of(client, topics)
     first = await client.offsets(dict.fromkeys(places, "beginning"))
-    end = await client.offsets(dict.fromkeys(places, "end"))
+    end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
     return {place: end[place] for place in places if end[place] > first[place]}
 
 
