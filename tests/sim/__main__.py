@@ -3,7 +3,8 @@
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
 purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them. With
 ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
-cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`).
+cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--transforms`` about
+consume, transform, produce (`tests.sim.transforms`).
 """
 
 import argparse
@@ -16,8 +17,9 @@ from itertools import islice
 from typing import Any
 
 from tests.sim import mutations as of_client
-from tests.sim import run, transfers
+from tests.sim import run, transfers, transforms
 from tests.sim import transaction_mutations as of_transactions
+from tests.sim import transform_mutations as of_transforms
 from tests.sim.broker import mutations as of_broker
 from tests.sim.broker import world
 
@@ -30,6 +32,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--broken", metavar="NAME", help="the name of a mutation")
     parser.add_argument("--broker", action="store_true", help="play brokerlite on a model disk")
     parser.add_argument("--transactions", action="store_true", help="play the client's transactions")
+    parser.add_argument("--transforms", action="store_true", help="play consume, transform, produce")
     given = parser.parse_args(arguments)
     play: run.Play = run.play
     known: Any = of_client
@@ -37,6 +40,8 @@ def main(arguments: list[str]) -> int:
         play, known = world.play, of_broker
     elif given.transactions:
         play, known = transfers.play, of_transactions
+    elif given.transforms:
+        play, known = transforms.play, of_transforms
     if given.broken is not None and given.broken not in known.MUTATIONS:
         parser.error(f"no such mutation; there are: {', '.join(known.MUTATIONS)}")
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
