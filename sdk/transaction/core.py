@@ -115,10 +115,11 @@ class TransactionCore:
             raise LocalProtocolError("a transaction of this producer is open: end it before the next one begins")
 
     def _commit(self) -> Steps[None]:
-        flushed = self._producer.start_flush(self._core.now)
-        stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
-        yield from settled(any_of([stored, self._transactions.doomed]))
-        stored.cancel()
+        if not self._transactions.doomed.done:
+            flushed = self._producer.start_flush(self._core.now)
+            stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
+            yield from settled(any_of([stored, self._transactions.doomed]))
+            stored.cancel()
         self._producer.raise_failures()
         self.check()
         ended = self._transactions.commit(self._core.now)
@@ -133,6 +134,7 @@ class TransactionCore:
             if not ended.done:
                 error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
             self.committed = True if ended.done and ended.error is None else None
+            ended.cancel()
             raise
         if self._is_open:  # the coordinator has said that it cannot
             self.committed = False

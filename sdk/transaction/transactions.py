@@ -36,6 +36,7 @@ from ottla.errors import (
     LocalProtocolError,
     OperationNotAttempted,
     OttlaError,
+    ProducerFenced,
     TimeoutExpired,
     TransactionAbortable,
     TransactionAborted,
@@ -91,7 +92,7 @@ class Transactions:
         number: of the transaction that is open, or was last.
         version: the protocol of that transaction.
         offsets: of consumer groups, that it commits.
-        doomed: settled once it cannot be committed any more.
+        doomed: settled once it cannot be committed any more, also because the producer is of no more use.
         shown: called when records may be taken, or may not any more.
     """
 
@@ -169,7 +170,10 @@ class Transactions:
     def failed(self) -> None:
         """The producer is of no more use."""
         self._cancel()
+        self._joining.stop()
+        self.offsets.stop()
         self._change(Input.FATAL)
+        self.doomed.succeed(None)
         self._settle()
         self._ended.fail(self._why_failed())
 
@@ -345,6 +349,7 @@ class Transactions:
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self.trouble = ""
             self._change(Input.GIVEN)
+            self._ended.succeed(None)
             self._settle()
 
     def _refused(self, error: OttlaError) -> None:
@@ -393,10 +398,20 @@ class Transactions:
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
             self._change(Input.REFUSED)
             self.doom(None, 0, error)
+            abandoned = self._ended.done
             self._ended.fail(error)
+            if abandoned:  # nobody waits for it any more, so nobody would abort
+                self.stop()
+                self._end(now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
+        elif isinstance(error, ProducerFenced) and self.state is State.ABORTING and self.version >= IMPLICIT:
+            # So it is answered, too, while the markers of the transaction before are being written: nothing of this one
+            # has reached the coordinator then. Nor need a transaction that has taken too long be the end of its
+            # producer. InitProducerId aborts what there is, or says who has fenced it.
+            self._change(Input.RENEW)
+            self._initialize(now)
         else:
             self.give_up(error)
 
