@@ -3,8 +3,8 @@
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
 purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them. With
 ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
-cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about those
-that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
+cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about
+those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
 (`tests.sim.transforms`).
 """
 
