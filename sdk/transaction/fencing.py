@@ -17,6 +17,7 @@ from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.identity import Identity
+from ottla.sdk.transaction.states import IMPLICIT
 
 FENCING = (ProducerFenced, InvalidProducerEpoch)
 LIMIT = 1.0
@@ -75,7 +76,7 @@ def _cause(fenced: Fenced, known: TransactionDescription | None) -> str:
         advice = "raise transaction_timeout, or make transactions shorter"
         if known is not None and known.state not in _ABORTED:
             cause += ", and another producer with its id has been initialized since"
-        elif fenced.version > 1:
+        elif fenced.version >= IMPLICIT:
             return f"{cause}: {advice}"
         return f"{cause}: {advice}; to go on, make another producer"
     if known is not None and (known.producer_id, known.producer_epoch) == (ours.producer_id, ours.epoch):

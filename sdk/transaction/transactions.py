@@ -65,14 +65,10 @@ from ottla.sdk.transaction.asking import ask_coordinator
 from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
 from ottla.sdk.transaction.joining import Joining
 from ottla.sdk.transaction.offsets import TransactionOffsets
-from ottla.sdk.transaction.states import TRANSITIONS, Input, State
+from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, State
 
 log = logger("ottla.sdk.producer")
 
-FEATURE = "transaction.version"
-"""The feature of brokers whose level is the protocol."""
-IMPLICIT = 2
-"""The protocol in which partitions join by themselves."""
 _DISBELIEF = 3.0
 """Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
 _PAUSE = 0.2
