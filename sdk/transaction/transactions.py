@@ -68,6 +68,9 @@ FEATURE = "transaction.version"
 """The feature of brokers whose level is the protocol."""
 IMPLICIT = 2
 """The protocol in which partitions join by themselves."""
+_DOUBT = 3.0
+"""Seconds for which a coordinator is not believed that says INVALID_TXN_STATE to a commit."""
+_DOUBT_PAUSE = 0.2
 
 
 class Transactions:
@@ -121,6 +124,8 @@ class Transactions:
         """Something of the transaction may yet reach a broker, after its end."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
+        self._doubts_end = 0.0
+        """When the coordinator is believed that knows of no transaction to be committed."""
         self._waiting: list[Outcome[None]] = []
         """Those who want to begin a transaction."""
         core.soon(self._initialize)
@@ -233,6 +238,7 @@ class Transactions:
         Fails with `TransactionOutcomeUnknown` after `api_timeout`, and goes on trying; or with what the broker says.
         """
         self._change(Input.COMMIT)
+        self._doubts_end = 0.0
         self.shown()
         return self._end(now)
 
@@ -348,6 +354,8 @@ class Transactions:
         return self._ended
 
     def _send_end(self, now: float) -> None:
+        if self.state not in (State.COMMITTING, State.ABORTING):
+            return
         assert self.current is not None
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -371,14 +379,26 @@ class Transactions:
             self._ended.fail(error)
             self._send_end(now)
         elif isinstance(error, TransactionAbortable) and self.state is State.COMMITTING:
-            self._change(Input.REFUSED)
-            self.doom(None, 0, error)
-            self._ended.fail(error)
+            self._refuse_commit(error)
+        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING:
+            # A coordinator that was stopped, and goes on, says so of what has begun since with the one that has taken
+            # over; it learns of that in a moment. Of what was aborted by another producer, or for its age, it is true.
+            self._doubts_end = self._doubts_end or now + _DOUBT
+            if now < self._doubts_end:
+                self._core.transaction_coordinators.forget(self.transactional_id)
+                self._core.later(now + _DOUBT_PAUSE, self._send_end)
+            else:
+                self._refuse_commit(error)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
         else:
             self._give_up(error)
+
+    def _refuse_commit(self, error: OttlaError) -> None:
+        self._change(Input.REFUSED)
+        self.doom(None, 0, error)
+        self._ended.fail(TransactionAborted(self._failures, error))
 
     def _over(self, answer: EndTxnResponse | None) -> None:
         """The transaction has ended."""

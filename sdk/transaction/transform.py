@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from ottla.errors import (
     ConfigurationError,
+    InvalidTxnState,
     LocalProtocolError,
     OttlaError,
     OutOfOrderSequenceNumber,
@@ -45,7 +46,7 @@ from ottla.sdk.transaction.core import TransactionCore
 
 log = logger("ottla.sdk.transform")
 
-_NEXT_EPOCH_MENDS = (OutOfOrderSequenceNumber, UnknownProducerId)
+_NEXT_EPOCH_MENDS = (InvalidTxnState, OutOfOrderSequenceNumber, UnknownProducerId)
 """Errors that are over with their transaction."""
 
 
