@@ -54,13 +54,12 @@ class Teller:
         """Answer the EndTxn that waits with an error, and let a moment pass."""
         answer = EndTxnResponse(error_code=error_code, producer_id=-1, producer_epoch=-1)
         self.world.answer(self.world.asked(EndTxnRequest), answer)
-        self.world.later(1.0)
         self._end.go_on()
+        self.world.later(1.0)
 
     def accept(self, epoch: int) -> None:
         answer = EndTxnResponse(error_code=0, producer_id=7, producer_epoch=epoch)
         self.world.answer(self.world.asked(EndTxnRequest), answer)
-        self._end.go_on()
 
 
 def test_a_coordinator_that_does_not_know_yet_that_another_has_taken_over_is_not_believed() -> None:
@@ -70,7 +69,7 @@ def test_a_coordinator_that_does_not_know_yet_that_another_has_taken_over_is_not
     teller.refuse(InvalidTxnState.code)  # as it says of a transaction that has begun elsewhere while it was stopped
     assert teller.world.lookups > lookups and teller.world.asked(EndTxnRequest).committed
     teller.accept(epoch=1)
-    assert end.over and end.error is None and transaction.committed
+    assert end.go_on().over and end.error is None and transaction.committed
     assert teller.commit()[1].error is None
 
 
@@ -82,12 +81,12 @@ def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
         assert teller.world.now < until
         teller.refuse(InvalidTxnState.code)
     teller.accept(epoch=1)  # it was too old, and so the coordinator has aborted it already
-    assert end.over and transaction.committed is False
+    assert end.go_on().over and transaction.committed is False
     assert isinstance(end.error, TransactionAborted) and isinstance(end.error.cause, InvalidTxnState)
     _, following = teller.commit()
     assert teller.world.asked(EndTxnRequest).producer_epoch == 1
     teller.accept(epoch=2)
-    assert following.error is None
+    assert following.go_on().error is None
 
 
 def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
@@ -96,4 +95,4 @@ def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
     while teller.world.asked(EndTxnRequest).committed:
         teller.refuse(InvalidTxnState.code)
     teller.refuse(ProducerFenced.code)
-    assert isinstance(end.error, ProducerFenced)
+    assert isinstance(end.go_on().error, ProducerFenced)
