@@ -121,6 +121,7 @@ class TransactionCore:
             if not ended.done:
                 error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
             self.committed = True if ended.done and ended.error is None else None
+            ended.cancel()
             raise
         if self._is_open:  # the coordinator has said that it cannot
             self.committed = False

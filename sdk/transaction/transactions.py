@@ -384,9 +384,13 @@ class Transactions:
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
+            left = self._ended.done  # its block was: then nobody else aborts it
             self._change(Input.REFUSED)
             self.doom(None, 0, error)
             self._ended.fail(error)
+            if left:
+                self.stop()
+                self._end(now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
