@@ -228,14 +228,16 @@ def describe_producers(
     """The producers that each partition's leader remembers; within ``timeout`` seconds, by default `api_timeout`."""
 
     def work(task: Task[dict[TopicPartition, Producers]]) -> Steps[dict[TopicPartition, Producers]]:
-        return all_or_partial("describing producers", (yield from _remembered(task, places)), place_name)
+        return all_or_partial("describing producers", (yield from remembered(task, places)), place_name)
 
     return Task(core, f"describing the producers of {listed(places)}", now, work, timeout).outcome
 
 
-def _remembered(
+def remembered(
     task: Task[Any], places: Collection[TopicPartition], patience: float = math.inf
 ) -> Steps[dict[TopicPartition, Producers | OttlaError]]:
+    """Within a call: the producers that each partition's leader remembers; ``patience`` is as in `ask_leaders`."""
+
     def send(node: Node, some: list[TopicPartition]) -> Outcome[tuple[Any, int]]:
         topics = requests.by_topic(some).items()
         asked = tuple(TopicRequest(name=name, partition_indexes=indexes) for name, indexes in topics)
@@ -286,17 +288,17 @@ def find_hanging_transactions(
     def work(task: Task[tuple[HangingTransaction, ...]]) -> Steps[tuple[HangingTransaction, ...]]:
         places = (yield from _every_partition(task)) if scope is None else (yield from partitions_in(task, scope))
         patience = min(PATIENCE, task.timeout / 4)
-        told = yield from _remembered(task, places, patience)
+        told = yield from remembered(task, places, patience)
         refuse_unsupported(told.values())
         failures = {place_name(place): each for place, each in told.items() if isinstance(each, OttlaError)}
         before = (task.now + wall - max_transaction_timeout) * 1000
         hanging: list[HangingTransaction] = []
         if suspects := [each for each in _open(told) if each[1].last_timestamp < before]:
-            owners, unasked = yield from _owners(task, {producer.producer_id for _, producer in suspects})
+            owners, unasked = yield from owners_of(task, {producer.producer_id for _, producer in suspects})
             hanging = list(_hanging(suspects, owners, certain=not unasked))
             failures |= unasked
         if hanging:
-            again = yield from _remembered(task, [(each.topic, each.partition) for each in hanging], patience)
+            again = yield from remembered(task, [(each.topic, each.partition) for each in hanging], patience)
             still = {(*place, each.transaction_start, each.producer_id) for place, each in _open(again)}
             hanging = [each for each in hanging if astuple(each)[:4] in still]
             failures |= {place_name(place): each for place, each in again.items() if isinstance(each, OttlaError)}
@@ -320,10 +322,13 @@ def _open(told: Mapping[TopicPartition, Producers | OttlaError]) -> Iterator[Ope
             yield from ((place, each) for each in producers if each.transaction_start is not None)
 
 
-def _owners(
+def owners_of(
     task: Task[Any], producer_ids: Iterable[int]
 ) -> Steps[tuple[dict[int, TransactionDescription], dict[str, OttlaError]]]:
-    """The transactional ids that have these producer ids; and of what could not be asked for that, why not."""
+    """Within a call: the transactional ids that have these producer ids, and what could not be asked for that.
+
+    Those that the client may not describe are missing without a word.
+    """
     listings, failures = yield from _list(task, (), sorted(producer_ids))
     described = yield from _describe(task, [each.transactional_id for each in listings])
     failures |= {
@@ -341,7 +346,7 @@ def _hanging(
     """Those of ``suspects`` that hang; ``certain``: a producer id that is not among ``owners`` has none."""
     for place, producer in suspects:
         owner = owners.get(producer.producer_id)
-        reason = _why_hanging(place, producer.producer_epoch, owner)
+        reason = why_hanging(place, producer.producer_epoch, owner)
         if reason and producer.transaction_start is not None and (owner or certain):
             yield HangingTransaction(
                 topic=place[0],
@@ -356,7 +361,7 @@ def _hanging(
             )
 
 
-def _why_hanging(place: TopicPartition, epoch: int, owner: TransactionDescription | None) -> str:
+def why_hanging(place: TopicPartition, epoch: int, owner: TransactionDescription | None) -> str:
     """Why nobody ends the transaction; empty where ``owner``'s coordinator will."""
     if owner is None:
         return "no coordinator knows its producer id"
@@ -412,7 +417,7 @@ def abort_hanging_transaction(
 
 def _open_in(task: Task[Any], place: TopicPartition) -> Steps[list[ProducerState]]:
     """The producers that have a transaction open in the partition."""
-    told = yield from _remembered(task, [place])
+    told = yield from remembered(task, [place])
     if isinstance(error := told[place], OttlaError):
         raise error
     return [producer for _, producer in _open(told)]
@@ -431,14 +436,14 @@ def _writer_at(place: TopicPartition, start_offset: int, producers: Iterable[Pro
 def _refuse_owned(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]:
     """Raise if a coordinator is going to end the transaction, or if whether one is cannot be asked."""
     try:
-        owners, unasked = yield from _owners(task, [writer.producer_id])
+        owners, unasked = yield from owners_of(task, [writer.producer_id])
     except UnsupportedVersion as error:
         what = "whether a coordinator is going to end the transaction cannot be asked"
         raise UnsupportedVersion(f"{what}, and `force` does not ask: {error.detail}") from None
     owner = owners.get(writer.producer_id)
     if owner is None and unasked:
         raise PartialFailure("whether a coordinator is going to end the transaction is not known", None, unasked)
-    if owner is not None and not _why_hanging(place, writer.producer_epoch, owner):
+    if owner is not None and not why_hanging(place, writer.producer_epoch, owner):
         name, node = owner.transactional_id, owner.coordinator
         whose = f"the transaction in {place_name(place)} is that of transactional id {name!r}, {owner.state}"
         ends = f"its coordinator, node {node.id} ({node.host}:{node.port}), ends it"
