@@ -18,6 +18,11 @@ Source: TransactionManager.java (State); KIP-98, KIP-360, KIP-890.
 
 from enum import Enum, auto
 
+FEATURE = "transaction.version"
+"""The feature of brokers whose level is the protocol."""
+IMPLICIT = 2
+"""The protocol in which partitions join by themselves."""
+
 
 class State(Enum):
     NONE = auto()
