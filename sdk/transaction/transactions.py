@@ -65,16 +65,13 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
 from ottla.sdk.transaction.joining import Joining
 from ottla.sdk.transaction.offsets import TransactionOffsets
-from ottla.sdk.transaction.states import TRANSITIONS, Input, State
+from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, State
 
 log = logger("ottla.sdk.producer")
 
-FEATURE = "transaction.version"
-"""The feature of brokers whose level is the protocol."""
-IMPLICIT = 2
-"""The protocol in which partitions join by themselves."""
 _DISBELIEF = 3.0
 """Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
 _PAUSE = 0.2
@@ -123,11 +120,14 @@ class Transactions:
         self._failures: dict[TopicPartition, int] = {}
         self._cause: OttlaError | None = None
         self._fatal: OttlaError | None = None
+        self._found: Outcome[str] | None = None
+        """Why the producer was fenced."""
         refused = self._refused
         self._joining = Joining(core, transactional_id, self._coordinator, wake=wake, refused=refused)
         self.offsets = TransactionOffsets(core, transactional_id, self._joining, refused)
         self._begun = False
         """A batch was sent."""
+        self._begun_at = 0.0
         self._unsure = False
         """Something of the transaction may yet reach a broker, after its end."""
         self._explicit = False
@@ -204,8 +204,9 @@ class Transactions:
         self.number += 1
         self.version = IMPLICIT if self._can_be_implicit and not self._explicit else 1
         self._explicit = self.version < IMPLICIT
-        self.doomed, self._failures, self._cause = Outcome(), {}, None
+        self.doomed, self._failures, self._cause, self._found = Outcome(), {}, None, None
         self._begun = self._unsure = False
+        self._begun_at = now
         self._joining.begin(self.current)
         self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
         self._changed(now)
@@ -232,6 +233,8 @@ class Transactions:
         if place is not None and count:
             self._failures[place] = self._failures.get(place, 0) + count
         self._cause = self._cause or cause
+        if isinstance(cause, FENCING):
+            self.find_out()  # while the coordinator has it as it was
         self._change(Input.DOOMED)
         self.doomed.succeed(None)
         self.shown()
@@ -346,7 +349,7 @@ class Transactions:
             if isinstance(error, UnsupportedVersion) and self.current is not None:
                 why = "the epoch has to rise after a failure, which brokers before Kafka 2.5 do not do for a producer"
                 error = UnsupportedVersion(f"{why}: make another one; {error}")
-            self._give_up(error)
+            self.give_up(error)
         else:
             answer = task.outcome.result()
             self.current = Identity(answer.producer_id, answer.producer_epoch)
@@ -358,7 +361,7 @@ class Transactions:
     def _refused(self, error: OttlaError) -> None:
         """Something could not join, or offsets could not be committed."""
         if getattr(error, "fatal", False):
-            self._give_up(error)
+            self.give_up(error)
         else:
             self.doom(None, 0, error)
 
@@ -416,7 +419,7 @@ class Transactions:
             self._change(Input.RENEW)
             self._initialize(now)
         else:
-            self._give_up(error)
+            self.give_up(error)
 
     def _is_doubtful(self, now: float) -> bool:
         """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
@@ -458,6 +461,25 @@ class Transactions:
             if each.partition_error_code not in (0, OperationNotAttempted.code)
         }
         return next((broker_error(code, where) for code, where in codes.items()), None)
+
+    def give_up(self, error: OttlaError) -> None:
+        """The producer is of no more use; if it was fenced, it is found out first what has happened."""
+        if not isinstance(error, FENCING) or self.current is None or self.state is State.FAILED:
+            self._give_up(error)
+            return
+        self.doom(None, 0, error)
+        found = self.find_out()
+        found.when_done(lambda: self._core.soon(lambda now: self._give_up(explained(error, found.result()))))
+
+    def find_out(self) -> Outcome[str]:
+        """Why the producer was fenced, as its coordinator has it."""
+        assert self.current is not None
+        if self._found is None:
+            running = self.is_open or self.state in (State.COMMITTING, State.ABORTING)
+            open_for = self._core.now - self._begun_at if running else None
+            fenced = Fenced(self.transactional_id, self.current, self._timeout, open_for, self.version)
+            self._found = find_out(self._core, fenced, self._core.now)
+        return self._found
 
     def _give_up(self, error: OttlaError) -> None:
         self._fatal = self._fatal or error

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from ottla.errors import (
     ConfigurationError,
     InvalidProducerEpoch,
+    InvalidTxnState,
     LocalProtocolError,
     OttlaError,
     OutOfOrderSequenceNumber,
@@ -46,7 +47,7 @@ from ottla.sdk.transaction.core import TransactionCore
 
 log = logger("ottla.sdk.transform")
 
-_NEXT_EPOCH_MENDS = (InvalidProducerEpoch, OutOfOrderSequenceNumber, UnknownProducerId)
+_NEXT_EPOCH_MENDS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber, UnknownProducerId)
 """Errors that are over with their transaction, unless it could not be aborted: the producer is of no more use then."""
 
 

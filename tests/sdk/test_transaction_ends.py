@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import (
@@ -11,6 +13,7 @@ from ottla.codec.apis.produce import (
     TopicProduceResponse,
 )
 from ottla.errors import (
+    BrokerError,
     ConcurrentTransactions,
     InvalidTxnState,
     ProducerFenced,
@@ -109,6 +112,19 @@ def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
     assert teller.world.asked(EndTxnRequest).producer_epoch == 1
     teller.accept(epoch=2)
     assert following.go_on().error is None
+
+
+@pytest.mark.parametrize("refusal", [TransactionAbortable, InvalidTxnState])
+def test_a_commit_that_is_refused_after_its_block_was_cancelled_is_aborted(refusal: type[BrokerError]) -> None:
+    teller = Teller()
+    transaction, end = teller.commit()
+    end.throw(Cancelled())
+    teller.world.later(CLOSE_TIMEOUT)
+    assert end.go_on().over and isinstance(end.error, Cancelled) and transaction.committed is None
+    while teller.world.asked(EndTxnRequest).committed:
+        teller.refuse(refusal.code)
+    teller.accept(epoch=1)
+    teller.commit()  # which can begin
 
 
 def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
