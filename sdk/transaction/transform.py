@@ -215,12 +215,16 @@ class TransformCore:
 
     def _find_out(self) -> Steps[None]:
         """Read the batches of which nobody knew whether they are committed from where the group stands now."""
-        taken = [each for each in self._unknown if _is_owned(each)]
         group = self.consumer.commits.group if self.consumer.commits is not None else ""
-        if taken:
+        while taken := [each for each in self._unknown if _is_owned(each)]:
             places = [(fetched.topic, fetched.partition) for fetched, _ in taken]
-            found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
-            self._rewind(taken, found[group])
+            try:
+                found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
+            except TimeoutExpired as error:
+                log.warning("a transform cannot go on yet", extra={"group": group, "why": str(error)})
+            else:
+                self._rewind(taken, found[group])
+                break
         self._unknown = ()
 
     def _rewind(
