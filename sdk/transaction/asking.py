@@ -3,7 +3,7 @@
 Rules:
 - CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes
   milliseconds: the pauses begin short, and grow.
-- Other errors that may pass wait as all calls do, and have the coordinator looked for anew where it may have moved.
+- Other errors that may pass wait as all calls do, and have the coordinator looked for again where it may have moved.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a review found wrong in transactions: each of these fails until that is mended."""
+"""Transactions at their edges: what is under way at an end, what comes too late, what is begun twice."""
 
 import random
 import struct
@@ -281,7 +281,7 @@ def test_an_abort_leaves_time_for_its_answer_where_a_leader_does_not_answer(both
     join(both)
     abort(both)
     assert both.end is not None
-    both.world.later(5.0)
+    both.world.later(4.0)
     both.end.go_on()
     assert both.pending(EndTxnRequest) and not both.end.over
 
