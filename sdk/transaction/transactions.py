@@ -50,6 +50,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import (
     END_TRANSACTION,
@@ -67,7 +68,7 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
-from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
+from ottla.sdk.transaction.fencing import FENCING, LIMIT, Fenced, explained, find_out, is_replaced
 from ottla.sdk.transaction.joining import Joining
 from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, State
@@ -434,10 +435,26 @@ class Transactions:
             # So it is answered, too, while the markers of the transaction before are being written: nothing of this one
             # has reached the coordinator then. Nor need a transaction that has taken too long be the end of its
             # producer. InitProducerId aborts what there is, or says who has fenced it.
-            self._change(Input.RENEW)
-            self._initialize(now)
+            self._renew_unless_replaced(error, now)
         else:
             self.give_up(error)
+
+    def _renew_unless_replaced(self, error: OttlaError, now: float) -> None:
+        """Ask for another epoch; but not where a newer producer has come, of which that would abort the transaction:
+        while one is open, Kafka does not look at the epoch of the producer that asks."""
+        described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+
+        def seen(now: float) -> None:
+            if self.state is not State.ABORTING:
+                return
+            assert self.current is not None
+            if not described.error and is_replaced(self.current, described.result()[self.transactional_id]):
+                self.give_up(error)
+            else:
+                self._change(Input.RENEW)
+                self._initialize(now)
+
+        described.when_done(lambda: self._core.soon(seen))
 
     def _may_have_moved(self, now: float) -> bool:
         """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
