@@ -12,12 +12,12 @@ from ottla.codec.apis.fetch import AbortedTransaction, FetchPartition, FetchRequ
 from ottla.codec.records import read_batches
 from ottla.errors import KafkaStorageError
 from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetcher, Offset
-from tests.sim.broker.ledger import OTHER
 from tests.sim.broker.logs import Logs, marker_of
 from tests.sim.broker.peer import Ask, Steps
 from tests.sim.data import Place
 from tests.sim.history import code
 from tests.sim.ledger import brief
+from tests.sim.transaction_ledger import OTHER
 from tests.sim.users import Process, Script, Violation, Wait
 
 VERSION = 12
