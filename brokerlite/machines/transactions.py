@@ -73,6 +73,7 @@ class Transactions:
         store: keeps a transaction as it is, or (second argument) forgets it; may raise a `BrokerError`.
         mark: writes the markers of a decided transaction; returns the partitions that did not get theirs.
         when_written: calls its argument when the disk holds what was stored; at once where nobody waits for disks.
+        completed: called with a transactional id when its transaction has its markers, and the next one may begin.
 
     Attributes:
         by_id: the transactional ids; those that are in it at the start were stored.
@@ -88,6 +89,7 @@ class Transactions:
         new_producer_id: Callable[[], int],
         mark: Callable[[Transaction], Iterable[Place]],
         when_written: Callable[[Callable[[], None]], None] = lambda then: then(),
+        completed: Callable[[str], None] = lambda transactional_id: None,
     ) -> None:
         self.settings = settings
         self.by_id: dict[str, Transaction] = {}
@@ -97,6 +99,7 @@ class Transactions:
         self._new_producer_id = new_producer_id
         self._mark = mark
         self._when_written = when_written
+        self._completed = completed
 
     def resume(self, now: float) -> None:
         """Go on with what was left at the last end: outcomes without markers, transactions that are open."""
@@ -246,6 +249,8 @@ class Transactions:
         except BrokerError as error:
             log.error("the end of a transaction is not stored yet: %s", error, extra={"id": transactional_id})
             self._again(transactional_id, self._clock.now)
+        else:
+            self._completed(transactional_id)
 
     def _again(self, transactional_id: str, now: float) -> None:
         again = partial(self._write_markers, transactional_id)

@@ -119,6 +119,8 @@ class Transactions:
         self._watched = False
         self.features: Counter[str] = Counter()
         """How often what happened, of what a world may have."""
+        self.reluctance = 0.0
+        """How often an EndTxn that could commit is answered with TRANSACTION_ABORTABLE, which the protocol allows."""
 
     def place(self, name: str) -> Place:
         """The partition that keeps a transactional id."""
@@ -391,6 +393,9 @@ class Transactions:
             return ended(InvalidTxnState.code) if known.state != state else ended(0, known.producer_id, known.epoch)
         if known.state != ONGOING and commits:
             return ended(InvalidTxnState.code)
+        if commits and version >= 2 and self.reluctance and self._chance.random() < self.reluctance:
+            self.features["a transaction can only be aborted"] += 1
+            return ended(TransactionAbortable.code)
 
         def then(code: int, decided: Transaction) -> None:
             if code:

@@ -40,7 +40,7 @@ class Hosted:
         over: everybody is done.
         trouble_until: when a fault of the disk ends that has begun.
         appended: called with each batch that was not there before.
-        answered: called with each request and its answer, when nothing can take that back.
+        answered: called with each client, its request and the answer, when nothing can take that back.
         hides: features of the cluster that its clients are not told of.
     """
 
@@ -62,7 +62,7 @@ class Hosted:
         self.features = network.features = self.server.features
         network.cluster, network.admit = self.server, self._admit
         self.appended: Callable[[Place, Stored], None] = lambda place, stored: None
-        self.answered: Callable[[Any, Any], None] = lambda request, answer: None
+        self.answered: Callable[[str, Any, Any], None] = lambda client, request, answer: None
         self.logs = Logs(self.server.places(), lambda place, stored: self.appended(place, stored))
         self.cluster = Cluster(self.server, self.logs)
         self.server.answered, self.server.started, self.server.written = self._answered, self._started, self._written
@@ -78,6 +78,8 @@ class Hosted:
     @property
     def views(self) -> Any:
         return self.logs.views
+
+    scan = 0.0
 
     @property
     def well_since(self) -> float:
@@ -101,11 +103,11 @@ class Hosted:
         if self.server.is_up:
             self.logs.refresh(self.server.core)
 
-    def _answered(self, request: Any, answer: Any) -> None:
+    def _answered(self, client: str, request: Any, answer: Any) -> None:
         self.logs.answered(request, answer, self.cluster.ever_named)
         if isinstance(answer, InitProducerIdResponse):  # what was written before it, was
             self.logs.refresh(self.server.core)
-        self.answered(request, answer)
+        self.answered(client, request, answer)
 
     def _started(self) -> None:
         """The broker is there again."""
@@ -122,6 +124,10 @@ class Hosted:
         """Whether it did something."""
         return OF_A_BROKER[fault.kind](self, fault) is not False
 
+    def upset(self, transactional_id: str) -> None:
+        """The broker is killed, and soon there again."""
+        self.strike(Fault(self.clock.now, "kill", 0.02))
+
     # -- the broker's life -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -131,8 +137,12 @@ class Hosted:
         self.disk.sync_folder(DATA.parent)
         self.server.start()
 
+    def calm_down(self) -> None:
+        """What strikes it ends by itself."""
+
     def end(self) -> None:
         """What is on the disk is what was in memory: after a stop in good order, and after none."""
+        self.disk.kill_at = None
         for clean in (True, False):
             self._restart(clean)
 

@@ -148,8 +148,8 @@ class BrokerWorld(Hosted):
         if self.server.is_up and self.deleting is not None:
             self.deleting.look(self.server.core)
 
-    def _answered(self, request: Any, answer: Any) -> None:
-        super()._answered(request, answer)
+    def _answered(self, client: str, request: Any, answer: Any) -> None:
+        super()._answered(client, request, answer)
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
             self.transactions.initialized(request, answer)
 
