@@ -105,7 +105,7 @@ class TransformCore:
         try:
             while not taken:
                 taken.append((yield from self.consumer.next_batch(task)))
-                taken = yield from self._more(taken, task)
+                yield from self._gather(taken, task)
         except GeneratorExit:  # nobody awaits it any more
             raise
         except BaseException:  # a cancellation, or what keeps another partition from being read
@@ -114,21 +114,20 @@ class TransformCore:
         self._in_hand = taken
         return taken
 
-    def _more(self, taken: list[Taken], task: object) -> Steps[list[Taken]]:
-        """``taken``, and what there is to go with it, now or soon; without what was lost meanwhile."""
+    def _gather(self, taken: list[Taken], task: object) -> Steps[None]:
+        """Add to ``taken`` what there is to go with it, now or soon; what is lost meanwhile is taken out."""
         until = self.core.now + self._options.max_wait
         while self._has_room(taken):
             if self.core.now >= until and not self.consumer.has_batch:
                 break
             more = yield from self.consumer.poll(task, max(until - self.core.now, 0.0))
-            taken = [each for each in taken if _is_owned(each)]
+            taken[:] = [each for each in taken if _is_owned(each)]
             if more is None:
                 break
             if not self._fits([*taken, more]):
                 self.consumer.put_back(more[0])
                 break
             taken.append(more)
-        return taken
 
     def _has_room(self, taken: Sequence[Taken]) -> bool:
         most = self._options.max_records
@@ -184,8 +183,8 @@ class TransformCore:
             self._failures = 0
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]
-        what = "partitions were lost: a transaction is aborted" if lost else "a transaction is aborted, and tried again"
-        log.warning(what, extra={"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)})
+        why = {"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)}
+        log.warning("a transaction is aborted, and its records are handled again", extra=why)
         return True
 
     def _refuse_unhandled(self) -> None:
