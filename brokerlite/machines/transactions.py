@@ -186,7 +186,7 @@ class Transactions:
         Raises:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
         """
-        known = set(self._of(asked).partitions)
+        known = set(self._verified(asked).partitions)
         return {
             place: TransactionAbortable(f"{place[0]}-{place[1]} is not part of the transaction")
             for place in places
@@ -208,8 +208,6 @@ class Transactions:
         """
         known, repeated = self._to_end(asked, version)
         if known.is_decided:
-            if known.commits != commit:
-                raise InvalidTxnState(f"{known.transactional_id} is {known.state.value}")
             raise ConcurrentTransactions(f"the transaction of {known.transactional_id} is being ended")
         if known.state is not State.ONGOING:
             told_again = repeated or version < EPOCH_RISES
@@ -293,13 +291,19 @@ class Transactions:
 
     def _of(self, asked: Producing) -> Transaction:
         """The transaction of the producer that asks, if nothing is being ended."""
-        known = self._known(asked)
-        if known.is_decided:  # before all else: the producer may have its next id or epoch already
+        if self._known(asked).is_decided:  # before all else: the producer may have its next id or epoch already
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
+        return self._verified(asked)
+
+    def _verified(self, asked: Producing) -> Transaction:
+        """The same, where nothing is to be changed."""
+        known = self._known(asked)
         if known.producer_id != asked.producer_id:
             raise InvalidProducerIdMapping(f"{asked.transactional_id} does not have producer id {asked.producer_id}")
         if known.epoch != asked.epoch:
             raise ProducerFenced(f"{asked.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
+        if known.is_decided:
+            raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return known
 
     def _known(self, asked: Producing) -> Transaction:
@@ -316,8 +320,7 @@ class Transactions:
         repeated = version >= EPOCH_RISES and _is_repeated(known, asked)
         if known.producer_id != asked.producer_id and not repeated:
             raise InvalidProducerIdMapping(f"{known.transactional_id} has producer id {known.producer_id}")
-        has_risen = known.is_decided and version >= EPOCH_RISES
-        if not repeated and (has_risen or known.epoch != asked.epoch):
+        if not repeated and known.epoch != asked.epoch:
             raise ProducerFenced(f"{known.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
         return known, repeated
 

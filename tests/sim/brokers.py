@@ -131,7 +131,8 @@ class ModelView:
 
     @property
     def decided(self) -> list[tuple[int, bytes]]:
-        return [each for each in decided(self._cluster.logs[self._place].batches)[0] if each[0] < self.stable]
+        stable = self.stable
+        return [each for each in decided(self.batches)[0] if each[0] < stable]
 
 
 class ModelBrokers:

@@ -67,6 +67,7 @@ LOOK = 0.25
 """Seconds between two looks at whether everything is done."""
 BY_NOBODY = "a producer is fenced by nobody"
 FAILS = "a transaction fails, and nothing has gone wrong"
+REFUSED = "a program that does everything right is refused"
 WRITES = "a producer that is fenced goes on"
 FAILED = "a record has failed, and its transaction is committed"
 UNTOLD = "the end of a transaction is in order, and it is not committed"
@@ -126,13 +127,15 @@ class Teller:
             except TimeoutExpired as error:
                 world.say("·", process.name, f"cannot begin: {error}")
                 continue
+            except LocalProtocolError as error:
+                raise Violation(REFUSED, f"{process.name}: {error}") from error
             except OttlaError as error:
                 self._failed(error)
                 continue
             made += 1
             self.initialized = True
             yield from self._transfer(core, machine)
-            yield chance.choice((0.0, 0.0, 0.05, 0.5)) if made < self.count else 0.5
+            yield chance.choice((0.0, 0.0, 0.05, 0.5)) if made < self.count else 2.0
         self.done = True
 
     def _transfer(self, core: TransactionCore, machine: ProducerCore) -> Script:
@@ -155,6 +158,8 @@ class Teller:
                 yield Wait(all_of(helping), "those who help")
             if chance.random() < 0.1:
                 raise Regret
+        except LocalProtocolError as raised:
+            raise Violation(REFUSED, f"{process.name}: {raised}") from raised
         except (Regret, Cancelled, OttlaError) as raised:
             error = raised
         world.features["a teller changes its mind"] += error is not None
@@ -504,10 +509,11 @@ class Transfers:
                 busy = [each.process.name for each in self.tellers if each.process.alive and not each.done]
                 self.brokers.over = not busy and self.clock.now > self.quiet
                 open_ = [f"{place[0]}-{place[1]}" for place, log in self.brokers.views.items() if log.stable < log.end]
-                behind = self.seen.behind()
+                late = self.clock.now > self.quiet + PATIENCE + 2 * self.options.api_timeout
+                behind = self.seen.behind() if late or (self.brokers.over and not open_) else "not looked at"
                 if self.brokers.over and not (open_ or behind):
                     return
-                if self.clock.now > self.quiet + PATIENCE + 2 * self.options.api_timeout:
+                if late:
                     left = f"{busy} are not, and {open_} have open transactions; {behind}"
                     raise Violation("everything has to be done by now", left)
             if not self.clock.step():
