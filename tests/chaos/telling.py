@@ -5,6 +5,7 @@ topic `Setup.topic`, and puts it in parts into `Setup.output`. Some are given up
 which may come at any point of the block and of its end.
 
 Rules:
+- An error within the block ends the transaction. What the producer never recovers from is raised by the next one.
 - A fencing ends the program, in good order: whether somebody had come, or the transaction was too old, is for
   the judge to say.
 - What was never asked to be committed is written down as aborted, and must not be there; a cancellation or a fencing
@@ -20,7 +21,6 @@ from typing import Literal
 import trio
 
 from ottla.errors import (
-    InvalidProducerEpoch,
     OttlaError,
     ProducerFenced,
     TimeoutExpired,
@@ -36,8 +36,6 @@ from tests.chaos.signals import terminated
 Leg = tuple[str, bytes, int]
 """Topic, key and amount."""
 
-FENCED = (ProducerFenced, InvalidProducerEpoch)
-"""What a producer is told whose epoch is not the last: by coordinators, and by the leaders of partitions."""
 SEEN_BEFORE = timedelta(seconds=15)
 """How much of what was there a new teller reads again."""
 PARTS = (1, 1, 2, 2, 3, 20)
@@ -79,7 +77,7 @@ async def tell(setup: Setup, journal: Journal, client: Client) -> None:
                     await teller.transfer()
                     with trio.move_on_at(due):
                         await stopping.wait()
-        except FENCED as error:
+        except ProducerFenced as error:
             journal.write("fenced", str(error))
         nursery.cancel_scope.cancel()
 
@@ -105,19 +103,20 @@ class Teller:
         """One transaction, whatever becomes of it.
 
         Raises:
-            OttlaError: there will be no other; `FENCED`, or what the client does not promise to survive.
+            OttlaError: there will be no other; `ProducerFenced`, or what the client does not promise to survive.
         """
         name, journal = f"{self._setup.name}-{self._number}", self._journal
         self._number += 1
         legs = self._legs(name)
         end = self._rng.choices(list(ENDS), list(ENDS.values()))[0]
         journal.write("begins", name, [(topic, key.decode(), amount) for topic, key, amount in legs])
-        asked = False
+        begun = asked = False
         outcome: Literal["committed", "aborted", "unknown"] = "aborted"
         why = ""
         try:
             with trio.move_on_after(self._rng.uniform(0, IMPATIENCE) if end == "cancellation" else math.inf) as scope:
                 async with self._producer.transaction() as txn:
+                    begun = True
                     journal.write("open", name)
                     await self._carry_out(txn, legs)
                     if end == "error":
@@ -131,9 +130,10 @@ class Teller:
             pass
         except OttlaError as error:
             why = f"{type(error).__name__}: {error}"
-            if not isinstance(error, TransactionAborted) and asked:
+            if asked and not isinstance(error, TransactionAborted):
                 outcome = "unknown"
-            if not isinstance(error, (TransactionAborted, TimeoutExpired)):
+            of_a_send = begun and not asked
+            if not (of_a_send or isinstance(error, (TransactionAborted, TimeoutExpired))):
                 raise
         finally:
             journal.write("over", name, outcome, why)

@@ -17,7 +17,7 @@ from ottla.codec.records import parse_batch
 from ottla.codec.wire import Buffer
 from tests.sim.broker.logs import decided
 from tests.sim.clock import Clock
-from tests.sim.cluster import OFFSETS, ModelCluster, Node
+from tests.sim.cluster import OFFSETS, ModelCluster
 from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
@@ -72,7 +72,6 @@ class Brokers(Protocol):
     Attributes:
         kinds: of faults that may strike them, and the wires.
         features: how often what has happened.
-        processes: of clients, by their names.
         over: everybody is done.
         well_since: when something last hindered them in what they do by themselves.
         scan: seconds after its timeout in which a transaction is ended.
@@ -81,7 +80,6 @@ class Brokers(Protocol):
     """
 
     features: Counter[str]
-    processes: dict[str, Any]
     over: bool
     appended: Callable[[Place, Stored], None]
     answered: Callable[[str, Any, Any], None]
@@ -98,10 +96,14 @@ class Brokers(Protocol):
     @property
     def scan(self) -> float: ...
 
-    def strike(self, fault: Fault) -> bool: ...
+    def strike(self, world: Any, fault: Fault) -> object:
+        """Args: world: what those of `tests.sim.faults` ask, which concern its processes, too."""
 
-    def upset(self, transactional_id: str) -> None:
-        """Have something happen to the coordinator of a transactional id, now."""
+    def move_coordinators(self, transactional_id: str | None = None) -> None:
+        """Have another node coordinate a transactional id, or all of them; or the same one once it is there again."""
+
+    def upgrade(self) -> bool:
+        """The second protocol of transactions is spoken from now on; whether it was not before."""
 
     def begin(self) -> None: ...
 
@@ -138,7 +140,6 @@ class ModelView:
 class ModelBrokers:
     """
     Args:
-        chance: of what goes wrong, and how.
         version: of transactions, as the cluster has it at first.
 
     Attributes:
@@ -150,7 +151,6 @@ class ModelBrokers:
     def __init__(
         self,
         seed: int,
-        chance: Random,
         clock: Clock,
         network: Network,
         history: History,
@@ -159,7 +159,7 @@ class ModelBrokers:
         release: str,
         version: int,
     ) -> None:
-        self.chance, self.clock, self.network, self._history = chance, clock, network, history
+        self.clock = clock
         self.cluster = ModelCluster(
             clock, Random(seed + 2), network, history, topics, nodes, release, transactions=True
         )
@@ -170,8 +170,6 @@ class ModelBrokers:
         self.up, self.awake = self.cluster.up, self.cluster.awake
         self.appended: Callable[[Place, Stored], None] = lambda place, stored: None
         self.answered: Callable[[str, Any, Any], None] = lambda client, request, answer: None
-        self.processes: dict[str, Any] = {}
-        self.members: dict[str, Any] = {}
         self.over = False
         self.well_since = 0.0
         self.astray: set[bytes] = set()
@@ -210,31 +208,27 @@ class ModelBrokers:
 
     # -- what goes wrong ---------------------------------------------------------------------------------------------
 
-    def say(self, mark: str, who: str, text: str) -> None:
-        self._history.add(mark, who, text)
-
-    def spare(self, fit: Callable[[Node], bool]) -> int | None:
-        """A node that may fail."""
-        healthy = [each.number for each in self.cluster.nodes.values() if each.healthy and fit(each)]
-        return self.chance.choice(healthy) if healthy else None
-
     @property
     def kinds(self) -> tuple[str, ...]:
-        return (*OF_A_CLUSTER, "move coordinators")
+        return OF_A_CLUSTER
 
-    def strike(self, fault: Fault) -> bool:
+    def strike(self, world: Any, fault: Fault) -> object:
         self.well_since = max(self.well_since, self.clock.now + max(fault.seconds, OUTAGE) + FOUND_OUT)
-        if fault.kind == "move coordinators":
-            self.cluster.move_some([place for place in self.cluster.leaders if place[0] in (STATE, OFFSETS)])
-            return True
-        if fault.kind == "raise the version of transactions":
-            self.cluster.transaction_version = 2
-            return True
-        return FAULTS[fault.kind](self, fault) is not False  # type: ignore[arg-type] # as far as they ask
+        return FAULTS[fault.kind](world, fault)
 
-    def upset(self, transactional_id: str) -> None:
+    def move_coordinators(self, transactional_id: str | None = None) -> None:
         self.well_since = max(self.well_since, self.clock.now + FOUND_OUT)
-        self.cluster.move_some([self.cluster.transactions.place(transactional_id)])
+        if transactional_id is None:
+            self.cluster.move_some([place for place in self.cluster.leaders if place[0] in (STATE, OFFSETS)])
+        else:
+            self.cluster.move_some([self.cluster.transactions.place(transactional_id)])
+
+    def upgrade(self) -> bool:
+        """Clients learn it when they connect."""
+        upgrades = self.cluster.epochs_rise and self.cluster.transaction_version < 2
+        if upgrades:
+            self.cluster.transaction_version = 2
+        return upgrades
 
     # -- the brokers' life -------------------------------------------------------------------------------------------
 

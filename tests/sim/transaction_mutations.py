@@ -26,7 +26,7 @@ from ottla.sdk.steps import settled
 from ottla.sdk.transaction import transactions
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.joining import Joining
-from ottla.sdk.transaction.states import Input, State
+from ottla.sdk.transaction.states import IMPLICIT, Input, State
 from ottla.sdk.transaction.transactions import Transactions
 from tests.sim.mutations import Change, changed
 
@@ -268,7 +268,7 @@ def _begun_by_being_sent(admits: Any) -> Any:
     def broken(self: Transactions, queue: PartitionQueue) -> bool:
         begun = self._begun
         admitted = bool(admits(self, queue))
-        if self.version >= transactions.IMPLICIT:
+        if self.version >= IMPLICIT:
             self._begun = begun
         return admitted
 

@@ -17,7 +17,8 @@ Rules:
 """
 
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,7 @@ from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.codec.records import Record, parse_batch
 from ottla.errors import (
     BufferFull,
     ConcurrentTransactions,
@@ -50,15 +52,19 @@ from tests.sim.broker.readers import Seen, by_client
 from tests.sim.broker.server import Manner
 from tests.sim.brokers import Brokers, ModelBrokers
 from tests.sim.clock import Clock
+from tests.sim.cluster import Node
 from tests.sim.data import Place
-from tests.sim.faults import Fault
+from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
+from tests.sim.log import PartitionLog
 from tests.sim.network import Link, Network
 from tests.sim.run import LONGEST, Result, logged_to
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written
 from tests.sim.transaction_mutations import MUTATIONS
 from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 
+ABSENT, WHOLE = ABORTED, COMMITTED
+BROKERLITE = "brokerlite"
 PATIENCE = 120.0
 """Seconds after the last fault in which everything has to be done."""
 SLACK = 3.0
@@ -71,13 +77,22 @@ REFUSED = "a program that does everything right is refused"
 WRITES = "a producer that is fenced goes on"
 FAILED = "a record has failed, and its transaction is committed"
 UNTOLD = "the end of a transaction is in order, and it is not committed"
-_OWN = ("kill a teller", "a rival comes", "disturb")
 _DISTURBED = (EndTxnRequest, InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest)
 _OF_TRANSACTIONS = (EndTxnRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest)
 
 
 class Regret(Exception):
     """The teller has changed its mind."""
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """One transaction of somebody who is not a teller, as its producer knows it."""
+
+    name: str
+    legs: list[bytes] = field(default_factory=list)
+    told: str = ""
+    """`WHOLE`, `ABSENT`, or nothing if nobody knows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +135,7 @@ class Teller:
         )
         machine = self.machine = process.do(lambda: ProducerCore(process.core, options, chance))
         made = 0
-        while not self.fenced and (made < self.count or not self.settled):
+        while not self.fenced and (made < self.count or not (self.settled or not world.SETTLES)):
             core = TransactionCore(process.core, machine)
             try:
                 yield from process.perform(core.begin(), "begin", within=process.core.options.api_timeout)
@@ -282,7 +297,14 @@ class Teller:
 
 
 class Transfers:
-    """The world of one seed."""
+    """The world of one seed; what `FAULTS` ask of a world is here."""
+
+    OWN: tuple[str, ...] = ("move coordinators", "kill a teller", "a rival comes", "disturb", "disturb", "upgrade")
+    """Faults that are this world's, and come twice as often as others."""
+    RELEASES: tuple[str, ...] = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE, BROKERLITE)
+    """Of Kafka, that the model cluster may be; or brokerlite."""
+    SETTLES = True
+    """Tellers go on until a transaction is committed in which nothing went wrong any more."""
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         self.seed, self.chance, self.clock = seed, Random(seed), Clock()
@@ -291,8 +313,8 @@ class Transfers:
         self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.nodes = chance.choice((1, 2, 3, 3))
-        self.release = chance.choice(("2.8", "3.9", "3.9", "4.3", "4.3", "4.3", "brokerlite", "brokerlite"))
-        self.version = 2 if self.release >= "4.3" and chance.random() < 0.8 else 0
+        self.release = chance.choice(self.RELEASES)
+        self.version = 2 if self.release >= "4" and chance.random() < 0.8 else 0
         self.options = Options(
             connect_timeout=10.0,
             request_timeout=chance.choice((1.0, 5.0, 30.0)),
@@ -300,8 +322,11 @@ class Transfers:
             delivery_timeout=chance.choice((1.5, 5.0, 120.0, 120.0)),
         )
         self.seconds = chance.choice((2.0, 5.0, 10.0))
-        self.brokers: Brokers = self._model() if self.release != "brokerlite" else self._brokerlite()
-        self.features, self.processes = self.brokers.features, self.brokers.processes
+        self.processes: dict[str, Process] = {}
+        self.members: dict[str, Any] = {}
+        self.cluster: Any
+        self.brokers: Brokers = self._model() if self.release != BROKERLITE else self._brokerlite()
+        self.features = self.brokers.features
         self.faults = self._drawn()
         lag = chance.choice((0.0, 0.05, 0.5, 3.0))
         self.network.lag = lambda: lag * chance.random() if chance.random() < 0.5 else 0.0
@@ -316,15 +341,14 @@ class Transfers:
         self.tellers: list[Teller] = []
         self._initialized: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
         """Per transactional id, the clients that were initialized, or are to be, each with its id and epoch."""
-        places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
-        self.seen = Seen("reader", self.brokers, places)
+        self.transfers: list[Transfer] = []
+        self.seen: Seen | None = None
         said = f"{self.nodes} nodes of {self.release}, version {self.version}, {self.topics}, {self.options}"
         self.say("#", f"seed {seed}", said)
 
     def _model(self) -> ModelBrokers:
         brokers = ModelBrokers(
             self.seed,
-            self.chance,
             self.clock,
             self.network,
             self.history,
@@ -333,6 +357,7 @@ class Transfers:
             self.release,
             self.version,
         )
+        self.cluster = brokers.cluster
         brokers.cluster.transactions.reluctance = self.chance.choice((0.0, 0.0, 0.05))
         return brokers
 
@@ -349,20 +374,18 @@ class Transfers:
         )
         ordered = chance.random() < 0.5
         hosted = Hosted(self.seed, chance, self.clock, self.network, self.history, manner, ordered=ordered)
-        hosted.hides = self.version < 2
+        hosted.hides, hosted.processes, self.cluster = self.version < 2, self.processes, hosted.cluster
         return hosted
 
     def _drawn(self) -> list[Fault]:
         chance = self.chance
-        kinds = (*self.brokers.kinds, *_OWN, *_OWN, *_OWN)
+        kinds = (*self.brokers.kinds, *self.OWN, *self.OWN)
         faults = [
             Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 2.0, 6.0)))
             for _ in range(chance.randint(0, 8))
         ]
         if chance.random() < 0.3:  # connections break all the time, and what was sent may arrive later
             faults += [Fault(chance.uniform(0.0, self.seconds), "cut", 0.0) for _ in range(40)]
-        if self.release == "4.3" and not self.version:
-            faults.append(Fault(chance.uniform(0.0, self.seconds), "raise the version of transactions", 0.0))
         if chance.random() < 0.1:
             faults.clear()
         return faults
@@ -370,8 +393,18 @@ class Transfers:
     def say(self, mark: str, who: str, text: str) -> None:
         self.history.add(mark, who, text)
 
+    def spare(self, fit: Callable[[Node], bool]) -> int | None:
+        """A node that may fail."""
+        healthy = [each.number for each in self.cluster.nodes.values() if each.healthy and fit(each)]
+        return self.chance.choice(healthy) if healthy else None
+
+    @property
+    def calm(self) -> bool:
+        return not self.faults
+
     @property
     def in_peace(self) -> bool:
+        """Nothing goes wrong any more."""
         return self.clock.now > self.quiet
 
     # -- people ------------------------------------------------------------------------------------------------------
@@ -409,21 +442,21 @@ class Transfers:
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
             raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")
         if self.clock.now < self.disturbed_until:
-            self._disturb(link, message, teller)
+            self._disturb_request(link, message, teller)
 
-    def _disturb(self, link: Link, message: Any, teller: Teller) -> None:
+    def _disturb_request(self, link: Link, message: Any, teller: Teller) -> None:
         """Something happens while a request of a transaction is under way."""
         chance = self.chance
         asked = isinstance(message, _DISTURBED)
         if chance.random() > (0.5 if asked else 0.2 if isinstance(message, ProduceRequest) else 0.0):
             return
         self.features["a request of a transaction is disturbed"] += 1
-        way = chance.choice(("cut", "cut", "upset", "silence")) if asked else "cut"
+        way = chance.choice(("cut", "cut", "move", "silence")) if asked else "cut"
         soon = chance.uniform(0.0, 0.008)
         if way == "cut":
             self.clock.later(soon, lambda: self.network.cut(link, "the wire broke just now"))
-        elif way == "upset":
-            self.clock.later(soon, lambda: self.brokers.upset(teller.transactional_id))
+        elif way == "move":
+            self.clock.later(soon, lambda: self.brokers.move_coordinators(teller.transactional_id))
         else:
             seconds = chance.choice((0.05, 1.5, 4.0))
             self.clock.later(soon, lambda: self.network.silence(link.client.name, link.node, seconds))
@@ -438,8 +471,8 @@ class Transfers:
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         if isinstance(answer, InitProducerIdResponse) and not answer.error_code:
             given = (link.client.name, answer.producer_id, answer.producer_epoch)
-            (teller,) = [each for each in self.tellers if each.process is link.client]
-            teller.since = self._initialized[teller.transactional_id].index(given)
+            for teller in [each for each in self.tellers if each.process is link.client]:
+                teller.since = self._initialized[teller.transactional_id].index(given)
 
     def fences(self, teller: Teller) -> bool:
         """Whether somebody was initialized with its transactional id since: be it by what it had sent twice itself.
@@ -466,8 +499,14 @@ class Transfers:
                     self.teller(self.chance.choice(busy).transactional_id, 5)
             case "disturb":
                 self.disturbed_until = self.clock.now + fault.seconds
-            case _:
-                self.brokers.strike(fault)
+            case "move coordinators":
+                self.brokers.move_coordinators()
+            case "upgrade":
+                self.features["the cluster is upgraded"] += self.brokers.upgrade()
+            case kind if kind in self.brokers.kinds:
+                self.brokers.strike(self, fault)
+            case kind:
+                FAULTS[kind](self, fault)  # type: ignore[arg-type] # as far as they ask
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
@@ -490,14 +529,17 @@ class Transfers:
         for fault in self.faults:
             self.clock.at(fault.at, partial(self._strike, fault))
         self.clock.at(self.quiet, self.brokers.calm_down)
-        for index in range(self.chance.choice((1, 2, 3))):
-            self.teller(f"id-{index}", self.chance.choice((3, 10, 30)))
-        reader = self.process("reader")
-        reader.run(by_client(reader, self.seen))
+        self._people()
         self._until_quiet()
         self.brokers.end()
-        self.ledger.check()
-        self.seen.check()
+        self._check()
+
+    def _people(self) -> None:
+        for index in range(self.chance.choice((1, 2, 3))):
+            self.teller(f"id-{index}", self.chance.choice((3, 10, 30)))
+        places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
+        reader, self.seen = self.process("reader"), Seen("reader", self.brokers, places)
+        reader.run(by_client(reader, self.seen))
 
     def _until_quiet(self) -> None:
         """Let time pass until everybody is done, and nothing is open any more."""
@@ -510,7 +552,8 @@ class Transfers:
                 self.brokers.over = not busy and self.clock.now > self.quiet
                 open_ = [f"{place[0]}-{place[1]}" for place, log in self.brokers.views.items() if log.stable < log.end]
                 late = self.clock.now > self.quiet + PATIENCE + 2 * self.options.api_timeout
-                behind = self.seen.behind() if late or (self.brokers.over and not open_) else "not looked at"
+                look = self.seen is not None and (late or (self.brokers.over and not open_))
+                behind = self.seen.behind() if self.seen is not None and look else ""
                 if self.brokers.over and not (open_ or behind):
                     return
                 if late:
@@ -518,6 +561,40 @@ class Transfers:
                     raise Violation("everything has to be done by now", left)
             if not self.clock.step():
                 raise Violation("nothing will ever happen again", f"{busy}, {open_}")
+
+    def _check(self) -> None:
+        self.ledger.check()
+        if self.seen is not None:
+            self.seen.check()
+        found = Counter(value for view in self.brokers.views.values() for _, value in view.decided)
+        for each in self.transfers:
+            seen = [found[leg] for leg in each.legs]
+            if any(times > 1 for times in seen):
+                raise Violation("a record is there twice", f"{each.name}: {seen}")
+            if any(seen) and not all(seen):
+                raise Violation("a transaction is there in part", f"{each.name}: {seen}, told {each.told!r}")
+            if each.told == WHOLE and not all(seen):
+                raise Violation("a committed transaction is not there", f"{each.name}: {seen}")
+            if each.told == ABSENT and any(seen):
+                raise Violation("an aborted transaction is there", f"{each.name}: {seen}")
+
+
+def committed(log: PartitionLog) -> list[bytes]:
+    """What read_committed shows of a log of the model."""
+    return [record.value or b"" for record in committed_records(log)]
+
+
+def committed_records(log: PartitionLog) -> list[Record]:
+    aborted = [each for each in log.ended if not each.committed]
+    records: list[Record] = []
+    for batch in log.batches:
+        if batch.commits is not None or batch.span[0] < 0 or batch.base >= log.stable:
+            continue
+        producer = batch.producer[0]
+        if any(each.producer_id == producer and each.first <= batch.base < each.marker for each in aborted):
+            continue
+        records += parse_batch(batch.data).records()
+    return records
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

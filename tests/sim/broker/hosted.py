@@ -120,13 +120,17 @@ class Hosted:
         """Of faults."""
         return tuple(kind for kind in OF_A_BROKER if self.sync or kind not in NEEDS_SYNC)
 
-    def strike(self, fault: Fault) -> bool:
-        """Whether it did something."""
-        return OF_A_BROKER[fault.kind](self, fault) is not False
+    def strike(self, world: Any, fault: Fault) -> object:
+        return OF_A_BROKER[fault.kind](self, fault)
 
-    def upset(self, transactional_id: str) -> None:
+    def move_coordinators(self, transactional_id: str | None = None) -> None:
         """The broker is killed, and soon there again."""
-        self.strike(Fault(self.clock.now, "kill", 0.02))
+        self.strike(None, Fault(self.clock.now, "kill", 0.02))
+
+    def upgrade(self) -> bool:
+        """Clients are told what the broker speaks, from their next connection on."""
+        hides, self.hides = self.hides, False
+        return hides
 
     # -- the broker's life -------------------------------------------------------------------------------------------
 
