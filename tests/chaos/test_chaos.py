@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALWAYS = ("kill ", "pause ", "move leaders", "rolling restart")
-COORDINATOR = ("kill coordinator",)
+OF_NODES = ("kill  ", "pause  ", "move leaders", "rolling restart")
+OF_TELLERS = ("kill coordinator", "kill teller", "pause teller", "usurp teller")
+OF_TRANSFORMERS = ("kill coordinator", "kill transformer", "pause transformer", "visit transformer")
 RUNS = (
-    ("streams", "4.3", 120, 2, ALWAYS),
-    ("transfers", "4.3", 120, 1, (*ALWAYS, *COORDINATOR, "kill teller", "pause teller", "usurp teller")),
-    ("transfers", "3.9", 120, 1, (*ALWAYS, *COORDINATOR, "kill teller", "pause teller", "usurp teller")),
-    ("transform", "4.3", 90, 1, (*ALWAYS, *COORDINATOR, "kill transformer", "pause transformer", "visit transformer")),
+    ("streams", "4.3", 120, 2, OF_NODES),
+    ("transfers", "4.3", 120, 1, OF_NODES + OF_TELLERS),
+    ("transfers", "3.9", 120, 1, OF_NODES + OF_TELLERS),
+    ("transform", "4.3", 90, 1, OF_NODES[:3] + OF_TRANSFORMERS),
 )
 
 
