@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
 from ottla.errors import Closed, LocalProtocolError
+from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -174,6 +175,28 @@ class Transaction(Generic[K, V]):
             timestamp=timestamp,
             on_delivery=on_delivery,
         )
+
+    def commit_offsets(self, *batches: Batch, metadata: str = "") -> None:
+        """Have the groups of these batches go on behind them if the transaction commits, and only then.
+
+        Returns at once: the offsets are sent when the transaction commits, together with the group's generation and the
+        member's id (KIP-447), so that a member that has lost its partitions cannot commit. Of each partition the
+        highest counts. Needs Kafka 2.5.
+
+        Args:
+            batches: of consumers of the same client, which have a group and no ``auto_commit``. After an abort they are
+                not handed out once more by themselves: seek, or use `Client.transform`, which does.
+            metadata: as in `Batch.commit_soon`.
+
+        Raises:
+            TransactionAborted: a partition was lost, so its next owner reads the batch again: nothing of this
+                transaction can be committed. At the end of the block for what the coordinator refuses.
+            LocalProtocolError: a consumer has no group, is another client's, or commits by itself.
+        """
+        for batch in batches:
+            place, at, claim = batch._committed_as(metadata)
+            committer = batch._consumer._core.committer
+            self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))
 
 
 class Producer(Generic[K, V]):

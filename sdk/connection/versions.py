@@ -53,6 +53,11 @@ INITIALIZE_AGAIN: Range = (3, 5)
 """Names the producer id and epoch that the producer has (KIP-360)."""
 ADD_PARTITIONS: Range = (0, 3)
 """From 4 on it is for brokers."""
+ADD_OFFSETS: Range = (0, 4)
+COMMIT_IN_TRANSACTION: Range = (3, 4)
+"""Below 3 no member is named, so the group could not refuse one that it has expelled (KIP-447)."""
+COMMIT_IN_TRANSACTION_2: Range = (5, 5)
+"""Has the group join the transaction by itself; 6 names topics by id."""
 END_TRANSACTION: Range = (0, 4)
 END_TRANSACTION_2: Range = (5, 5)
 """Is answered with the epoch of the next transaction."""

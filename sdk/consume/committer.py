@@ -91,6 +91,25 @@ class Committer:
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
         yield from self.settled()
 
+    def in_transaction(
+        self, core: ClientCore, place: TopicPartition, at: CommittedOffset, claim: Claim | None
+    ) -> tuple[Commits, Assignment]:
+        """What has to be known of a batch, so that a transaction of a producer on ``core`` can commit it.
+
+        Raises:
+            CommitFailed: it cannot be committed any more.
+            LocalProtocolError: the consumer has no group, is another client's, or commits by itself.
+        """
+        self._refuse_closed()
+        if core is not self._core:
+            raise LocalProtocolError("offsets and records of a transaction go by one client: make both with the same")
+        if self._committing.by_itself:
+            raise LocalProtocolError("auto_commit commits outside of the transaction, too: leave it out")
+        assignment, why = self._committing.claimed(claim, at)
+        if why:
+            raise CommitFailed(f"not committed: {why}", {place: at.offset})
+        return self._committing.commits, assignment
+
     def settled(self) -> Steps[None]:
         """Wait until all that was asked for is committed; raise what failed."""
         if self._commits is None:

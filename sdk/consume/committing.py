@@ -221,17 +221,31 @@ class Committing:
         Raises:
             LocalProtocolError: the consumer has no group.
         """
+        assignment, why = self.claimed(claim, at)
+        if not why:
+            self.commits.commit({assignment: at}, now)
+        return why
+
+    def claimed(self, claim: Claim | None, at: CommittedOffset) -> tuple[Assignment, str]:
+        """The assignment of a batch that is to be committed, and why that cannot be any more; else empty.
+
+        Raises:
+            LocalProtocolError: the consumer has no group, or ``at`` is no offset.
+        """
         if self._commits is None or claim is None:
             raise LocalProtocolError(_NO_GROUP)
         _check(at)
         assignment, seeks = claim
         if assignment.over:
             assignment.handed = -1
-            return assignment.over
-        if assignment.seeks != seeks:
-            return "the consumer went elsewhere after the batch was handed out"
-        self._commits.commit({assignment: at}, now)
-        return ""
+            return assignment, assignment.over
+        moved = assignment.seeks != seeks
+        return assignment, "the consumer went elsewhere after the batch was handed out" if moved else ""
+
+    @property
+    def by_itself(self) -> bool:
+        """Offsets are committed every so many seconds, whatever their batches became part of."""
+        return self._every is not None
 
     @property
     def uncommitted(self) -> str:

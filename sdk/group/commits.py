@@ -59,7 +59,7 @@ from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
 
-_OF_THE_MEMBER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
+OF_THE_MEMBER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
 """Errors that say something of the member rather than of a partition."""
 _OF_THE_COORDINATOR = (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress, GroupAuthorizationFailed)
 
@@ -128,8 +128,10 @@ class Commits:
         refused: Callable[[OttlaError, Identity, float], bool] = lambda error, identity, now: False,
         taken: Callable[[Mapping[TopicPartition, CommittedOffset]], None] | None = None,
     ) -> None:
-        self._core, self._group, self._identity, self._refused = core, group, identity, refused
+        self._core, self.group, self._identity, self.refused = core, group, identity, refused
         self._on_taken = taken
+        self._identified: Outcome[None] = Outcome()
+        """Settled, and replaced, when there is somebody to commit as."""
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._pending: PendingCommits = {}
         """What goes with the next OffsetCommit."""
@@ -259,26 +261,52 @@ class Commits:
         since = min(each.since for each in pending.values())
         places = ", ".join(f"{topic}-{partition}" for topic, partition in list(pending)[:3])
         more = f" and {len(pending) - 3} more" if len(pending) > 3 else ""
-        where = self._core.coordinators.where(self._group)
+        where = self._core.coordinators.where(self.group)
         what = "for an answer" if self._sender.in_flight else "to be sent"
         if self._identity() is None:
             what = "for the rebalance to end"
         trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
-        yield (
-            f"group {self._group!r}: offsets of {places}{more} wait {what} for {now - since:.1f} s; {where}{trouble}"
-        )
+        yield (f"group {self.group!r}: offsets of {places}{more} wait {what} for {now - since:.1f} s; {where}{trouble}")
+
+    # -- in transactions ---------------------------------------------------------------------------------------------
+
+    def identified(self) -> Outcome[Identity]:
+        """The member that commits, as soon as there is one: none while the members synchronize."""
+        outcome: Outcome[Identity] = Outcome()
+
+        def look() -> None:
+            if outcome.done:
+                return
+            identity = self._identity()
+            if identity is not None:
+                outcome.succeed(identity)
+            else:
+                self._identified.when_done(look)
+
+        look()
+        return outcome
+
+    def committed_in_transaction(self, offsets: Mapping[Assignment, CommittedOffset]) -> None:
+        """The coordinator has taken these, by a transaction that has committed."""
+        for assignment, each in offsets.items():
+            if each.offset > assignment.committed:
+                assignment.asked, assignment.taken = max(assignment.asked, each.offset), each
+        if self._on_taken is not None and offsets:
+            self._on_taken({assignment.place: each for assignment, each in offsets.items()})
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Send soon, if there is anything and anybody to send it as."""
+        identified, self._identified = self._identified, Outcome()
+        identified.succeed(None)
         if self._pending and not self._sender.in_flight and (self._due is None or self._due.call is None):
             self._due = self._core.soon(self._find)
 
     def _find(self, now: float) -> None:
         if self._sender.in_flight or not self._pending or self._identity() is None:
             return
-        found = self._core.coordinators.find(self._group, now)
+        found = self._core.coordinators.find(self.group, now)
         found.when_done(lambda: self._core.soon(lambda now: self._found(found, now)))
 
     def _found(self, found: Outcome[Node], now: float) -> None:
@@ -300,7 +328,7 @@ class Commits:
     ) -> None:
         """What becomes of each partition's offset."""
         if isinstance(answer, OttlaError):
-            self._core.coordinators.heard(self._group, answer)
+            self._core.coordinators.heard(self.group, answer)
             self._retry_or_fail(answer, sent, now)
             return
         codes = {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
@@ -316,9 +344,9 @@ class Commits:
             if code is None:
                 self._retry_or_fail(RemoteProtocolError(f"OffsetCommit was answered without {places}"), commits, now)
                 continue
-            error = broker_error(code, f"group {self._group!r}, {places}")
-            self._core.coordinators.heard(self._group, error)
-            if isinstance(error, _OF_THE_MEMBER) and self._refused(error, identity, now):
+            error = broker_error(code, f"group {self.group!r}, {places}")
+            self._core.coordinators.heard(self.group, error)
+            if isinstance(error, OF_THE_MEMBER) and self.refused(error, identity, now):
                 self._retry(commits, now)
             else:
                 self._retry_or_fail(error, commits, now)
@@ -391,7 +419,7 @@ class Commits:
         """Give commits up; those who wait for them get the error, else the next call of the user, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
         self._dropped.add(len(commits))
-        log.warning("offsets were not committed", extra={"group": self._group, "why": str(error)})
+        log.warning("offsets were not committed", extra={"group": self.group, "why": str(error)})
         reported = self._waiting.fail(min(each.number for each in commits.values()), error)
         if not reported and not quiet:
             self._failed = self._failed or error

@@ -1,4 +1,4 @@
-"""Requests to the coordinator of a transactional id, repeated until they are answered for good.
+"""Requests to a coordinator, of a transactional id or a group, repeated until they are answered for good.
 
 Rules:
 - CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes
@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla.errors import ConcurrentTransactions, OttlaError
 from ottla.sdk.calls.call import UNSURE, Task
+from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.steps import Steps, settled
 
@@ -21,20 +22,21 @@ _LONGEST_PAUSE = 0.2
 
 def ask_coordinator(
     task: Task[Any],
-    transactional_id: str,
+    coordinators: Coordinators,
+    key: str,
     request: Any,
     judge: Callable[[Any], OttlaError | None],
     versions: Range,
 ) -> Steps[Any]:
-    """The answer of which ``judge`` finds no error; raises one that no repetition mends.
+    """The answer of the coordinator of ``key`` of which ``judge`` finds no error; raises one that no repetition mends.
 
     ``task.repeated`` then says whether an earlier attempt may have been carried out, or may yet be.
     """
-    coordinators, pause = task.core.transaction_coordinators, _SHORTEST_PAUSE
+    pause = _SHORTEST_PAUSE
     while True:
         error: OttlaError | None
         try:
-            node = yield from settled(coordinators.find(transactional_id, task.now))
+            node = yield from settled(coordinators.find(key, task.now))
             answer, _ = yield from settled(task.request(node, request, versions=versions))
         except OttlaError as lost:
             error = lost
@@ -42,7 +44,7 @@ def ask_coordinator(
             error = judge(answer)
             if error is None:
                 return answer
-        coordinators.heard(transactional_id, error)
+        coordinators.heard(key, error)
         if isinstance(error, ConcurrentTransactions):
             task.trouble = str(error)
             yield from task.rest(pause)

@@ -9,10 +9,14 @@ Rules:
 Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransaction).
 """
 
-from ottla.errors import LocalProtocolError, OttlaError, TransactionAborted
+from ottla.errors import CommitFailed, LocalProtocolError, OttlaError, TransactionAborted
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.committer import Committer
+from ottla.sdk.consume.committing import Claim
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, any_of, own
+from ottla.sdk.outcome import Outcome, all_of, any_of, own
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.steps import Shielded, Steps, settled
 
@@ -23,13 +27,18 @@ ABORT_TIMEOUT = 5.0
 
 
 class TransactionCore:
-    """One transaction of ``producer``, which has a transactional id."""
+    """One transaction of ``producer``, which has a transactional id.
+
+    Attributes:
+        committed: whether it is; ``None``: that is not known, or not yet.
+    """
 
     def __init__(self, core: ClientCore, producer: ProducerCore) -> None:
         if producer.transactions is None:
             raise LocalProtocolError("transactions need a name: make the producer with transactional_id=")
         self._core, self._producer, self._transactions = core, producer, producer.transactions
         self._number = -1
+        self.committed: bool | None = False
 
     def begin(self) -> Steps[None]:
         """Wait until the transaction before has ended, and the producer is initialized."""
@@ -44,6 +53,24 @@ class TransactionCore:
     def check(self) -> None:
         """Raise why no record can be taken, if so."""
         self._transactions.check(self._number)
+
+    def commit_offsets(
+        self, committer: Committer, place: TopicPartition, at: CommittedOffset, claim: Claim | None
+    ) -> None:
+        """Commit with the transaction that a group goes on behind a batch of ``committer``'s consumer.
+
+        Raises:
+            TransactionAborted: it cannot be committed any more, and nor can the transaction.
+            LocalProtocolError: of another client, without a group, or of a consumer that commits by itself.
+        """
+        self.check()
+        try:
+            commits, assignment = committer.in_transaction(self._core, place, at, claim)
+        except CommitFailed as lost:  # without its offsets, what was made of the batch would be made once more
+            self._transactions.doom(None, 0, lost)
+        else:
+            self._transactions.offsets.add(commits, assignment, at)
+        self.check()
 
     def leave(self, error: BaseException | None) -> Steps[None]:
         """The end of the user's block, and the ``error`` that it is left by."""
@@ -72,11 +99,13 @@ class TransactionCore:
 
     def _commit(self) -> Steps[None]:
         flushed = self._producer.start_flush(self._core.now)
-        yield from settled(any_of([flushed, self._transactions.doomed]))
-        flushed.cancel()
+        stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
+        yield from settled(any_of([stored, self._transactions.doomed]))
+        stored.cancel()
         self._producer.raise_failures()
         self.check()
         ended = self._transactions.commit(self._core.now)
+        self.committed = None
         try:
             if not ended.done:
                 yield ended
@@ -86,8 +115,12 @@ class TransactionCore:
             yield from self._wait(ended, self._core.now + CLOSE_TIMEOUT)
             if not ended.done:
                 error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
+            self.committed = True if ended.done and ended.error is None else None
             raise
+        if self._is_open:  # the coordinator has said that it cannot
+            self.committed = False
         ended.result()
+        self.committed = True
 
     def _abort(self, error: BaseException) -> Steps[None]:
         cause = error if isinstance(error, OttlaError) else LocalProtocolError(f"the block was left by {error!r}")

@@ -11,6 +11,7 @@ Rules:
 - The states are a table (`ottla.sdk.transaction.states`).
 - InitProducerId is sent at once, not with the first transaction: it fences the producer before, and ends what that has
   left open.
+- In version 1 what is sent to has to join first (`Joining`). Offsets of groups are `TransactionOffsets`.
 - The first failure of a record dooms the transaction: it cannot be committed any more.
 - EndTxn is repeated, and never another request sent in its place, until its outcome is known; the next transaction
   waits for that. In version 1 a request that was not answered may yet arrive, and so may a batch of which nobody knows
@@ -23,11 +24,7 @@ Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KI
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.codec.apis.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import (
@@ -46,7 +43,6 @@ from ottla.errors import (
 from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import (
-    ADD_PARTITIONS,
     END_TRANSACTION,
     END_TRANSACTION_2,
     INITIALIZE,
@@ -62,6 +58,8 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.joining import Joining
+from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.states import TRANSITIONS, Input, State
 
 log = logger("ottla.sdk.producer")
@@ -84,6 +82,7 @@ class Transactions:
     Attributes:
         number: of the transaction that is open, or was last.
         version: the protocol of that transaction.
+        offsets: of consumer groups, that it commits.
         doomed: settled once it cannot be committed any more.
         shown: called when records may be taken, or may not any more.
     """
@@ -101,7 +100,7 @@ class Transactions:
         wake: Callable[[PartitionQueue], None],
     ) -> None:
         self._core, self.transactional_id, self._timeout = core, transactional_id, timeout
-        self._changed, self._fail, self._wake = changed, fail, wake
+        self._changed, self._fail = changed, fail
         self.shown: Callable[[], None] = lambda: None
         self.state = State.NONE
         self.current: Identity | None = None
@@ -113,10 +112,11 @@ class Transactions:
         self._failures: dict[TopicPartition, int] = {}
         self._cause: OttlaError | None = None
         self._fatal: OttlaError | None = None
-        self._joined: set[TopicPartition] = set()
-        self._joining: dict[TopicPartition, PartitionQueue] = {}
+        refused = self._refused
+        self._joining = Joining(core, transactional_id, self._coordinator, wake=wake, refused=refused)
+        self.offsets = TransactionOffsets(core, transactional_id, self._joining, refused)
         self._begun = False
-        """Something was sent that a broker may know of."""
+        """A batch was sent."""
         self._unsure = False
         """Something of the transaction may yet reach a broker, after its end."""
         self._task: Task[Any] | None = None
@@ -138,13 +138,10 @@ class Transactions:
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Whether batches of a partition can be sent now; has it join if that is what they lack."""
-        if self.version >= IMPLICIT or queue.place in self._joined:
-            self._begun = True
-            return True
-        if queue.place not in self._joining:
-            self._joining[queue.place] = queue
-            self._core.soon(self._join)
-        return False
+        if self.version < IMPLICIT and not self._joining.partition(queue):
+            return False
+        self._begun = True
+        return True
 
     @property
     def may_forget(self) -> bool:
@@ -189,7 +186,9 @@ class Transactions:
         self.number += 1
         self.version = IMPLICIT if self._core.connections.feature(FEATURE) >= IMPLICIT else 1
         self.doomed, self._failures, self._cause = Outcome(), {}, None
-        self._joined, self._joining, self._begun, self._unsure = set(), {}, False, False
+        self._begun = self._unsure = False
+        self._joining.begin(self.current)
+        self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
         self._changed(now)
         self.shown()
 
@@ -197,12 +196,12 @@ class Transactions:
     def is_open(self) -> bool:
         return self.state in (State.OPEN, State.DOOMED)
 
-    def doom(self, place: TopicPartition, count: int, cause: OttlaError) -> None:
+    def doom(self, place: TopicPartition | None, count: int, cause: OttlaError) -> None:
         """Records have failed, or something else without which the transaction cannot be committed."""
         if not self.is_open:
             return
         self._unsure = True
-        if count:
+        if place is not None and count:
             self._failures[place] = self._failures.get(place, 0) + count
         self._cause = self._cause or cause
         self._change(Input.DOOMED)
@@ -235,8 +234,8 @@ class Transactions:
     def stop(self) -> None:
         """Nothing more is sent: the transaction is to be aborted."""
         self._change(Input.ABORT)
-        self._unsure |= bool(self._cancel())
-        self._begun |= bool(self._joining)
+        self._joining.stop()
+        self.offsets.stop()
         self.shown()
 
     def abort(self, now: float, *, unsure: bool) -> Outcome[None]:
@@ -256,13 +255,18 @@ class Transactions:
             State.COMMITTING: "commits",
             State.ABORTING: "aborts",
         }.get(self.state)
-        if doing is None and not self._joining:
+        who = f"transactional id {self.transactional_id!r}"
+        if self.is_open and (offsets := self.offsets.explain()):
+            yield f"{who} {offsets}"
+        joining = self._joining.waiting if self.is_open else ""
+        if doing is None and not joining:
             return
         where = self._core.transaction_coordinators.where(self.transactional_id)
         trouble = self._task.trouble if self._task is not None and self._task.trouble else self.trouble
+        if doing is None:
+            doing, trouble = f"waits until {joining} have joined its transaction", self._joining.trouble
         said = f"; last trouble: {trouble}" if trouble else ""
-        what = doing or f"waits until {len(self._joining)} partition(s) have joined its transaction"
-        yield f"transactional id {self.transactional_id!r} {what}; {where}{said}"
+        yield f"{who} {doing}; {where}{said}"
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -322,46 +326,17 @@ class Transactions:
             self._change(Input.GIVEN)
             self._settle()
 
-    def _join(self, now: float) -> None:
-        """Have partitions join, all of them by one request; those that come meanwhile by the next."""
-        if self._task is not None or not self._joining or self.state is not State.OPEN:
-            return
-        assert self.current is not None
-        places = list(self._joining)
-        topics: dict[str, list[int]] = {}
-        for topic, index in places:
-            topics.setdefault(topic, []).append(index)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.current.producer_id,
-            v3_and_below_producer_epoch=self.current.epoch,
-            v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(name=name, partitions=tuple(indexes)) for name, indexes in topics.items()
-            ),
-        )
-        self._begun = True
-
-        def joined(task: Task[Any], now: float) -> None:
-            if (error := task.outcome.error) is not None:
-                self._refused(places[0], error)
-                return
-            for place in places:
-                self._joined.add(place)
-                self._wake(self._joining.pop(place))
-            self._join(now)
-
-        what = f"AddPartitionsToTxn of {self.transactional_id!r}"
-        self._run(what, now, lambda task: self._coordinator(task, request, ADD_PARTITIONS), joined)
-
-    def _refused(self, place: TopicPartition, error: OttlaError) -> None:
+    def _refused(self, error: OttlaError) -> None:
+        """Something could not join, or offsets could not be committed."""
         if getattr(error, "fatal", False):
             self._give_up(error)
         else:
-            self.doom(place, 0, error)
+            self.doom(None, 0, error)
 
     def _end(self, now: float) -> Outcome[None]:
         self._ended = Outcome()
-        if self._begun:
+        self._unsure |= self._joining.unsure or self.offsets.unsure
+        if self._begun or self._joining.asked or self.offsets.sent:
             self._send_end(now)
         else:
             self._over(None)
@@ -392,10 +367,10 @@ class Transactions:
             self._send_end(now)
         elif isinstance(error, TransactionAbortable) and self.state is State.COMMITTING:
             self._change(Input.REFUSED)
-            self.doom(("", -1), 0, error)
+            self.doom(None, 0, error)
             self._ended.fail(error)
-        elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joined:
-            self._unsure = True  # no partition had joined, as far as the coordinator knows
+        elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
+            self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
         else:
             self._give_up(error)
@@ -403,6 +378,8 @@ class Transactions:
     def _over(self, answer: EndTxnResponse | None) -> None:
         """The transaction has ended."""
         self.trouble = ""
+        if self.state is State.COMMITTING:
+            self.offsets.committed()
         if answer is not None and answer.producer_id >= 0:
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self._change(Input.ENDED)
@@ -413,7 +390,8 @@ class Transactions:
         self._settle()
 
     def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
-        return ask_coordinator(task, self.transactional_id, request, self._judge, versions)
+        coordinators = self._core.transaction_coordinators
+        return ask_coordinator(task, coordinators, self.transactional_id, request, self._judge, versions)
 
     def _judge(self, answer: Any) -> OttlaError | None:
         what = f"transactional id {self.transactional_id!r}"

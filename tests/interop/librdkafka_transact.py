@@ -85,7 +85,8 @@ class Librdkafka:
             return "fatal", type(error).__name__
         if told.fatal() or told.code() == KafkaError._STATE:
             return "fatal", told.name()
-        return ("retriable" if told.retriable() and not told.txn_requires_abort() else "abortable"), told.name()
+        again = told.retriable() or told.code() == KafkaError._TIMED_OUT  # of `committed`, which says nothing more
+        return ("retriable" if again and not told.txn_requires_abort() else "abortable"), told.name()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def _nothing_dooms(doom: Any) -> Any:
 
 def _joined_at_once(admits: Any) -> Any:
     def broken(self: Transactions, queue: PartitionQueue) -> bool:
-        self._joined.add(queue.place)
+        self._joining._joined.add(queue.place)
         return bool(admits(self, queue))
 
     return broken
@@ -46,8 +46,8 @@ def _joined_at_once(admits: Any) -> Any:
 
 def _only_the_first_joins(admits: Any) -> Any:
     def broken(self: Transactions, queue: PartitionQueue) -> bool:
-        if self._joined:
-            self._joined.add(queue.place)
+        if self._joining._joined:
+            self._joining._joined.add(queue.place)
         return bool(admits(self, queue))
 
     return broken
@@ -153,8 +153,8 @@ def _next_epoch_by_itself(over: Any) -> Any:
 
 def _nothing_to_end(end: Any) -> Any:
     def broken(self: Transactions, now: float) -> Any:
-        if self.state is State.ABORTING and not self._joined:
-            self._begun = False
+        if self.state is State.ABORTING and not self._joining.joined:
+            self._begun, self._joining._partitions = False, {}
         return end(self, now)
 
     return broken

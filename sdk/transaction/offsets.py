@@ -1,0 +1,185 @@
+"""Offsets of consumer groups that a transaction commits, together with its records or not at all (KIP-98, KIP-447).
+
+    add ──► wanted ── the block ends ──► TxnOffsetCommit, one for each group ──► taken, when it has committed
+
+Rules:
+- They are sent once, while the last records of the transaction are under way; of each partition only the last. In
+  version 1 the group joins the transaction before that, and is asked to as soon as its first offset is added.
+- They are sent as the member which has the partitions, in its generation of that moment: so the coordinator of the
+  group refuses what belongs to another member by now. While the members synchronize there is no generation, and they
+  wait.
+- A partition that was lost dooms the transaction: the records that were made of it are made again by its next owner.
+
+Source: TransactionManager.java (sendOffsetsToTransaction, TxnOffsetCommitHandler).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.codec.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from ottla.errors import CommitFailed, OttlaError, RemoteProtocolError, broker_error
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.calls.call import Task
+from ottla.sdk.connection.versions import COMMIT_IN_TRANSACTION, COMMIT_IN_TRANSACTION_2
+from ottla.sdk.core import ClientCore
+from ottla.sdk.group.commits import OF_THE_MEMBER, Assignment, Commits
+from ottla.sdk.outcome import Outcome, all_of
+from ottla.sdk.produce.identity import Identity
+from ottla.sdk.steps import Steps, settled
+from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.joining import Joining
+
+Offsets = dict[Assignment, CommittedOffset]
+
+
+class TransactionOffsets:
+    """Of one transactional producer.
+
+    Args:
+        refused: called, machine to machine, with what keeps offsets from being committed.
+
+    Attributes:
+        sent: something may have reached the coordinator of a group.
+        unsure: a request may yet arrive that was not answered.
+    """
+
+    def __init__(
+        self, core: ClientCore, transactional_id: str, joining: Joining, refused: Callable[[OttlaError], None]
+    ) -> None:
+        self._core, self._transactional_id, self._joining, self._refused = core, transactional_id, joining, refused
+        self._identity: Identity | None = None
+        self._implicit = False
+        self._wanted: dict[Commits, Offsets] = {}
+        self._joined: dict[Commits, Outcome[None]] = {}
+        self._tasks: dict[Task[None], Commits] = {}
+        self.sent = self.unsure = False
+
+    def begin(self, identity: Identity | None, *, implicit: bool) -> None:
+        """A transaction begins; ``implicit``: groups join it by themselves (version 2)."""
+        self._identity, self._implicit = identity, implicit
+        self._wanted, self._joined, self.sent, self.unsure = {}, {}, False, False
+
+    def add(self, commits: Commits, assignment: Assignment, at: CommittedOffset) -> None:
+        """Commit ``at`` with the transaction, unless a higher offset of the partition was added."""
+        if commits not in self._wanted and not self._implicit:
+            self._joined[commits] = self._joining.group(commits.group)
+        offsets = self._wanted.setdefault(commits, {})
+        before = offsets.get(assignment)
+        if before is None or before.offset <= at.offset:
+            offsets[assignment] = at
+
+    def send(self, now: float) -> Outcome[None]:
+        """Have them sent; settled once that is done, or the transaction is doomed by what became of it."""
+        return all_of([self._send(commits, offsets, now) for commits, offsets in self._wanted.items()])
+
+    def stop(self) -> None:
+        """Nothing more is sent: the transaction is to be aborted."""
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks:
+            task.outcome.cancel()
+            self.unsure = True
+
+    def committed(self) -> None:
+        """The transaction is, and so are they."""
+        for commits, offsets in self._wanted.items():
+            commits.committed_in_transaction(offsets)
+
+    def explain(self) -> str:
+        """What is waited for; empty if nothing is."""
+        for task, commits in self._tasks.items():
+            trouble = f"; last trouble: {task.trouble}" if task.trouble else ""
+            where = self._core.coordinators.where(commits.group)
+            return f"waits for the offsets of group {commits.group!r}; {where}{trouble}"
+        return ""
+
+    def _send(self, commits: Commits, offsets: Offsets, now: float) -> Outcome[None]:
+        what = f"TxnOffsetCommit of {self._transactional_id!r} for group {commits.group!r}"
+        task = Task(self._core, what, now, lambda task: self._work(task, commits, offsets))
+        self._tasks[task] = commits
+        done: Outcome[None] = Outcome()
+
+        def ended(now: float) -> None:
+            if self._tasks.pop(task, None) is None:
+                return
+            self.unsure |= task.repeated
+            if task.outcome.error is not None:
+                self._refused(task.outcome.error)
+            done.succeed(None)
+
+        task.outcome.when_done(lambda: self._core.soon(ended))
+        return done
+
+    def _work(self, task: Task[None], commits: Commits, offsets: Offsets) -> Steps[None]:
+        if (joined := self._joined.get(commits)) is not None:
+            yield joined
+        failures = 0
+        while True:
+            member = yield from settled(commits.identified())
+            _refuse_lost(offsets)
+            request = self._request(commits.group, offsets, member)
+            versions = COMMIT_IN_TRANSACTION_2 if self._implicit else COMMIT_IN_TRANSACTION
+            self.sent = True
+            try:
+                yield from ask_coordinator(task, self._core.coordinators, commits.group, request, _judge, versions)
+                return
+            except OF_THE_MEMBER as error:
+                # Either the partitions are lost now, or they stay its own in a new generation.
+                dealt_with = commits.refused(error, member, task.now)
+                _refuse_lost(offsets, error)
+                if not dealt_with:
+                    raise _failed(offsets, str(error), error) from None
+                task.trouble = str(error)
+                yield from task.rest(self._core.backoff(failures))
+                failures += 1
+
+    def _request(self, group: str, offsets: Offsets, member: Any) -> TxnOffsetCommitRequest:
+        assert self._identity is not None
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for assignment, at in offsets.items():
+            topic, partition = assignment.place
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=at.offset,
+                    committed_leader_epoch=at.leader_epoch,
+                    committed_metadata=at.metadata,
+                )
+            )
+        return TxnOffsetCommitRequest(
+            transactional_id=self._transactional_id,
+            group_id=group,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            topics=tuple(
+                TxnOffsetCommitRequestTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
+            ),
+        )
+
+
+def _judge(answer: TxnOffsetCommitResponse) -> OttlaError | None:
+    """The first error of a partition; an answer without any is no answer."""
+    results = [(topic.name, each) for topic in answer.topics for each in topic.partitions]
+    if not results:
+        return RemoteProtocolError("TxnOffsetCommit was answered without a partition")
+    for name, each in results:
+        if each.error_code:
+            return broker_error(each.error_code, f"offset of {name}-{each.partition_index}")
+    return None
+
+
+def _refuse_lost(offsets: Offsets, cause: OttlaError | None = None) -> None:
+    if why := next((each.over for each in offsets if each.over), ""):
+        raise _failed(offsets, why, cause)
+
+
+def _failed(offsets: Offsets, why: str, cause: OttlaError | None) -> CommitFailed:
+    places = {each.place: at.offset for each, at in offsets.items()}
+    return CommitFailed(f"offsets cannot be committed with the transaction: {why}", places, cause)
