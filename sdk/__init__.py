@@ -14,7 +14,8 @@ This is the map of the folder, in the order in which a record passes through it:
     produce/             `core.py`: all that a producer's calls decide. Then prepare, turns, placing, room, accumulator,
                          batches, sender, results, deliveries; `identity.py` has producer id and epoch.
     transaction/         `core.py`: one transaction, from its block's beginning to the end. `transactions.py`: the
-                         producer's id and epoch, partitions that join, EndTxn; its states are a table (`states.py`).
+                         producer's id and epoch, and EndTxn; its states are a table (`states.py`). `joining.py`,
+                         `offsets.py`: what takes part. `transform.py`: transactions about the batches of a consumer.
     cluster/             nodes, topics, leaders, coordinators: what is known, and how it is kept fresh.
     connection/          `pool.py`: a connection for each node and channel. `connection.py`: its table of states, with
                          handshake and pipeline. `versions.py`: everything about versions of APIs.
@@ -22,6 +23,7 @@ This is the map of the folder, in the order in which a record passes through it:
                          a batch; committing, notices and leaving are what a group adds.
     group/               a member of a group (`member.py`, a table of states), its commits, the assignors.
     consumer.py          the face of a consumer, and `Batch`.
+    transform.py         the face of consume, transform, produce.
 
 Beside it:
 

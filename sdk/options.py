@@ -26,6 +26,7 @@ _SECONDS = (0.001, MOST / 1000)
 _MEMORY = (1, 2**53)
 _OTHERS = {
     "linger": (0.0, MOST / 1000),
+    "max_wait": (0.0, MOST / 1000),
     "fetch_max_wait": (0.0, MOST / 1000),
     "connections_max_idle": (0.001, math.inf),
     "buffer_memory": _MEMORY,

@@ -108,6 +108,11 @@ class Transaction(Generic[K, V]):
         if not self._driver.is_gone(error):
             await self._driver.run(self._core.leave(error))
 
+    @property
+    def committed(self) -> bool | None:
+        """Whether it is; ``None`` if nobody knows that yet. While the block goes on it is not."""
+        return self._core.committed
+
     async def send(
         self,
         topic: str,

@@ -256,6 +256,11 @@ class ConsumerCore:
             if not (abandoned or self.closed or self._asking.left):
                 self.polls.away(self._core.now)
 
+    @property
+    def has_batch(self) -> bool:
+        """A call of `poll` would return at once, as far as is known."""
+        return self.fetcher.wait(self._readable()).done
+
     def put_back(self, fetched: Fetched) -> None:
         """The batch that `next_batch` returned last has not reached its caller: it is to be read again."""
         self.committing.take_back(fetched)

@@ -24,15 +24,19 @@ from ottla.sdk.options import ClientOptions, declared_by
 from ottla.sdk.sync.client import Client
 from ottla.sdk.sync.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer, Transaction
+from ottla.sdk.sync.transform import Batches, Transform, TransformTransaction
 
 __all__ = [
     "Batch",
+    "Batches",
     "Client",
     "Consumer",
     "ConsumerInterceptor",
     "Producer",
     "RebalanceListener",
     "Transaction",
+    "Transform",
+    "TransformTransaction",
     "connect",
 ]
 

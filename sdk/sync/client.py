@@ -51,6 +51,8 @@ from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, ProducerInterceptor, V
 from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer
+from ottla.sdk.sync.transform import Transform
+from ottla.sdk.transaction.transform import TransformOptions
 
 
 class Client:
@@ -313,6 +315,101 @@ class Client:
         wall = time.time() - self._driver.now()
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
+
+    def transform(
+        self,
+        *topics: str,
+        group: str,
+        transactional_id: str,
+        pattern: str | Sequence[str] = (),
+        deny: str | Sequence[str] = (),
+        start: Where | Literal["error"] = "beginning",
+        reset: Where | Literal["error"] = "error",
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_committed",
+        max_records: int | None = None,
+        max_bytes: int = 8 * 2**20,
+        max_wait: float = 0.0,
+        attempts: int = 5,
+        listener: RebalanceListener | None = None,
+        assignors: str | Sequence[str | Assignor] = ("range", "cooperative-sticky"),
+        instance_id: str | None = None,
+        session_timeout: float = 45.0,
+        heartbeat_interval: float = 3.0,
+        max_poll_interval: float = 300.0,
+        transaction_timeout: float = 60.0,
+        linger: float = 0.005,
+        batch_size: int = 512 * 2**10,
+        compression: str | Mapping[str, str | tuple[str, int]] = "none",
+        compression_level: int | None = None,
+        partitioner: str | Hash | Keyed | Chooser = "murmur2",
+        buffer_memory: int = 32 * 2**20,
+        delivery_timeout: float | None = None,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> Transform[K, V]:
+        """Read topics as a member of a group, and write what is made of them, exactly once.
+
+        Use it as ``with client.transform("in", group=..., transactional_id=...) as transform``: records and
+        offsets are committed together.
+
+        Args:
+            topics, pattern, deny, start, reset, listener, assignors, instance_id, session_timeout, heartbeat_interval,
+                max_poll_interval: as in `consumer`.
+            group: shares the topics among all members of this name, and keeps how far they are read.
+            transactional_id: of this member, the same after a restart, and no other's.
+            isolation: what is read; ``"read_committed"`` shows nothing that others' transactions may still abort.
+            max_records: of one transaction; by default as many as there are.
+            max_bytes: of one transaction, as they came; what is there of all partitions is put together up to that. A
+                single batch may be larger.
+            max_wait: seconds to wait for more, up to one of these limits, before a transaction begins: fewer, larger
+                transactions, and as much latency.
+            attempts: of the same batches, in a row, where errors may pass; then the last is raised.
+            transaction_timeout: seconds after which the broker aborts a transaction that was not ended.
+            linger, batch_size, compression, compression_level, partitioner, buffer_memory, delivery_timeout,
+                key_serializer, value_serializer, interceptors: as in `producer`.
+
+        Raises:
+            LocalProtocolError: what to read is not said, or said twice.
+            ConfigurationError: an option makes no sense, or they contradict each other.
+        """
+        options = within_bounds(
+            TransformOptions(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait, attempts=attempts)
+        )
+        for name, given in (("group", group), ("transactional_id", transactional_id)):
+            if not isinstance(given, str) or not given:
+                raise ConfigurationError(f"a transform has a {name}, a str that is not empty, not {given!r}")
+        consumer = self.consumer(
+            *topics,
+            group=group,
+            pattern=pattern,
+            deny=deny,
+            start=start,
+            reset=reset,
+            isolation=isolation,
+            max_records=max_records,
+            listener=listener,
+            assignors=assignors,
+            instance_id=instance_id,
+            session_timeout=session_timeout,
+            heartbeat_interval=heartbeat_interval,
+            max_poll_interval=max_poll_interval,
+        )
+        producer: Producer[K, V] = self.producer(
+            linger=linger,
+            batch_size=batch_size,
+            compression=compression,
+            compression_level=compression_level,
+            partitioner=partitioner,
+            buffer_memory=buffer_memory,
+            delivery_timeout=delivery_timeout,
+            transactional_id=transactional_id,
+            transaction_timeout=transaction_timeout,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+        )
+        return Transform(self._driver, consumer, producer, options)
 
     # -- administration ----------------------------------------------------------------------------------------------
 

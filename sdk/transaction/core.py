@@ -77,6 +77,7 @@ class TransactionCore:
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)
+                self._raise_fatal(error)
             return
         try:
             yield from self._commit()
@@ -85,9 +86,13 @@ class TransactionCore:
         except BaseException as failed:  # a cancellation included
             if self._is_open:
                 yield from self._abort(failed)
-                if isinstance(failed, TransactionAborted) and self._producer.fatal is not None:
-                    raise self._producer.fatal from failed  # such as a fencing, of which records are the first victims
+                self._raise_fatal(failed)
             raise
+
+    def _raise_fatal(self, first: BaseException) -> None:
+        """Raise what has ended the producer, such as a fencing, in place of what came of it ``first``, to a record."""
+        if self._producer.fatal is not None and isinstance(first, OttlaError):
+            raise self._producer.fatal from first
 
     @property
     def _is_open(self) -> bool:
@@ -126,6 +131,7 @@ class TransactionCore:
         cause = error if isinstance(error, OttlaError) else LocalProtocolError(f"the block was left by {error!r}")
         if isinstance(cause, TransactionAborted):
             cause = cause.cause
+        self.committed = False
         until = self._core.now + ABORT_TIMEOUT
         self._transactions.stop()
         drained = self._producer.withdraw(TransactionAborted({}, cause))

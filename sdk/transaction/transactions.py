@@ -196,6 +196,11 @@ class Transactions:
     def is_open(self) -> bool:
         return self.state in (State.OPEN, State.DOOMED)
 
+    @property
+    def cause(self) -> OttlaError | None:
+        """Why the transaction that is open, or was last, cannot be committed; ``None`` if it can."""
+        return self._cause
+
     def doom(self, place: TopicPartition | None, count: int, cause: OttlaError) -> None:
         """Records have failed, or something else without which the transaction cannot be committed."""
         if not self.is_open:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ottla.sdk.kafka_config import KafkaConfig, from_kafka_config
     from ottla.sdk.produce.records import Receipt
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord, Transaction
+    from ottla.sdk.transform import Batches, Transform, TransformTransaction
     from ottla.tls import TLS
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AuthenticationFailed": "ottla.errors",
     "Batch": "ottla.sdk.consumer",
+    "Batches": "ottla.sdk.transform",
     "BrokerError": "ottla.errors",
     "ClientCredentials": "ottla.oidc",
     "Client": "ottla.sdk.client",
@@ -83,6 +85,8 @@ _HOMES = {
     "Transaction": "ottla.sdk.producer",
     "TransactionAborted": "ottla.errors",
     "TransactionOutcomeUnknown": "ottla.errors",
+    "Transform": "ottla.sdk.transform",
+    "TransformTransaction": "ottla.sdk.transform",
     "connect": "ottla.sdk.client",
     "from_kafka_config": "ottla.sdk.kafka_config",
     "offsets_from_csv": "ottla.sdk.admin",
@@ -92,6 +96,7 @@ __all__ = [
     "TLS",
     "AuthenticationFailed",
     "Batch",
+    "Batches",
     "BrokerDescription",
     "BrokerError",
     "Client",
@@ -125,6 +130,8 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "TransactionOutcomeUnknown",
+    "Transform",
+    "TransformTransaction",
     "connect",
     "from_kafka_config",
     "offsets_from_csv",

@@ -295,6 +295,13 @@ PAGES: dict[str, Page] = {
             Part("sdk/consumer.py", ("RebalanceListener", "ConsumerInterceptor")),
         ),
     ),
+    "transform": Page(
+        "Consume, transform, produce",
+        (
+            Part("sdk/transform.py"),
+            Part("sdk/transform.py", ("Transform", "Batches", "TransformTransaction")),
+        ),
+    ),
     "admin": Page(
         "What administration returns",
         (

@@ -33,7 +33,7 @@ SYNTAX = [
     (r"from tests\.sdk\.(reading|suspensions) import", r"from tests.sdk._blocking_\1 import"),
 ]
 
-FACES = {"ottla", "ottla.sdk.client", "ottla.sdk.consumer", "ottla.sdk.producer"}
+FACES = {"ottla", "ottla.sdk.client", "ottla.sdk.consumer", "ottla.sdk.producer", "ottla.sdk.transform"}
 
 
 class Cancelled(BaseException):

@@ -20,12 +20,14 @@ TAKEN = {
     "client": ("Client",),
     "producer": ("_MANY", "Unopened", "Transaction", "Producer", "_SEND_SOON"),
     "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "Batch", "Consumer"),
+    "transform": ("Batches", "TransformTransaction", "Transform"),
 }
 """Of each module of `sdk`, what is taken; all else it shares."""
 ABOUT = {
     "client": "What a client does, for code that blocks",
     "producer": "The face of a producer, for code that blocks",
     "consumer": "The face of a consumer, for code that blocks",
+    "transform": "Consume, transform, produce, for code that blocks",
 }
 WITHOUT_ASYNC = [
     (r"\basync (def|with|for)\b", r"\1"),
@@ -101,6 +103,7 @@ WORDS = {
         ("while another task has a batch in hand", "while another thread has a batch in hand"),
         ("a commit that nobody awaited was refused.", "a commit that nobody waited for was refused."),
     ],
+    "transform": [],
 }
 """What is said otherwise, module by module: prose, however its lines are broken."""
 
