@@ -24,6 +24,7 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
+from ottla.sdk.transaction.markers import Markers
 
 Ask = Callable[[Task[Any], Any, Range], Steps[Any]]
 """Puts a request to the coordinator of the transactional id until it is answered for good."""
@@ -44,12 +45,13 @@ class Joining:
         self,
         core: ClientCore,
         transactional_id: str,
+        markers: Markers,
         ask: Ask,
         *,
         wake: Callable[[PartitionQueue], None],
         refused: Callable[[OttlaError], None],
     ) -> None:
-        self._core, self._transactional_id, self._ask = core, transactional_id, ask
+        self._core, self._transactional_id, self._markers, self._ask = core, transactional_id, markers, ask
         self._wake, self._refused = wake, refused
         self._identity: Identity | None = None
         self._joined: set[TopicPartition | str] = set()
@@ -110,7 +112,10 @@ class Joining:
         return outcome
 
     def _next(self, now: float) -> None:
-        if self._task is not None or self._identity is None:
+        if self._task is not None or self._identity is None or not (self._partitions or self._groups):
+            return
+        if not self._joined and now < (due := self._markers.due):
+            self._core.later(due, self._next)
             return
         if self._partitions:
             places = list(self._partitions)
@@ -135,6 +140,8 @@ class Joining:
             if task.outcome.error is not None:
                 self._refused(task.outcome.error)
                 return
+            if not self._joined:
+                self._markers.written(now, refused=bool(task.trouble))
             for member in members:
                 self._joined.add(member)
                 if isinstance(member, str):
