@@ -16,7 +16,7 @@ Rules:
   left out, with a warning in the log.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
   warning in the log: they tune what no program sees but in how busy machines are. What a program may rely on
-  (`transactional.id`, `max.block.ms`, a function to be called), and what nobody knows, is refused all the same.
+  (`max.block.ms`, interceptors, a function to be called), and what nobody knows, is refused all the same.
   ``ignore`` leaves out any name.
 - What is left out has ottla's default, not Java's: nothing is committed automatically, and a position outside the log
   is an error, unless you say otherwise.
@@ -284,7 +284,6 @@ _JVM = "it names Java classes, which Python cannot load"
 _WRITES = "say client.producer(key_serializer=…, value_serializer=…) with functions"
 _READS = "keys and values are bytes: decode what you read"
 _SECURITY = "say tls= and sasl= to connect"
-_TRANSACTIONS = "transactions are not there yet"
 _KIP_848 = "the group protocol of KIP-848 is not there yet"
 _METRICS = "metrics come from client.metrics()"
 _SOCKETS = "the operating system sizes the buffers of sockets"
@@ -364,9 +363,9 @@ PRODUCER: dict[str, Meaning] = {
     ),
     "partitioner.availability.timeout.ms": No("keyless records go to partitions with short queues", idle=True),
     "partitioner.ignore.keys": Only(("false",), f"keys decide the partition; {_PARTITIONER}"),
-    "transaction.timeout.ms": No(_TRANSACTIONS, idle=True),
-    "transaction.two.phase.commit.enable": No(_TRANSACTIONS),
-    "transactional.id": No(_TRANSACTIONS),
+    "transaction.timeout.ms": To("producer", "transaction_timeout", _seconds),
+    "transaction.two.phase.commit.enable": Only(("false",), "two-phase commit (KIP-939) is not there yet"),
+    "transactional.id": To("producer", "transactional_id", _text),
 }
 
 CONSUMER: dict[str, Meaning] = {

@@ -124,6 +124,7 @@ class TransactionCore:
             raise
         if self._is_open:  # the coordinator has said that it cannot
             self.committed = False
+            self.check()
         ended.result()
         self.committed = True
 

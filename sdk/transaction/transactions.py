@@ -16,6 +16,9 @@ Rules:
 - EndTxn is repeated, and never another request sent in its place, until its outcome is known; the next transaction
   waits for that. In version 1 a request that was not answered may yet arrive, and so may a batch of which nobody knows
   the outcome: then the epoch is raised before the next transaction (KIP-360).
+- INVALID_TXN_STATE as the answer to a commit may come from a node that was stopped, and does not know yet that another
+  one has become the coordinator: that is looked for. Said again and again it means that the transaction was aborted,
+  by its timeout: then the abort is asked for, which in version 2 also gives the epoch of the next one.
 - A transaction in which nothing was sent needs no request.
 
 Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
@@ -70,6 +73,10 @@ FEATURE = "transaction.version"
 """The feature of brokers whose level is the protocol."""
 IMPLICIT = 2
 """The protocol in which partitions join by themselves."""
+_DISBELIEF = 3.0
+"""Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
+_PAUSE = 0.2
+"""Seconds between two such attempts."""
 
 
 class Transactions:
@@ -125,6 +132,8 @@ class Transactions:
         """Something of the transaction may yet reach a broker, after its end."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
+        self._believed_at: float | None = None
+        """When a coordinator is believed that there is nothing to commit."""
         self._waiting: list[Outcome[None]] = []
         """Those who want to begin a transaction."""
         core.soon(self._initialize)
@@ -350,7 +359,7 @@ class Transactions:
             self.doom(None, 0, error)
 
     def _end(self, now: float) -> Outcome[None]:
-        self._ended = Outcome()
+        self._ended, self._believed_at = Outcome(), None
         self._unsure |= self._joining.unsure or self.offsets.unsure
         if self._begun or self._joining.asked or self.offsets.sent:
             self._send_end(now)
@@ -383,7 +392,11 @@ class Transactions:
                 error = TransactionOutcomeUnknown(f"whether it is committed is not known: {error}")
             self._ended.fail(error)
             self._send_end(now)
-        elif isinstance(error, TransactionAbortable) and self.state is State.COMMITTING:
+        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._is_doubtful(now):
+            self._core.transaction_coordinators.forget(self.transactional_id)
+            self.trouble = str(error)
+            self._core.later(now + _PAUSE, self._send_end_again)
+        elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
             self._change(Input.REFUSED)
             self.doom(None, 0, error)
             self._ended.fail(error)
@@ -392,6 +405,16 @@ class Transactions:
             self._over(None)
         else:
             self._give_up(error)
+
+    def _is_doubtful(self, now: float) -> bool:
+        """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
+        if self._believed_at is None:
+            self._believed_at = now + _DISBELIEF
+        return now < self._believed_at
+
+    def _send_end_again(self, now: float) -> None:
+        if self._task is None and self.state is State.COMMITTING:
+            self._send_end(now)
 
     def _over(self, answer: EndTxnResponse | None) -> None:
         """The transaction has ended."""

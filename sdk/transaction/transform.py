@@ -183,8 +183,8 @@ class TransformCore:
             self._failures = 0
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]
-        what = "partitions were lost: a transaction is aborted" if lost else "a transaction is aborted, and tried again"
-        log.warning(what, extra={"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)})
+        why = {"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)}
+        log.warning("a transaction is aborted, and its records are handled again", extra=why)
         return True
 
     def _refuse_unhandled(self) -> None:

@@ -12,28 +12,40 @@ import sys
 from pathlib import Path
 
 from tests.chaos.report import page, table
-from tests.chaos.run import run
+from tests.chaos.run import Load, run
+from tests.chaos.streams import Streams
+from tests.chaos.transfers import Transfers
+from tests.chaos.transform import Transform
+from tests.kafka import NOW, OLD
+
+LOADS: dict[str, type[Load]] = {"streams": Streams, "transfers": Transfers, "transform": Transform}
+RELEASES = {"4.3": NOW, "3.9": OLD["3.9"]}
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--load", choices=LOADS, default="streams", help="what works meanwhile (default streams)")
+    parser.add_argument("--kafka", choices=RELEASES, default="4.3", help="the version of Apache Kafka (default 4.3)")
     parser.add_argument("--seconds", type=float, default=120.0, help="for how long faults are injected (default 120)")
     parser.add_argument("--seed", type=int, help="what is injected, and in which order (default: by chance)")
-    parser.add_argument("--rate", type=float, default=100.0, help="records a second of each producer (default 100)")
+    parser.add_argument(
+        "--rate", type=float, help="records a second of each producer, or transactions of each teller (default 100, 15)"
+    )
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for the report (default build/chaos)")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end all that was started
     seed = random.randrange(10_000) if given.seed is None else given.seed
-    folder = given.folder.resolve() / f"seed-{seed}"
+    folder = given.folder.resolve() / f"{given.load}-{given.kafka}-seed-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     print(f"seed {seed}, {given.seconds:g} s, in {folder}", flush=True)
-    result = run(given.seconds, seed, folder, given.rate, lambda line: print(line, flush=True))
+    load, release = LOADS[given.load], RELEASES[given.kafka]
+    result = run(load, given.seconds, seed, folder, release, given.rate, lambda line: print(line, flush=True))
     report = folder / "report.html"
     report.write_text(page(result))
     print(f"\n{table(result)}\n\n{report.as_uri()}")
-    return int(bool(result.verdict.broken))
+    return int(bool(result.findings.broken))
 
 
 if __name__ == "__main__":

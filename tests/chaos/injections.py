@@ -1,8 +1,8 @@
-"""What is done to the cluster and to the consumers, chosen by a seed.
+"""What is done to the cluster, chosen by a seed; what is done to programs is in `tests.chaos.workers`.
 
 Rules:
-- Faults of nodes come one after the other, each after the replicas are in sync again: the topic has three of them and
-  needs two. Faults of consumers come independently of them.
+- Faults of nodes come one after the other, each after the replicas are in sync again: the topics have three of them and
+  need two. Faults of programs come independently of them.
 - In each round every kind of a track comes once, in an order of the seed, but the longest (a rolling restart) last. No
   fault begins after the time is over.
 """
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.witness import MoveFailed, Witness
@@ -24,9 +24,8 @@ PAUSES = (5.0, 15.0)
 DOWN = (0.5, 8.0)
 """Seconds between the death of a node and its next start."""
 BETWEEN = (2.0, 6.0)
-BETWEEN_CONSUMERS = (8.0, 16.0)
 REPLACED = (0.5, 4.0)
-"""Seconds between the death of a consumer and the start of the next."""
+"""Seconds between the death of a program and the start of the next."""
 
 
 @dataclass
@@ -56,7 +55,11 @@ class Log:
         finally:
             injection.end = time.monotonic()
             at, lasted = injection.start - self._begin, injection.end - injection.start
-            self._say(f"{at:6.1f} s  {kind:<16} {target:<12} {lasted:6.1f} s  {injection.more}")
+            self._say(f"{at:6.1f} s  {kind:<18} {target:<14} {lasted:6.1f} s  {injection.more}")
+
+    def during(self, since: float, until: float) -> list[str]:
+        """The kinds of what was done in a time."""
+        return list(dict.fromkeys(each.kind for each in self.all if each.start < until and each.end > since))
 
 
 class Track(threading.Thread):
@@ -94,25 +97,47 @@ class Track(threading.Thread):
 
 
 class Nodes:
-    """Faults of the cluster."""
+    """Faults of the cluster.
 
-    def __init__(self, kafka: ApacheKafka, witness: Witness, log: Log, rng: random.Random) -> None:
+    Args:
+        coordinated: if one of them is to be the kill of the node that coordinates any of these: names, and the topic in
+            which their coordinators keep what they know.
+    """
+
+    def __init__(
+        self,
+        kafka: ApacheKafka,
+        witness: Witness,
+        log: Log,
+        rng: random.Random,
+        coordinated: tuple[str, Sequence[str]] | None = None,
+    ) -> None:
         self._kafka, self._witness, self._log, self._rng = kafka, witness, log, rng
+        self._coordinated = coordinated
         self.kinds = {
             "kill": self.kill,
             "pause": self.pause,
             "move leaders": self.move_leaders,
+            **({"kill coordinator": self.kill_coordinator} if coordinated else {}),
             "rolling restart": self.rolling_restart,
         }
 
     def kill(self) -> None:
-        node = self._any()
-        with self._log.note("kill", f"node {node}") as injection:
+        self._kill("kill", self._any())
+
+    def kill_coordinator(self) -> None:
+        assert self._coordinated is not None
+        topic, names = self._coordinated
+        name = self._rng.choice(names)
+        self._kill("kill coordinator", self._witness.coordinator(topic, name), f"the coordinator of {name}, ")
+
+    def _kill(self, kind: str, node: int, why: str = "") -> None:
+        with self._log.note(kind, f"node {node}") as injection:
             self._kafka.kill(node)
             down = self._rng.uniform(*DOWN)
             time.sleep(down)
             self._kafka.revive(node)
-            injection.more = f"started again after {down:.1f} s"
+            injection.more = f"{why}started again after {down:.1f} s"
         self._witness.await_in_sync()
 
     def pause(self) -> None:
@@ -124,7 +149,7 @@ class Nodes:
         self._witness.await_in_sync()
 
     def move_leaders(self) -> None:
-        """Of about half of the partitions, the group's coordinator perhaps among them."""
+        """Of about half of the partitions, those of coordinators perhaps among them."""
         seed = self._rng.randrange(2**32)
         with self._log.note("move leaders", "cluster") as injection:
             try:

@@ -14,7 +14,7 @@ no client has died
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 
@@ -88,7 +88,8 @@ class Assignment:
     who: str
     partition: int
     start: float
-    position: int
+    position: int | None
+    """None if it was not known then."""
     end: str = ""
     ended: float = float("inf")
     refused: bool = False
@@ -119,21 +120,26 @@ class Verdict:
     stale_answers: int = 0
 
     def add(self, what: str, examples: list[str]) -> None:
-        if examples:
-            more = f" and {len(examples) - SHOWN} more" if len(examples) > SHOWN else ""
-            self.broken.append(f"{what}: {'; '.join(examples[:SHOWN])}{more}")
+        add(self.broken, what, examples)
+
+
+def add(broken: list[str], what: str, examples: Sequence[str]) -> None:
+    """Add a promise that was broken, if there are examples."""
+    if examples:
+        more = f" and {len(examples) - SHOWN} more" if len(examples) > SHOWN else ""
+        broken.append(f"{what}: {'; '.join(examples[:SHOWN])}{more}")
 
 
 def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
     verdict = Verdict()
     for name, events in evidence.journals.items():
-        verdict.sends += _sends(events)
+        verdict.sends += sends_of(events)
         reads, assignments = _reads(name, events, evidence.killed.get(name))
         verdict.reads += reads
         verdict.assignments += assignments
     verdict.reads.sort(key=lambda each: each.time)
     verdict.add("a client died", [f"{name}: {how}" for name, how in evidence.died.items()])
-    _judge_log(verdict, evidence, bounds)
+    judge_log(verdict, evidence.log, bounds.delivery)
     _judge_reading(verdict, evidence)
     _judge_assignments(verdict)
     _judge_repeats(verdict)
@@ -145,7 +151,7 @@ def judge(evidence: Evidence, bounds: Bounds) -> Verdict:
 # -- what the journals say -------------------------------------------------------------------------------------------
 
 
-def _sends(events: Iterable[Event]) -> list[Send]:
+def sends_of(events: Iterable[Event]) -> list[Send]:
     sends: dict[tuple[str, int], Send] = {}
     for kind, time, *what in events:
         if kind == "sent":
@@ -196,13 +202,14 @@ def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[lis
 # -- the promises ----------------------------------------------------------------------------------------------------
 
 
-def _judge_log(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None:
+def judge_log(verdict: Verdict, log: Mapping[int, list[tuple[int, bytes, bytes]]], delivery: float) -> None:
+    """What producers have sent, against what is stored; ``delivery``: seconds within which a send has ended."""
     stored: dict[tuple[str, int], tuple[int, int]] = {}
     twice: list[str] = []
     order: list[str] = []
     last: dict[str, tuple[int, int]] = {}
     """Key -> number and partition of its last record."""
-    for partition, records in evidence.log.items():
+    for partition, records in log.items():
         for offset, raw_key, value in records:
             key, number = raw_key.decode(), int(value.split(b" ", 1)[0])
             if (key, number) in stored:
@@ -226,7 +233,7 @@ def _judge_log(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None:
     )
     open_ = [each for each in verdict.sends if each.latency < 0]
     verdict.add("a send without an end", [f"{each.key} #{each.number} ({each.how})" for each in open_])
-    late = [each for each in verdict.sends if each.latency > bounds.delivery]
+    late = [each for each in verdict.sends if each.latency > delivery]
     verdict.add("a send after its deadline", [f"{s.key} #{s.number}, {s.latency:.1f} s: {s.error}" for s in late])
 
 
@@ -263,7 +270,7 @@ def _judge_assignments(verdict: Verdict) -> None:
     for read in verdict.reads:
         assignment = read.assignment
         expected = at.get(id(assignment), assignment.position)
-        if read.first != expected:
+        if expected is not None and read.first != expected:
             wrong.append(f"{read.who} got {read.partition}/{read.first}, expected {expected}")
         if assignment.end == "never assigned":
             wrong.append(f"{read.who} got {read.partition}/{read.first}, and was never assigned the partition")
@@ -308,12 +315,7 @@ def _unexplained(again: Read, first: Read) -> Iterator[str]:
 
 
 def _judge_commits(verdict: Verdict, evidence: Evidence) -> None:
-    back = []
-    for partition, offsets in evidence.commits.items():
-        for before, after in pairwise(offsets):
-            if after < before:
-                back.append(f"partition {partition} from {before} to {after}")
-    verdict.add("a commit went backwards", back)
+    verdict.add("a commit went backwards", backwards(evidence.commits))
     highest: dict[int, int] = {}
     lower_since: dict[int, int] = {}
     stayed = []
@@ -327,6 +329,16 @@ def _judge_commits(verdict: Verdict, evidence: Evidence) -> None:
             if lower_since[partition] == 3:
                 stayed.append(f"partition {partition} from {highest[partition]} to {offset}")
     verdict.add("the coordinator answers with lower offsets, and goes on so", stayed)
+
+
+def backwards(commits: Mapping[int, list[int]]) -> list[str]:
+    """Where the coordinator's log has a lower offset behind a higher one."""
+    return [
+        f"partition {partition} from {before} to {after}"
+        for partition, offsets in commits.items()
+        for before, after in pairwise(offsets)
+        if after < before
+    ]
 
 
 def _judge_silence(verdict: Verdict, evidence: Evidence, bounds: Bounds) -> None:

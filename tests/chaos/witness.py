@@ -10,17 +10,18 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    IsolationLevel,
     KafkaException,
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses what Python has deprecated
@@ -29,9 +30,13 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 PREFERRED = 0
 PATIENCE = 120.0
 """Seconds within which a cluster whose nodes all run must have mended itself."""
+
+
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class MoveFailed(Exception):
@@ -39,37 +44,47 @@ class MoveFailed(Exception):
 
 
 class Witness:
-    """Looks at one topic and one group."""
+    """Looks at some topics, ``{name: partitions}``, and at those in which coordinators keep what they know."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, group: str) -> None:
-        self._bootstrap, self._topic, self._partitions, self._group = bootstrap, topic, partitions, group
+    def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
+        self.bootstrap, self.topics = bootstrap, topics
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        # It never joins; AdminClient.list_consumer_group_offsets breaks the process (librdkafka 2.16) when the
-        # coordinator goes while it is asked.
-        self._group_reader = self._reader(group)
 
-    def create_topic(self) -> None:
+    def create_topics(self) -> None:
         config = {"min.insync.replicas": "2"}
-        topic = NewTopic(self._topic, num_partitions=self._partitions, replication_factor=3, config=config)
+        topics = [NewTopic(each, count, replication_factor=3, config=config) for each, count in self.topics.items()]
         until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self._admin.create_topics([topic])[self._topic].result(30)
-                return
-            except KafkaException:  # the controller is not ready yet
-                if time.monotonic() > until:
-                    raise
-                time.sleep(1)
+        while topics:
+            created = self._admin.create_topics(topics)
+            for topic in list(topics):
+                try:
+                    created[topic.topic].result(30)
+                    topics.remove(topic)
+                except KafkaException:  # the controller is not ready yet
+                    if time.monotonic() > until:
+                        raise
+            time.sleep(0.2)
 
     def replicas(self) -> dict[tuple[str, int], tuple[int, list[int], list[int]]]:
-        """Partition -> its leader, its replicas (the preferred first), and those in sync; of the group's topic too."""
+        """Partition -> its leader, its replicas (the preferred first), and those in sync; coordinators' topics too."""
         topics = self._admin.list_topics(timeout=10).topics
         return {
             (name, number): (each.leader, list(each.replicas), list(each.isrs))
-            for name in (self._topic, OFFSETS_TOPIC)
+            for name in (*self.topics, OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
             if name in topics
             for number, each in topics[name].partitions.items()
         }
+
+    def coordinator(self, topic: str, name: str) -> int:
+        """The node that coordinates a group or a transactional id, by the leader of its partition; -1 if there is none.
+
+        Source: GroupMetadataManager.partitionFor, TransactionStateManager.partitionFor; String.hashCode of Java.
+        """
+        leaders = {number: leader for (other, number), (leader, _, _) in self.replicas().items() if other == topic}
+        hashed = 0
+        for each in name:
+            hashed = (31 * hashed + ord(each)) & 0xFFFFFFFF
+        return leaders.get((hashed & 0x7FFFFFFF) % len(leaders), -1) if leaders else -1
 
     def await_in_sync(self) -> None:
         """Wait until every replica follows its leader."""
@@ -96,7 +111,7 @@ class Witness:
     def _move_leaders(self, which: Callable[[tuple[str, int]], bool]) -> int:
         before = self.replicas()
         turned = {place: [*all_[1:], all_[0]] for place, (_, all_, _) in before.items() if which(place)}
-        admin = KafkaAdminClient(bootstrap_servers=self._bootstrap.split(","), request_timeout_ms=20_000)
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), request_timeout_ms=20_000)
         try:
             admin.alter_partition_reassignments(
                 {KafkaPythonPartition(*place): replicas for place, replicas in turned.items()}, timeout_ms=20_000
@@ -109,62 +124,29 @@ class Witness:
         after = self.replicas()
         return sum(after[place][0] != before[place][0] for place in turned if place in after)
 
-    # -- committed offsets -------------------------------------------------------------------------------------------
-
-    def committed(self) -> dict[int, int]:
-        """Partition -> committed offset, as the coordinator says; raises KafkaException."""
-        places = [TopicPartition(self._topic, each) for each in range(self._partitions)]
-        found = self._group_reader.committed(places, timeout=5)
-        return {each.partition: each.offset for each in found if each.offset >= 0 and each.error is None}
-
-    def commits(self) -> dict[int, list[int]]:
-        """Partition -> every offset that was ever committed, in the order of the coordinator's log."""
-        commits: dict[int, list[int]] = {}
-        partitions = [number for name, number in self.replicas() if name == OFFSETS_TOPIC]
-        for message in self._messages(OFFSETS_TOPIC, partitions):
-            key, value = message.key(), message.value()
-            place = _place(key if isinstance(key, bytes) else b"")
-            if place is not None and place[:2] == (self._group, self._topic) and isinstance(value, bytes):
-                commits.setdefault(place[2], []).append(struct.unpack_from(">hq", value)[1])
-        return commits
-
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def ends(self) -> dict[int, int]:
-        """Partition -> its end; raises KafkaException."""
-        consumer = self._reader()
-        try:
-            return {
-                each: consumer.get_watermark_offsets(TopicPartition(self._topic, each), timeout=10)[1]
-                for each in range(self._partitions)
-            }
-        finally:
-            consumer.close()
+    def ends(self, *, committed: bool = False) -> dict[tuple[str, int], int]:
+        """Partition -> its high watermark, or its last stable offset; raises KafkaException."""
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, each): latest for topic, count in self.topics.items() for each in range(count)}
+        found = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
+        return {(place.topic, place.partition): future.result(15).offset for place, future in found.items()}
 
-    def log(self) -> dict[int, list[tuple[int, bytes, bytes]]]:
-        """Partition -> all its records (offset, key, value)."""
-        log: dict[int, list[tuple[int, bytes, bytes]]] = {each: [] for each in range(self._partitions)}
-        for message in self._messages(self._topic, range(self._partitions)):
+    def log(self, topic: str, *, committed: bool = False) -> dict[int, list[tuple[int, bytes, bytes]]]:
+        """Partition -> all its records (offset, key, value), or only those that are committed."""
+        partitions = range(self.topics[topic])
+        log: dict[int, list[tuple[int, bytes, bytes]]] = {each: [] for each in partitions}
+        for message in self.messages(topic, partitions, "read_committed" if committed else "read_uncommitted"):
             offset, key, value, partition = message.offset(), message.key(), message.value(), message.partition()
             assert isinstance(key, bytes) and isinstance(value, bytes) and offset is not None and partition is not None
             log[partition].append((offset, key, value))
         return log
 
-    def _reader(self, group: str = "witness") -> Consumer:
-        return Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "enable.partition.eof": False,
-                "isolation.level": "read_uncommitted",
-                "log_level": 0,
-            }
-        )
-
-    def _messages(self, topic: str, partitions: Iterable[int]) -> Iterable[Message]:
+    def messages(self, topic: str, partitions: Iterable[int], isolation: Isolation) -> Iterable[Message]:
         """All records of partitions up to where they end now."""
-        consumer = self._reader()
+        consumer = _reader(self.bootstrap, "witness", isolation)
         try:
             ends: dict[int, int] = {}
             for each in partitions:
@@ -179,7 +161,7 @@ class Witness:
                         continue
                     silent_since = time.monotonic()
                     yield message
-                # The last records of a log may have been compacted, so the position counts.
+                # The last records of a log may have been compacted, or be a marker, so the position counts.
                 for at in consumer.position([TopicPartition(topic, each) for each in ends]):
                     if at.offset >= ends[at.partition]:
                         del ends[at.partition]
@@ -187,6 +169,55 @@ class Witness:
                     raise TimeoutError(f"{topic} could not be read to its end: {ends}")
         finally:
             consumer.close()
+
+
+class GroupWitness:
+    """Looks at how far a group has committed in a topic."""
+
+    def __init__(self, witness: Witness, group: str, topic: str) -> None:
+        self._witness, self._group, self._topic = witness, group, topic
+        # It never joins; AdminClient.list_consumer_group_offsets breaks the process (librdkafka 2.16) when the
+        # coordinator goes while it is asked.
+        self._reader = _reader(witness.bootstrap, group)
+
+    def committed(self) -> dict[int, int]:
+        """Partition -> committed offset, as the coordinator says; raises KafkaException."""
+        places = [TopicPartition(self._topic, each) for each in range(self._witness.topics[self._topic])]
+        found = self._reader.committed(places, timeout=5)
+        return {each.partition: each.offset for each in found if each.offset >= 0 and each.error is None}
+
+    def behind(self) -> dict[int, int]:
+        """Partition -> how many records are not committed; without those of which all are; raises KafkaException."""
+        ends, committed = self._witness.ends(), self.committed()
+        ours = {number: end for (topic, number), end in ends.items() if topic == self._topic}
+        return {each: end - committed.get(each, 0) for each, end in ours.items() if committed.get(each, 0) < end}
+
+    def commits(self) -> dict[int, list[int]]:
+        """Partition -> every offset that was ever committed, in the order of the coordinator's log.
+
+        Those of a transaction are there if it was committed.
+        """
+        commits: dict[int, list[int]] = {}
+        partitions = [number for name, number in self._witness.replicas() if name == OFFSETS_TOPIC]
+        for message in self._witness.messages(OFFSETS_TOPIC, partitions, "read_committed"):
+            key, value = message.key(), message.value()
+            place = _place(key if isinstance(key, bytes) else b"")
+            if place is not None and place[:2] == (self._group, self._topic) and isinstance(value, bytes):
+                commits.setdefault(place[2], []).append(struct.unpack_from(">hq", value)[1])
+        return commits
+
+
+def _reader(bootstrap: str, group: str, isolation: Isolation = "read_uncommitted") -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+            "isolation.level": isolation,
+            "log_level": 0,
+        }
+    )
 
 
 def _place(key: bytes) -> tuple[str, str, int] | None:
@@ -204,8 +235,8 @@ def _place(key: bytes) -> tuple[str, str, int] | None:
 class Watch:
     """Asks each second, in a thread, how far the group has committed, and notes what it hears."""
 
-    def __init__(self, witness: Witness) -> None:
-        self._witness = witness
+    def __init__(self, group: GroupWitness) -> None:
+        self._group = group
         self.seen: list[tuple[float, dict[int, int]]] = []
         """Time of the question, answer."""
         self._stop = threading.Event()
@@ -223,4 +254,4 @@ class Watch:
         while not self._stop.wait(1.0):
             asked = time.monotonic()
             with contextlib.suppress(KafkaException, TimeoutError):  # the coordinator is being killed, or moves
-                self.seen.append((asked, self._witness.committed()))
+                self.seen.append((asked, self._group.committed()))

@@ -265,6 +265,8 @@ KAFKAJS = Client(
     leaves_out_aborted=False,
 )
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS)
+OTTLA = Client("ottla", _python_command("tests.interop.ottla_peer"), idempotence={}, small_batches={})
+"""Ours, which here only consumes."""
 
 
 def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = 30.0) -> bytes:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ottla.codec import frames
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.codec.apis.metadata import (
     MetadataRequest,
@@ -25,6 +30,7 @@ from ottla.sdk.options import Options
 M = TypeVar("M")
 
 VERSIONS = {1: (4, 11), 2: (1, 5), 3: (1, 12), 8: (0, 9), 9: (0, 7), 10: (0, 3)}
+VERSIONS |= {0: (3, 12), 22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 5), 28: (0, 5)}
 VERSIONS |= {11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 3)}
 """API key -> lowest and highest version."""
 
@@ -44,6 +50,7 @@ class Coordinator:
 
     Args:
         topics: how many partitions each has.
+        transactions: the version of their protocol.
 
     Attributes:
         slow: Metadata requests wait, until `catch_up`.
@@ -52,10 +59,15 @@ class Coordinator:
         ids: of topics that have one of their own.
     """
 
-    def __init__(self, topics: dict[str, int], options: Options | None = None) -> None:
+    def __init__(self, topics: dict[str, int], options: Options | None = None, *, transactions: int = 1) -> None:
         self.topics = topics
         self.core = ClientCore([("one", 9001)], options or Options(), random.Random(1))
         self.now = 0.0
+        self._features = (
+            FinalizedFeatureKey(
+                name="transaction.version", max_version_level=transactions, min_version_level=transactions
+            ),
+        )
         self.waiting: list[Asked] = []
         self.lookups = 0
         self.home = (1, "one", 9001)
@@ -137,7 +149,10 @@ class Coordinator:
             match request.message:
                 case ApiVersionsRequest():
                     keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items())
-                    self._reply(asked, ApiVersionsResponse(error_code=0, api_keys=keys))
+                    answer = ApiVersionsResponse(
+                        error_code=0, api_keys=keys, finalized_features_epoch=1, finalized_features=self._features
+                    )
+                    self._reply(asked, answer)
                 case MetadataRequest() if not self.slow:
                     self._reply(asked, self._metadata(request.message))
                 case FindCoordinatorRequest():

@@ -128,6 +128,12 @@ async def test_what_may_be_zero_works_so(loop: Loop, ottla_broker: Broker) -> No
         ),
         ({"batch.size": 0}, {}, {"batch_size": 1}, {}),
         ({"message.timeout.ms": "0"}, {"delivery_timeout": (2**31 - 1) / 1000}, {}, {}),
+        (
+            {"transactional.id": "t-1", "transaction.timeout.ms": "10000"},
+            {},
+            {"transactional_id": "t-1", "transaction_timeout": 10.0},
+            {},
+        ),
     ],
 )
 def test_names_become_arguments_with_our_units(
@@ -145,7 +151,8 @@ def test_names_become_arguments_with_our_units(
         ({"max.poll.interval": 1}, "did you mean 'max.poll.interval.ms'?"),
         ({"zzz": 1}, "'zzz' is no name that Kafka's clients know; .*ignore=\\('zzz',\\)"),
         ({"key.deserializer": "x.StringDeserializer"}, "'key.deserializer' has no meaning here: .*bytes"),
-        ({"transactional.id": "t"}, "transactions are not there yet"),
+        ({"transaction.two.phase.commit.enable": "true"}, "KIP-939"),
+        ({"transactional.id": "t", "acks": "1"}, "transactions need acks='all'"),
         ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is no number of milliseconds"),
         ({"enable.idempotence": "maybe"}, "'enable.idempotence': 'maybe' is neither true nor false"),
         ({"auto.offset.reset": "nonne"}, "'nonne' is not one of earliest, latest, none, by_duration"),
@@ -251,7 +258,6 @@ def test_a_lenient_reading_leaves_out_what_nobody_would_miss_and_says_so(caplog:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("transactional.id", "t-1"),
         ("interceptor.classes", "org.example.Audit"),
         ("group.protocol", "consumer"),
         ("retries", "0"),

@@ -18,7 +18,7 @@ from ottla.testing import Broker
 from tests.kafka import absent
 
 RECIPES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-AT_MOST_ONCE, AT_LEAST_ONCE, SQLITE, POSTGRES = RECIPES
+AT_MOST_ONCE, AT_LEAST_ONCE, TRANSFORM, TRANSACTIONS, SQLITE, POSTGRES = RECIPES
 COUNT = 300
 """Records there are before the first run; one more comes after it."""
 CRASH_AT = 150
@@ -40,6 +40,10 @@ def handle(record):
     crash_at(int(record.value))
     with open("handled", "a") as file:
         file.write(f"{{int(record.value)}}\\n")
+
+def invoice(record):
+    crash_at(int(record.value))
+    return record.value
 
 def add(db, record):
     crash_at(int(record.value))
@@ -95,6 +99,24 @@ async def test_at_least_once_repeats_what_was_in_hand_and_skips_nothing(ottla_br
     await run(AT_LEAST_ONCE, tmp_path, ottla_broker, lambda: COUNT in handled(tmp_path))
     seen = handled(tmp_path)
     assert sorted(seen) == list(range(COUNT + 1)) and seen[CRASH_AT - 1] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", [TRANSFORM, TRANSACTIONS], ids=["transform", "transactions"])
+async def test_exactly_once_from_topic_to_topic_is_just_that(ottla_broker: Broker, tmp_path: Path, recipe: str) -> None:
+    ottla_broker.create_topic("invoices")
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        seen: Counter[int] = Counter()
+        async with client.consumer("invoices", isolation="read_committed") as consumer, trio.open_nursery() as nursery:
+
+            async def read() -> None:
+                async for batch in consumer:
+                    seen.update(int(record.value or b"") for record in batch)
+
+            nursery.start_soon(read)
+            await run(recipe, tmp_path, ottla_broker, lambda: COUNT in seen)
+            nursery.cancel_scope.cancel()
+        assert seen == dict.fromkeys(range(COUNT + 1), 1)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tests.sdk.loops import Loop, Trio
 
 
 async def fill(client: ottla.Client, topic: str, values: Sequence[bytes], partitions: int = 3) -> None:
-    await client.create_topic(topic, partitions=partitions)
+    await client.create_topic(topic, partitions=partitions, replication_factor=1)
     async with client.producer() as producer:
         for number, value in enumerate(values):
             await producer.send(topic, value, partition=number % partitions)

@@ -1,0 +1,29 @@
+"""What a worker of a chaos run is asked for by signals: SIGTERM to end, SIGUSR1 to be slow."""
+
+import signal
+
+import trio
+
+
+async def terminated() -> None:
+    """Wait for SIGTERM."""
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            return
+
+
+class Slowness:
+    """Whether the next batch is to take long."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    async def listen(self) -> None:
+        with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+            async for _ in signals:
+                self._asked = True
+
+    def take(self) -> bool:
+        """Whether it was asked for; once."""
+        asked, self._asked = self._asked, False
+        return asked

@@ -1,0 +1,98 @@
+"""The end of a transaction, by what its coordinator answers: without a socket or a clock."""
+
+import random
+
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.errors import InvalidTxnState, ProducerFenced, TransactionAborted
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.steps import Steps
+from ottla.sdk.transaction.core import TransactionCore
+from tests.sdk.calling import Call, T
+from tests.sdk.coordinator import Coordinator
+
+DOUBT = 5.0
+"""Seconds after which a coordinator is believed in any case."""
+
+
+class Teller:
+    """A producer of transactions of version 2; each of them has one record, which is stored."""
+
+    def __init__(self) -> None:
+        self.world = Coordinator({"t": 1}, transactions=2)
+        options = ProducerOptions(transactional_id="t-1", linger=0.0)
+        self.producer = ProducerCore(self.world.core, options, random.Random(1))
+        self.world.run()
+        answer = InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
+        self.world.answer(self.world.asked(InitProducerIdRequest), answer)
+
+    def call(self, steps: Steps[T]) -> Call[T]:
+        return Call(self.world.core, steps, lambda: self.world.now, self.world.run)
+
+    def commit(self) -> tuple[TransactionCore, Call[None]]:
+        """A transaction, and its end, which has asked the coordinator."""
+        transaction = TransactionCore(self.world.core, self.producer)
+        assert self.call(transaction.begin()).over
+        sent = self.call(self.producer.send_soon(PendingRecord("t", b"v", None, 0, (), 1000)))
+        assert sent.over and sent.error is None
+        self.world.later(0.1)
+        stored = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
+        answer = ProduceResponse(responses=(TopicProduceResponse(name="t", partition_responses=(stored,)),))
+        self.world.answer(self.world.asked(ProduceRequest), answer)
+        self._end = self.call(transaction.leave(None))
+        return transaction, self._end
+
+    def refuse(self, error_code: int) -> None:
+        """Answer the EndTxn that waits with an error, and let a moment pass."""
+        answer = EndTxnResponse(error_code=error_code, producer_id=-1, producer_epoch=-1)
+        self.world.answer(self.world.asked(EndTxnRequest), answer)
+        self._end.go_on()
+        self.world.later(1.0)
+
+    def accept(self, epoch: int) -> None:
+        answer = EndTxnResponse(error_code=0, producer_id=7, producer_epoch=epoch)
+        self.world.answer(self.world.asked(EndTxnRequest), answer)
+
+
+def test_a_coordinator_that_does_not_know_yet_that_another_has_taken_over_is_not_believed() -> None:
+    teller = Teller()
+    transaction, end = teller.commit()
+    lookups = teller.world.lookups
+    teller.refuse(InvalidTxnState.code)  # as it says of a transaction that has begun elsewhere while it was stopped
+    assert teller.world.lookups > lookups and teller.world.asked(EndTxnRequest).committed
+    teller.accept(epoch=1)
+    assert end.go_on().over and end.error is None and transaction.committed
+    assert teller.commit()[1].error is None
+
+
+def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
+    teller = Teller()
+    transaction, end = teller.commit()
+    until = teller.world.now + DOUBT
+    while teller.world.asked(EndTxnRequest).committed:
+        assert teller.world.now < until
+        teller.refuse(InvalidTxnState.code)
+    teller.accept(epoch=1)  # it was too old, and so the coordinator has aborted it already
+    assert end.go_on().over and transaction.committed is False
+    assert isinstance(end.error, TransactionAborted) and isinstance(end.error.cause, InvalidTxnState)
+    _, following = teller.commit()
+    assert teller.world.asked(EndTxnRequest).producer_epoch == 1
+    teller.accept(epoch=2)
+    assert following.go_on().error is None
+
+
+def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
+    teller = Teller()
+    _, end = teller.commit()
+    while teller.world.asked(EndTxnRequest).committed:
+        teller.refuse(InvalidTxnState.code)
+    teller.refuse(ProducerFenced.code)
+    assert isinstance(end.go_on().error, ProducerFenced)
